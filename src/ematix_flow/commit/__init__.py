@@ -1,0 +1,1 @@
+"""Remembers: the only package that changes durable state."""

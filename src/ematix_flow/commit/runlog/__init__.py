@@ -1,0 +1,1 @@
+"""Orchestration history and requests, by URL."""

@@ -1,0 +1,1 @@
+"""Where data lives: one file per system, each with settings, capabilities, read, stage, commit and probe."""

@@ -1,0 +1,21 @@
+"""Finds the user's line that made a declaration."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from ematix_flow.errors import Origin
+
+_PACKAGE = str(Path(__file__).resolve().parent.parent)
+
+
+def caller_origin() -> Origin | None:
+    """Give the innermost frame outside this package."""
+    frame = sys._getframe(1)  # noqa: SLF001 - the only way to a caller's line without building a traceback
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(_PACKAGE) and not name.startswith("<frozen"):
+            return Origin(name, frame.f_lineno)
+        frame = frame.f_back  # type: ignore[assignment]
+    return None

@@ -1,0 +1,128 @@
+"""Errors for people: a fact, a hint and the place of the declaration; no I/O and no retry logic here.
+
+Each class also derives from the built-in type that callers of the public contract already catch.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where in the user's files something was declared."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+class FlowError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+    transient = False
+    """True when the same call may succeed later without a change by the user."""
+
+    def __init__(self, what: str, *, hint: str | None = None, origin: Origin | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.hint = hint
+        self.origin = origin
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.hint:
+            lines.append(f"Hint: {self.hint}")
+        if self.origin:
+            lines.append(f"At:   {self.origin}")
+        return "\n".join(lines)
+
+    def at(self, origin: Origin | None) -> FlowError:
+        """Give the error the place of the declaration it speaks of, unless it has one."""
+        self.origin = self.origin or origin
+        return self
+
+
+class DeclareError(FlowError, ValueError):
+    """A declaration has a value that cannot be."""
+
+
+class DeclareTypeError(FlowError, TypeError):
+    """A declaration has the wrong shape: a missing or unknown keyword, a wrong type."""
+
+
+class UnknownNameError(FlowError, KeyError):
+    """A name that nothing was declared under."""
+
+
+class ConnectionMissingError(FlowError, LookupError):
+    """No place of the resolution chain knows this connection."""
+
+
+class MissingSecretError(FlowError, KeyError):
+    """A `${...}` reference that cannot be resolved."""
+
+
+class MissingExtraError(FlowError, ImportError):
+    """A system needs a package that is not installed."""
+
+
+class PlanError(FlowError, ValueError):
+    """The declarations cannot be turned into a plan."""
+
+
+class UnsupportedError(FlowError, NotImplementedError):
+    """The chosen system cannot do what was asked of it."""
+
+
+class DriftError(FlowError, ValueError):
+    """The table in the target differs from its declaration."""
+
+
+class RunError(FlowError, ValueError):
+    """The work itself failed; the target is unchanged."""
+
+
+class BadRowsError(RunError):
+    """Rows of the source do not fit the target and the policy is to load nothing."""
+
+
+class CommitError(RunError):
+    """The commit was refused or rolled back; the target is unchanged."""
+
+
+class FencedError(CommitError):
+    """A newer run of the same pipeline took over; this one may not commit any more."""
+
+
+class UnknownOutcomeError(CommitError):
+    """A commit was sent and no ledger could be asked whether it happened."""
+
+    transient = True
+
+
+class TransientError(RunError):
+    """The other side was away or busy; the same load may be tried again."""
+
+    transient = True
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Give the known word that looks most like `word`, if any does."""
+    found = difflib.get_close_matches(word.lower(), {k.lower(): k for k in known}, n=1, cutoff=0.6)
+    return {k.lower(): k for k in known}[found[0]] if found else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Give the hint for an unknown word: the nearest known one, or all of them."""
+    names = sorted(known)
+    match = nearest(word, names)
+    listed = ", ".join(names) if names else "none"
+    return f"did you mean {match!r}? Known: {listed}." if match else f"known: {listed}."

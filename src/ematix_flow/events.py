@@ -1,0 +1,75 @@
+"""What happened during a run, as values that subscribers read; nothing here acts on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ematix_flow.records import Counts
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Base of all events: which pipeline and which target."""
+
+    pipeline: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted(Event):
+    """A load has its token and begins."""
+
+    run_id: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunResumed(Event):
+    """An interrupted request is taken up again."""
+
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class StageProgress(Event):
+    """Partitions that have finished staging so far."""
+
+    rows: int
+    parts_done: int
+    parts: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowsStaged(Event):
+    """All rows of the load wait in staging."""
+
+    rows: int
+    rejected: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunCommitted(Event):
+    """The target holds the load."""
+
+    run_id: str
+    counts: Counts
+    replayed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunFailed(Event):
+    """The load did not happen; the target is as it was."""
+
+    run_id: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PostFinished(Event):
+    """A post step ended."""
+
+    step: str
+    ok: bool
+    message: str = ""

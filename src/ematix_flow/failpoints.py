@@ -1,0 +1,105 @@
+"""Named places where a crash can be asked for; free when `FLOW_FAILPOINTS` is unset, never a control flow.
+
+The variable holds `name=action` pairs joined by commas. Actions: `kill` (SIGKILL of this process), `raise`,
+`stop` (SIGSTOP), `sleep:SECONDS`. `name=action@N` acts on the N-th passing only (counted per process), and
+`name=action@file:PATH` acts once for all processes: the first one that can create PATH.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+NAMES = (
+    "token.before_insert",
+    "token.after_insert",
+    "plan.after_bounds",
+    "ddl.before_expand",
+    "ddl.after_expand",
+    "stage.task_start",
+    "stage.mid_rows",
+    "stage.before_task_commit",
+    "stage.after_task_commit",
+    "stage.before_return",
+    "stage.collected",
+    "commit.connected",
+    "commit.fence_locked",
+    "commit.ledger_inserted",
+    "commit.verified",
+    "commit.applied_first_stmt",
+    "commit.applied",
+    "commit.watermark",
+    "commit.dlq",
+    "commit.before_commit",
+    "commit.commit_sent",
+    "commit.after_commit",
+    "runlog.before_success",
+    "runlog.after_success",
+    "gc.before_drop",
+    "gc.mid_drop",
+    "post.before",
+    "post.after",
+)
+"""Every failpoint of the batch path, in the order a load passes them."""
+
+
+class FailpointError(RuntimeError):
+    """Raised by a failpoint whose action is `raise`."""
+
+
+@dataclass(slots=True)
+class _Armed:
+    action: str
+    argument: str = ""
+    only: int = 0
+    once_file: str = ""
+    passed: int = field(default=0)
+
+
+def _parse(text: str) -> dict[str, _Armed]:
+    armed: dict[str, _Armed] = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        name, _, rest = entry.partition("=")
+        action, _, when = rest.partition("@")
+        verb, _, argument = action.partition(":")
+        once_file = when.removeprefix("file:") if when.startswith("file:") else ""
+        armed[name] = _Armed(verb, argument, int(when) if when and not once_file else 0, once_file)
+    return armed
+
+
+_armed = _parse(os.environ.get("FLOW_FAILPOINTS", ""))
+
+
+def arm(text: str) -> None:
+    """Replace what is armed in this process; tests use it, the environment variable does it for a whole command."""
+    global _armed  # noqa: PLW0603 - one process-wide switch, so that a disarmed failpoint costs one dict check
+    _armed = _parse(text)
+
+
+def failpoint(name: str) -> None:
+    """Do what was asked for at this place: nothing, unless it is armed."""
+    if _armed and name in _armed:
+        _act(name, _armed[name])
+
+
+def _act(name: str, armed: _Armed) -> None:
+    armed.passed += 1
+    if armed.only and armed.passed != armed.only:
+        return
+    if armed.once_file:
+        try:
+            Path(armed.once_file).touch(exist_ok=False)
+        except FileExistsError:
+            return
+    match armed.action:
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case "sleep":
+            time.sleep(float(armed.argument or 1))
+        case _:
+            raise FailpointError(name)

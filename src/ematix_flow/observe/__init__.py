@@ -1,0 +1,1 @@
+"""Tells: subscribers to events; one that fails never stops a run."""

@@ -1,0 +1,92 @@
+"""Values that outlive a process: tokens, watermarks, counts and what a load left behind."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """The name of one logical load; retries and restarts of it carry the same token."""
+
+    pipeline: str
+    target: str
+    slot: str
+
+    @property
+    def key(self) -> str:
+        """Give the fixed-size form under which the ledger keeps the token."""
+        joined = "\x1f".join((self.pipeline, self.target, self.slot))
+        return hashlib.sha256(joined.encode()).hexdigest()
+
+    @property
+    def run_id(self) -> str:
+        """Give the id of the load's run and the `_batch_id` of its rows: the same after every restart."""
+        return str(uuid.uuid5(uuid.NAMESPACE_OID, self.key))
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a load did to its target, row by row."""
+
+    staged: int = 0
+    inserted: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    deleted: int = 0
+    closed: int = 0
+    rejected: int = 0
+
+    def plus(self, name: str, rows: int) -> Counts:
+        """Give the counts with `rows` added under `name`."""
+        return replace(self, **{name: getattr(self, name) + rows})
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """How far a pipeline has read its source, in the source column's own precision."""
+
+    column: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The report of one winning staging attempt."""
+
+    partition: int
+    attempt: int
+    rows: int
+    rejected: int = 0
+    path: str = ""
+    """File with the rows, where a system stages in files."""
+    reject_path: str = ""
+    first_reject: str = ""
+    """Text about the first rejected row, for the error message under the policy `fail`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """The right to commit: the newest epoch wins, an older one is refused."""
+
+    name: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A load that the ledger of its target holds."""
+
+    token: Token
+    run_id: str
+    counts: Counts
+    committed_at: datetime
+    replayed: bool = False
+    """True when an earlier attempt had committed it already."""
+    notes: tuple[str, ...] = field(default=())

@@ -1,0 +1,1 @@
+"""Does the work on Spark; the only package that imports pyspark."""

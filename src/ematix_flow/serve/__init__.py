@@ -1,0 +1,1 @@
+"""Thin doors onto the engine."""

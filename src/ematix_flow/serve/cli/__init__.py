@@ -1,0 +1,1 @@
+"""The flow command: parse, call, print."""
