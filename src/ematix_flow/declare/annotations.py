@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 import operator
 import sys
@@ -10,16 +11,19 @@ import typing
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
-from types import FrameType, ModuleType
+from types import ModuleType
 
 from ematix_flow.declare.markers import Marker
 from ematix_flow.declare.types import ColumnType
 from ematix_flow.errors import DeclareTypeError, did_you_mean
 
+if typing.TYPE_CHECKING:
+    from types import FrameType
+
 Scopes = Sequence[Mapping[str, object]]
 
 _VALUE_CLASSES = (date, datetime, timedelta, timezone, Decimal)
-_TYPING_FORMS = (typing.Annotated, typing.Optional, typing.Union, typing.ClassVar)
+_TYPING_FORMS = (typing.Optional, typing.Union)
 
 
 def annotations_of(cls: type) -> dict[str, object]:
@@ -33,7 +37,7 @@ def annotations_of(cls: type) -> dict[str, object]:
         if text is not None:
             scopes = scopes if scopes is not None else _scopes(cls)
             annotation = read_text(text, scopes)  # noqa: PLW2901 - the text and the object are one annotation
-        if annotation is not typing.ClassVar and typing.get_origin(annotation) is not typing.ClassVar:
+        if typing.ClassVar not in {annotation, typing.get_origin(annotation)}:
             found[name] = annotation
     return found
 
@@ -57,10 +61,8 @@ class _Reader:
     def read(self, node: ast.expr) -> object:
         """Give the object for one allowed node."""
         match node:
-            case ast.Constant(value=str() as quoted):
-                return read_text(quoted, self.scopes)
-            case ast.Constant(value=None):
-                return None
+            case ast.Constant(value=str() | None as quoted):
+                return None if quoted is None else read_text(quoted, self.scopes)
             case ast.Name(id=name):
                 return self.look_up(name)
             case ast.Attribute(value=owner, attr=name):
@@ -77,14 +79,14 @@ class _Reader:
         for scope in self.scopes:
             if name in scope:
                 return scope[name]
-        known = {n for scope in self.scopes for n in scope if not n.startswith("_")}
-        raise DeclareTypeError(_about(self.text, f"names {name!r}, which is not known here"), hint=did_you_mean(name, _types_in(known, self)))
+        usable = [n for scope in self.scopes for n, v in scope.items() if _is_ours(v)]
+        raise _unknown(self.text, name, usable)
 
     def attribute(self, owner: object, name: str) -> object:
         if name.startswith("_") or not isinstance(owner, ModuleType | type):
             raise _refused(self.text, f"may not use the attribute {name!r}")
         if not hasattr(owner, name):
-            raise DeclareTypeError(_about(self.text, f"names {name!r}, which is not known here"), hint=did_you_mean(name, _public(owner)))
+            raise _unknown(self.text, name, [n for n, v in vars(owner).items() if _is_ours(v)])
         return getattr(owner, name)
 
     def join(self, left: object, right: object) -> object:
@@ -94,6 +96,8 @@ class _Reader:
             raise _refused(self.text, "joins things that are not types") from error
 
     def subscript(self, owner: object, index: ast.expr) -> object:
+        if owner is typing.ClassVar:
+            return owner
         items = index.elts if isinstance(index, ast.Tuple) else [index]
         if isinstance(owner, type) and issubclass(owner, ColumnType):
             values = tuple(self.value(item) for item in items)
@@ -145,17 +149,12 @@ def _scopes(cls: type) -> Scopes:
     while frame is not None:
         if frame.f_globals.get("__name__") == cls.__module__:
             found.append(frame.f_locals)
-            found.append(frame.f_globals)
         frame = frame.f_back
-    return [*found, vars(module)] if module else found
+    return [*found, vars(module) if module else {}, vars(builtins)]
 
 
-def _types_in(names: set[str], reader: _Reader) -> list[str]:
-    return [n for n in names if isinstance(reader.look_up(n), type) and issubclass(typing.cast("type", reader.look_up(n)), (ColumnType, Marker))]
-
-
-def _public(owner: object) -> list[str]:
-    return [n for n in dir(owner) if not n.startswith("_")]
+def _is_ours(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, ColumnType | Marker)
 
 
 def _is_dunder(name: str) -> bool:
@@ -164,6 +163,12 @@ def _is_dunder(name: str) -> bool:
 
 def _about(text: str, what: str) -> str:
     return f"the annotation {text!r} {what}"
+
+
+def _unknown(text: str, name: str, usable: list[str]) -> DeclareTypeError:
+    return DeclareTypeError(
+        _about(text, f"names {name!r}, which is not known here"), hint=did_you_mean(name, set(usable))
+    )
 
 
 def _refused(text: str, what: str) -> DeclareTypeError:

@@ -34,9 +34,9 @@ class NaturalKey(Marker):
     group: str = ""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.group, str):
-            msg = f"natural_key() takes the name of a group, not {self.group!r}"
-            raise DeclareTypeError(msg)
+        group: object = self.group
+        if not isinstance(group, str):
+            raise DeclareTypeError(f"natural_key() takes the name of a group, not {group!r}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,8 +148,7 @@ class String(ColumnType):
     def __post_init__(self) -> None:
         _require_int("String length", self.length)
         if self.length <= 0:
-            msg = f"String needs a length above 0, not {self.length}"
-            raise DeclareError(msg, hint="write String[256]")
+            raise DeclareError(f"String needs a length above 0, not {self.length}", hint="write String[256]")
 
     def __class_getitem__(cls, length: int) -> String:
         """Give the type for `String[length]`."""
@@ -168,21 +167,21 @@ class Numeric(ColumnType):
         _require_int("Numeric precision", self.precision)
         _require_int("Numeric scale", self.scale)
         if self.precision <= 0 or not 0 <= self.scale <= self.precision:
-            msg = f"Numeric needs precision > 0 and 0 <= scale <= precision, not ({self.precision}, {self.scale})"
-            raise DeclareError(msg, hint="write Numeric[10, 2]")
+            raise DeclareError(
+                f"Numeric needs precision > 0 and 0 <= scale <= precision, not ({self.precision}, {self.scale})",
+                hint="write Numeric[10, 2]",
+            )
 
-    def __class_getitem__(cls, arguments: tuple[int, int]) -> Numeric:
+    def __class_getitem__(cls, arguments: object) -> Numeric:
         """Give the type for `Numeric[precision, scale]`."""
         if not isinstance(arguments, tuple) or len(arguments) != 2:  # noqa: PLR2004 - precision and scale
-            msg = f"Numeric needs precision and scale, not {arguments!r}"
-            raise DeclareTypeError(msg, hint="write Numeric[10, 2]")
+            raise DeclareTypeError(f"Numeric needs precision and scale, not {arguments!r}", hint="write Numeric[10, 2]")
         return cls(*arguments)
 
 
 def _require_int(what: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
-        msg = f"{what} must be a whole number, not {value!r}"
-        raise DeclareTypeError(msg)
+        raise DeclareTypeError(f"{what} must be a whole number, not {value!r}")
 
 
 ALL_TYPES: tuple[type[ColumnType], ...] = (
@@ -198,11 +197,11 @@ def as_type(value: object) -> ColumnType:
     if isinstance(value, type) and issubclass(value, ColumnType) and value is not ColumnType:
         if fields(value):
             example = {"String": "String[256]", "Numeric": "Numeric[10, 2]"}[value.__name__]
-            msg = f"{value.__name__} needs arguments"
-            raise DeclareTypeError(msg, hint=f"write {example}")
+            raise DeclareTypeError(f"{value.__name__} needs arguments", hint=f"write {example}")
         return value()
-    msg = f"{value!r} is not a column type"
-    raise DeclareTypeError(msg, hint="use a type of ematix_flow.types, such as BigInt, Text or String[256]")
+    raise DeclareTypeError(
+        f"{value!r} is not a column type", hint="use a type of ematix_flow.types, such as BigInt, Text or String[256]"
+    )
 
 
 def read_annotation(annotation: object) -> tuple[ColumnType, bool, tuple[object, ...]]:
@@ -217,8 +216,9 @@ def read_annotation(annotation: object) -> tuple[ColumnType, bool, tuple[object,
     if origin in {typing.Union, pytypes.UnionType}:
         members = [a for a in typing.get_args(annotation) if a is not type(None)]
         if len(members) != 1:
-            msg = f"a column has one type, not {annotation!r}"
-            raise DeclareTypeError(msg, hint="only `X | None` joins a type with something else")
+            raise DeclareTypeError(
+                f"a column has one type, not {annotation!r}", hint="only `X | None` joins a type with something else"
+            )
         column_type, _, inside = read_annotation(members[0])
         return column_type, True, inside
     return as_type(annotation), False, ()

@@ -1,0 +1,5 @@
+"""Public names of the key and nullability markers; nothing else lives here."""
+
+from ematix_flow.declare.markers import natural_key, nullable, pk
+
+__all__ = ["natural_key", "nullable", "pk"]
