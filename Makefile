@@ -1,0 +1,57 @@
+# Every target works from a fresh clone; `make` alone lists them.
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Test processes side by side; 0 runs everything in one. Spark tests share one of them (tests/conftest.py).
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+PYTEST_ARGS ?=
+# Found when a recipe needs it, so that the other targets work without Java.
+JAVA = JAVA_HOME="$$(scripts/java.sh)" && export JAVA_HOME
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast lint format bench docs services clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
+
+setup: $(STAMP)  ## make .venv with the tested versions of everything (instant the second time)
+
+$(STAMP): pyproject.toml constraints.txt
+	@rm -f $@
+	@python=$$(scripts/python.sh) && echo "setup: $(VENV) with $$python (the first time downloads about 700 MB)" && "$$python" -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
+	@touch $@
+
+demo: $(STAMP)  ## run the tour; needs Python, Java and the package index only
+	@$(JAVA) && $(BIN)/python examples/demo/run.py
+
+test: lint services  ## lint, then every test, against real Spark and real servers
+	@$(JAVA) && $(PYTEST) $(PYTEST_ARGS)
+
+test-fast: $(STAMP)  ## ruff and the tests that need neither Spark nor a server
+	$(BIN)/ruff check --quiet
+	@$(PYTEST) -m "not spark and not service and not crash and not slow" $(PYTEST_ARGS)
+
+lint: $(STAMP)  ## style, types and the direction of imports
+	$(BIN)/ruff check --quiet
+	$(BIN)/ruff format --check --quiet
+	$(BIN)/mypy
+	PYTHONPATH=src $(BIN)/lint-imports
+
+format: $(STAMP)  ## let ruff rewrite what it can
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+services: $(STAMP)  ## make sure that the servers which the tests start are installed
+	@$(BIN)/python -m tests.services.programs
+
+bench: $(STAMP)  ## measure against plain PySpark
+	@$(JAVA) && $(BIN)/python bench/run.py
+
+docs: $(STAMP)  ## write the generated pages of docs/ again
+	@$(BIN)/python scripts/docs.py
+
+clean:  ## remove what the other targets made
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
