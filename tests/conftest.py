@@ -1,0 +1,150 @@
+"""Fixtures that every test may use: real servers, a real Spark session and a process that starts from nothing.
+
+Servers belong to one test process (starting one takes about a second) and start when the first test asks for them.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, TypeVar
+
+import hypothesis
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.services.mariadb import MariaDBServer
+    from tests.services.postgres import PostgresServer
+    from tests.services.server import Server
+
+_SERVERS = pytest.StashKey[dict[str, "Server"]]()
+_Server = TypeVar("_Server", bound="Server")
+
+# No deadline: the machine may be busy with a second test process. No database: tests run in folders that vanish.
+hypothesis.settings.register_profile("flow", deadline=None, database=None, print_blob=True)
+hypothesis.settings.load_profile("flow")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of this suite."""
+    parser.addoption("--durable", action="store_true", help="let the database servers wait for the disk (fsync)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Prepare the place where running servers are remembered."""
+    config.stash[_SERVERS] = {}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the Spark tests in one test process: a second JVM on the same cores makes both slower."""
+    for item in items:
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the logs of the servers that a failed test used."""
+    report = yield
+    if report.failed:
+        used = getattr(item, "fixturenames", ())
+        for fixture, server in item.config.stash[_SERVERS].items():
+            if fixture in used:
+                report.sections.append((f"log of {server.name}", server.log_tail()))
+    return report
+
+
+@pytest.fixture(autouse=True)
+def blank_surroundings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Give each test an empty home, an empty working folder, no settings in the environment and no declarations."""
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(tmp_path_factory.mktemp("cwd"))
+    for name in [name for name in os.environ if name.startswith("EMATIX_FLOW_")]:
+        monkeypatch.delenv(name)
+    _forget_declarations()
+    yield
+    _forget_declarations()
+
+
+@pytest.fixture(scope="session")
+def postgres_server(pytestconfig: pytest.Config) -> Iterator[PostgresServer]:
+    """Give the PostgreSQL of this test process; a test that crashes it may leave it down."""
+    from tests.services.postgres import PostgresServer
+
+    server = PostgresServer(durable=pytestconfig.getoption("durable"))
+    yield from _kept(server, "postgres_server", pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def mysql_server(pytestconfig: pytest.Config) -> Iterator[MariaDBServer]:
+    """Give the MariaDB of this test process; a test that crashes it may leave it down."""
+    from tests.services.mariadb import MariaDBServer
+
+    server = MariaDBServer(durable=pytestconfig.getoption("durable"))
+    yield from _kept(server, "mysql_server", pytestconfig)
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """Give the URL of an empty PostgreSQL database, dropped after the test."""
+    yield from _database(postgres_server)
+
+
+@pytest.fixture
+def mysql_url(mysql_server: MariaDBServer) -> Iterator[str]:
+    """Give the URL of an empty MariaDB database, dropped after the test."""
+    yield from _database(mysql_server)
+
+
+@pytest.fixture
+def duckdb_path(tmp_path: Path) -> Path:
+    """Give the path of a DuckDB file that does not exist yet."""
+    return tmp_path / "test.duckdb"
+
+
+@pytest.fixture
+def sqlite_path(tmp_path: Path) -> Path:
+    """Give the path of an SQLite file that does not exist yet."""
+    return tmp_path / "test.sqlite"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Give the Spark session of this test process."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.sql.session.timeZone", "UTC").config("spark.sql.shuffle.partitions", "2")
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
+
+
+def _forget_declarations() -> None:
+    from ematix_flow.declare.connection import clear_registry
+    from ematix_flow.declare.project import PROJECT
+
+    clear_registry()
+    PROJECT.clear()
+
+
+def _kept(server: _Server, fixture: str, config: pytest.Config) -> Iterator[_Server]:
+    config.stash[_SERVERS][fixture] = server
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
+
+
+def _database(server: Server) -> Iterator[str]:
+    server.start()
+    url = server.create_database()
+    yield url
+    server.start()
+    server.drop_database(url)

@@ -1,0 +1,125 @@
+"""Finds the programs of the servers that tests start, and installs them where it may; it starts none of them.
+
+Run as a program it makes sure that all of them are there: `python -m tests.services.programs`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+PACKAGES = {"PostgreSQL": "postgresql", "MariaDB": "mariadb-server"}
+_BREW = {"PostgreSQL": "postgresql@17", "MariaDB": "mariadb"}
+_OLDEST_POSTGRES = 13
+_POLICY = Path("/usr/sbin/policy-rc.d")
+"""Debian asks this file before it starts a freshly installed server; exit code 101 means: do not."""
+
+
+class MissingServerError(Exception):
+    """A server that the tests need is not installed; the message has the command that installs it."""
+
+    def __init__(self, *servers: str) -> None:
+        missing = " and ".join(servers)
+        super().__init__(f"not installed: {missing}. These tests are never skipped; run: {install_command(servers)}")
+
+
+def postgres_bin() -> Path:
+    """Give the folder with `initdb` and `postgres` of the newest PostgreSQL that is new enough."""
+    found = [(version, folder) for folder in _postgres_folders() if (version := _postgres_version(folder))]
+    if not found or max(found)[0] < _OLDEST_POSTGRES:
+        raise MissingServerError("PostgreSQL")
+    return max(found)[1]
+
+
+def mariadb_programs() -> tuple[Path, list[str]]:
+    """Give the server program of MariaDB or MySQL and the command that makes an empty data folder for it."""
+    search = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin"])
+    if server := shutil.which("mariadbd", path=search):
+        install = shutil.which("mariadb-install-db", path=search) or "mariadb-install-db"
+        return Path(server), [install, "--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]
+    if server := shutil.which("mysqld", path=search):
+        return Path(server), [server, "--no-defaults", "--initialize-insecure"]
+    raise MissingServerError("MariaDB")
+
+
+def missing() -> list[str]:
+    """Give the names of the servers that are not installed."""
+    names = []
+    for name, find in (("PostgreSQL", postgres_bin), ("MariaDB", mariadb_programs)):
+        try:
+            find()
+        except MissingServerError:
+            names.append(name)
+    return names
+
+
+def install_command(servers: Sequence[str]) -> str:
+    """Give the one command that installs the servers on this platform."""
+    if shutil.which("apt-get"):
+        return "sudo apt-get install -y " + " ".join(PACKAGES[name] for name in servers)
+    if shutil.which("brew"):
+        return "brew install " + " ".join(_BREW[name] for name in servers)
+    return "the package manager of this system, for " + " and ".join(servers)
+
+
+def ensure_installed() -> None:
+    """Install what is missing, as root on a system with apt; otherwise raise with the command to run."""
+    wanted = missing()
+    if not wanted:
+        return
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        raise MissingServerError(*wanted)
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    with _no_service_start():
+        subprocess.run(["apt-get", "update", "-qq"], check=True, env=environment)
+        packages = [PACKAGES[name] for name in wanted]
+        subprocess.run(["apt-get", "install", "-y", "-qq", *packages], check=True, env=environment)
+    if still := missing():
+        raise MissingServerError(*still)
+
+
+def _postgres_folders() -> list[Path]:
+    folders = list(Path("/usr/lib/postgresql").glob("*/bin"))
+    folders += Path("/opt/homebrew/opt").glob("postgresql@*/bin")
+    on_path = shutil.which("initdb")
+    return [*folders, Path(on_path).resolve().parent] if on_path else folders
+
+
+def _postgres_version(folder: Path) -> int:
+    if not (folder / "initdb").exists() or not (folder / "postgres").exists():
+        return 0
+    text = subprocess.run([folder / "postgres", "--version"], capture_output=True, text=True, check=False).stdout
+    match = re.search(r"(\d+)", text)
+    return int(match[1]) if match else 0
+
+
+@contextlib.contextmanager
+def _no_service_start() -> Iterator[None]:
+    before = _POLICY.read_bytes() if _POLICY.exists() else None
+    mode = _POLICY.stat().st_mode if before is not None else 0
+    _POLICY.write_text("#!/bin/sh\nexit 101\n")
+    _POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        if before is None:
+            _POLICY.unlink()
+        else:
+            _POLICY.write_bytes(before)
+            _POLICY.chmod(mode)
+
+
+if __name__ == "__main__":
+    try:
+        ensure_installed()
+    except MissingServerError as error:
+        sys.exit(str(error))

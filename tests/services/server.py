@@ -1,0 +1,212 @@
+"""One server process with a life of its own: started, stopped, crashed and never left behind; knows no SQL."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_START_SECONDS = 60.0
+_STOP_SECONDS = 30.0
+_LOG_LINES = 40
+# Reads until the test process is gone, however it went, then ends the server and removes its folder.
+_WATCH = 'cat >/dev/null; kill -QUIT "$1"; sleep 2; kill -KILL "$1"; rm -rf "$2"'
+
+
+class ServerError(Exception):
+    """A server did not do what it was told; the message ends with its log."""
+
+
+class Server(ABC):
+    """A server in a temporary folder on a free port of the loopback interface."""
+
+    name: ClassVar[str]
+    account: ClassVar[str]
+    """The user that root becomes to run the server; anybody else runs it as themselves."""
+    stop_signal: ClassVar[signal.Signals]
+
+    def __init__(self, *, durable: bool = False) -> None:
+        self.durable = durable
+        self.port = _free_port()
+        self.folder = Path(tempfile.mkdtemp(prefix=f"flow-{self.name}-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watcher: subprocess.Popen[bytes] | None = None
+        self._identity: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            account = _account(self.account)
+            os.chown(self.folder, account.pw_uid, account.pw_gid)
+            self._identity = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+
+    @abstractmethod
+    def url(self, database: str) -> str:
+        """Give the URL of a database of this server."""
+
+    @abstractmethod
+    def execute(self, statement: str) -> None:
+        """Run one statement outside of any test database, committed at once."""
+
+    @abstractmethod
+    def initialise(self) -> None:
+        """Fill the empty folder with an empty data directory."""
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """Give the command line of the server in the foreground."""
+
+    @property
+    def data(self) -> Path:
+        """Where the server keeps its data."""
+        return self.folder / "data"
+
+    @property
+    def running(self) -> bool:
+        """True while the server process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    def create_database(self) -> str:
+        """Make an empty database with a name of its own and give its URL."""
+        database = f"t_{uuid.uuid4().hex[:16]}"
+        self.execute(f"CREATE DATABASE {database}")
+        return self.url(database)
+
+    def drop_database(self, url: str) -> None:
+        """Remove a database that `create_database` made."""
+        self.execute(f"DROP DATABASE IF EXISTS {url.rsplit('/', 1)[1]}")
+
+    def start(self) -> None:
+        """Start the server, if it is not running, and come back once it answers."""
+        if self.running:
+            return
+        fresh = not self.data.exists()
+        if fresh:
+            self.initialise()
+        try:
+            self._launch()
+        except ServerError:
+            if not fresh:
+                raise
+            # Somebody may have taken the port since it was found free.
+            self.port = _free_port()
+            self._launch()
+
+    def stop(self) -> None:
+        """End the server in good order."""
+        self._end(self.stop_signal)
+
+    def crash(self) -> None:
+        """Kill every process of the server at once, with no chance to write anything."""
+        if self._process is None:
+            return
+        # Stopped first: a process that is about to be killed must not start another one meanwhile.
+        self._process.send_signal(signal.SIGSTOP)
+        children = [pid for pid, parent, _ in _processes() if parent == self._process.pid]
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._end(signal.SIGKILL)
+        _wait_until(lambda: not any(pid in children and state != "Z" for pid, _, state in _processes()), _STOP_SECONDS)
+
+    def close(self) -> None:
+        """End the server and remove everything it wrote."""
+        self._end(signal.SIGKILL)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def log_tail(self) -> str:
+        """Give the last lines that the server wrote."""
+        log = self.folder / "log"
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+        return "\n".join(lines[-_LOG_LINES:])
+
+    def run(self, command: Sequence[str | Path]) -> None:
+        """Run a program as the server's user, its output in the log."""
+        with (self.folder / "log").open("ab") as log:
+            code = subprocess.run(command, check=False, **self._surroundings(log)).returncode
+        if code != 0:
+            raise ServerError(f"{command[0]} ended with {code}:\n{self.log_tail()}")
+
+    def _launch(self) -> None:
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(self.command(), start_new_session=True, **self._surroundings(log))
+        self._watcher = subprocess.Popen(
+            ["sh", "-c", _WATCH, "watch", str(self._process.pid), str(self.folder)],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        answered = _wait_until(lambda: not self.running or self._answers(), _START_SECONDS)
+        if not answered or not self.running:
+            self._end(signal.SIGKILL)
+            raise ServerError(f"{self.name} did not start on port {self.port}:\n{self.log_tail()}")
+
+    def _answers(self) -> bool:
+        try:
+            self.execute("SELECT 1")
+        except OSError:
+            return False
+        return True
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(how)
+            try:
+                self._process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        if self._watcher is not None:
+            self._watcher.kill()
+            self._watcher.communicate()
+        self._process = self._watcher = None
+
+    def _surroundings(self, log: Any) -> dict[str, Any]:
+        environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "HOME": str(self.folder)}
+        output = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
+        return {"cwd": self.folder, "env": environment, **output, **self._identity}
+
+
+def _account(name: str) -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        return pwd.getpwnam("nobody")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_until(condition: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _processes() -> list[tuple[int, int, str]]:
+    """Give (pid, parent, state letter) of every process; `ps` only where there is no /proc, for slim images lack it."""
+    if not Path("/proc/self/stat").exists():
+        listing = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,state="], capture_output=True, text=True, check=True)
+        rows = [line.split() for line in listing.stdout.splitlines()]
+        return [(int(pid), int(parent), state[0]) for pid, parent, state in rows]
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # ended since it was listed
+            # The program's name stands in brackets and may hold anything: what counts comes after the last one.
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+            found.append((int(stat.parent.name), int(parent), state))
+    return found
