@@ -6,6 +6,7 @@ Servers belong to one test process (starting one takes about a second) and start
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, TypeVar
 
 import hypothesis
@@ -39,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_SERVERS] = {}
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the Spark tests in one test process: a second JVM on the same cores makes both slower."""
     for item in items:
@@ -118,6 +120,8 @@ def spark() -> Iterator[SparkSession]:
     """Give the Spark session of this test process."""
     from pyspark.sql import SparkSession
 
+    # The Python of the workers must be the one that has the packages, whatever PATH says.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.sql.session.timeZone", "UTC").config("spark.sql.shuffle.partitions", "2")
     session = builder.getOrCreate()
