@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ematix_flow.declare.markers import Normalizer
+from ematix_flow.declare.normalize import check_chain
 from ematix_flow.declare.types import as_type
 from ematix_flow.errors import DeclareError, DeclareTypeError, UnknownNameError, did_you_mean
 
@@ -39,6 +40,7 @@ class Column:
         object.__setattr__(self, "nullable", bool(self.nullable) and not self.primary_key)
         for normalizer in self.normalizers:
             _check_normalizer(normalizer)
+        check_chain(self.normalizers)
 
     def to_spec(self) -> dict[str, object]:
         """Give the column as plain data."""
