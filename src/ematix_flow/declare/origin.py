@@ -15,7 +15,9 @@ def caller_origin() -> Origin | None:
     frame = sys._getframe(1)  # noqa: SLF001 - the only way to a caller's line without building a traceback
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(_PACKAGE) and not name.startswith("<frozen"):
+        # By module too: the __init__ that dataclasses generate for our classes has no file.
+        ours = name.startswith(_PACKAGE) or frame.f_globals.get("__name__", "").split(".")[0] == "ematix_flow"
+        if not ours and not name.startswith("<frozen"):
             return Origin(name, frame.f_lineno)
         frame = frame.f_back  # type: ignore[assignment]
     return None
