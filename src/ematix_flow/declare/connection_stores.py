@@ -1,0 +1,271 @@
+"""The connections to databases, lake tables and files, with the settings each takes; none of them is opened here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import ClassVar, TypeAlias
+from urllib.parse import quote
+
+from ematix_flow.declare.connection_base import Connection, is_open
+from ematix_flow.declare.spelling import FILE_FORMATS, URL_SCHEMES
+from ematix_flow.errors import did_you_mean
+
+Options: TypeAlias = Mapping[str, object]
+
+_FORMATS = ("parquet", "csv", "orc", "json_lines")
+_S3_KEYS = ("endpoint", "access_key_id", "secret_access_key")
+_READ_OPTIONS = {
+    "csv": (
+        "has_header", "delimiter", "quote", "escape", "terminator", "comment", "null_regex", "truncated_rows_ok",
+        "schema_infer_max_records",
+    ),
+    "json_lines": ("schema_infer_max_records", "batch_size"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Database(Connection):
+    """A database; `timezone` is the zone of its timestamps without one."""
+
+    timezone: str | None = field(default=None, kw_only=True)
+
+    def _check_family(self) -> None:
+        if self.timezone and not is_open(self.timezone):
+            from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+            try:
+                ZoneInfo(self.timezone)
+            except (ZoneInfoNotFoundError, ValueError, OSError):
+                raise self._wrong("has an unknown timezone", "use a name such as 'UTC' or 'Europe/Berlin'.") from None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _UrlDatabase(_Database):
+    required: ClassVar[tuple[str, ...]] = ("url",)
+
+    url: str = ""
+
+    def _check(self) -> None:
+        scheme, separator, _ = self.url.partition("://")
+        other = URL_SCHEMES.get(scheme.lower(), self.kind)
+        if separator and other != self.kind:
+            raise self._wrong(f"has a URL of {other}", f"say kind = {other!r}, or give a {self.kind} URL.")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _FileDatabase(_Database):
+    required: ClassVar[tuple[str, ...]] = ("path",)
+
+    path: str = ""
+    """A file or `:memory:`; a URL is taken too: three slashes before a relative file, four before an absolute one."""
+
+    def _check(self) -> None:
+        scheme, separator, file = self.path.partition("://")
+        if not separator or is_open(self.path):
+            return
+        if file not in {"", "/", ":memory:"} and not file.startswith("/"):
+            raise self._wrong("has a URL with a host", f"say {self.kind}:///relative or {self.kind}:////absolute.")
+        if URL_SCHEMES.get(scheme.lower()) != self.kind:
+            raise self._wrong("has a URL of another kind", f"give a {self.kind} URL or a file.")
+        self._set("path", file.removeprefix("/") or ":memory:")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PostgresConnection(_UrlDatabase):
+    """A PostgreSQL database."""
+
+    kind: ClassVar[str] = "postgres"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MySQLConnection(_UrlDatabase):
+    """A MySQL or MariaDB database."""
+
+    kind: ClassVar[str] = "mysql"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SQLiteConnection(_FileDatabase):
+    """A SQLite database."""
+
+    kind: ClassVar[str] = "sqlite"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DuckDBConnection(_FileDatabase):
+    """A DuckDB database."""
+
+    kind: ClassVar[str] = "duckdb"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SnowflakeConnection(_Database):
+    """A Snowflake database."""
+
+    kind: ClassVar[str] = "snowflake"
+    required: ClassVar[tuple[str, ...]] = ("account", "user")
+
+    account: str = ""
+    user: str = ""
+    password: str | None = None
+    private_key: str | None = None
+    warehouse: str | None = None
+    database: str | None = None
+    schema: str | None = None
+    role: str | None = None
+
+    def _check(self) -> None:
+        if not self.password and not self.private_key:
+            raise self._wrong("needs password or private_key")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BigQueryConnection(_Database):
+    """A BigQuery dataset."""
+
+    kind: ClassVar[str] = "bigquery"
+    required: ClassVar[tuple[str, ...]] = ("project", "dataset")
+
+    project: str = ""
+    dataset: str = ""
+    credentials_path: str | None = None
+    location: str | None = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RedshiftConnection(_Database):
+    """A Redshift database."""
+
+    kind: ClassVar[str] = "redshift"
+    required: ClassVar[tuple[str, ...]] = ("host", "database", "user", "password")
+
+    host: str = ""
+    port: int = 5439
+    database: str = ""
+    user: str = ""
+    password: str = ""
+    s3_staging_dir: str | None = None
+    iam_role: str | None = None
+
+    def to_postgres_url(self) -> str:
+        """Give the URL under which a PostgreSQL driver reaches this database."""
+        user, password = quote(self.user, safe=""), quote(self.password, safe="")
+        return f"postgresql://{user}:{password}@{self.host}:{self.port}/{self.database}"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DeltaLocalConnection(Connection):
+    """Delta tables in a local folder."""
+
+    kind: ClassVar[str] = "delta_local"
+    required: ClassVar[tuple[str, ...]] = ("path",)
+
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DeltaS3Connection(Connection):
+    """Delta tables in a bucket."""
+
+    kind: ClassVar[str] = "delta_s3"
+    required: ClassVar[tuple[str, ...]] = ("endpoint", "bucket", "region", "access_key_id", "secret_access_key")
+
+    endpoint: str = ""
+    bucket: str = ""
+    region: str = ""
+    access_key_id: str = ""
+    secret_access_key: str = ""
+    prefix: str = ""
+    default_credentials: bool = field(default=False, kw_only=True)
+    """Take the endpoint and the keys from where the AWS libraries look for them."""
+
+    def _needed(self) -> tuple[str, ...]:
+        return tuple(n for n in self.required if not (self.default_credentials and n in _S3_KEYS))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Files(Connection):
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({"format": _FORMATS})
+    spellings: ClassVar[Mapping[str, Mapping[str, str]]] = MappingProxyType({"format": FILE_FORMATS})
+
+    csv_read_options: Options | None = field(default=None, hash=False, kw_only=True)
+    json_read_options: Options | None = field(default=None, hash=False, kw_only=True)
+
+    def _check(self) -> None:
+        declared: object = getattr(self, "format", "")
+        for name, file_format in (("csv_read_options", "csv"), ("json_read_options", "json_lines")):
+            options: Options | None = getattr(self, name)
+            if options is None:
+                continue
+            if declared != file_format and not is_open(declared):
+                raise self._wrong(f"takes no {name}", f"they belong to format {file_format!r}.")
+            for key in options:
+                if key not in _READ_OPTIONS[file_format]:
+                    hint = did_you_mean(key, _READ_OPTIONS[file_format])
+                    raise self._wrong(f"has an unknown key {key!r} in {name}", hint)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ObjectStoreLocalConnection(_Files):
+    """Plain files in a local folder."""
+
+    kind: ClassVar[str] = "object_store_local"
+    required: ClassVar[tuple[str, ...]] = ("path", "format")
+
+    path: str = ""
+    format: str = ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ObjectStoreS3Connection(_Files):
+    """Plain files in a bucket."""
+
+    kind: ClassVar[str] = "object_store_s3"
+    required: ClassVar[tuple[str, ...]] = (*DeltaS3Connection.required, "format")
+
+    endpoint: str = ""
+    bucket: str = ""
+    region: str = ""
+    access_key_id: str = ""
+    secret_access_key: str = ""
+    format: str = ""
+    prefix: str = ""
+    default_credentials: bool = field(default=False, kw_only=True)
+    """Take the endpoint and the keys from where the AWS libraries look for them."""
+
+    def _needed(self) -> tuple[str, ...]:
+        return tuple(n for n in self.required if not (self.default_credentials and n in _S3_KEYS))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class IcebergConnection(Connection):
+    """Iceberg tables of one catalog; a table's schema is its namespace."""
+
+    kind: ClassVar[str] = "iceberg"
+    required: ClassVar[tuple[str, ...]] = ("catalog_type",)
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+        {"catalog_type": ("hadoop", "jdbc", "rest", "glue")}
+    )
+
+    catalog_type: str = "hadoop"
+    warehouse: str = ""
+    uri: str = ""
+    user: str | None = None
+    password: str | None = None
+    token: str | None = None
+    endpoint: str = ""
+    bucket: str = ""
+    region: str = ""
+    access_key_id: str = ""
+    secret_access_key: str = ""
+    prefix: str = ""
+
+    def _check(self) -> None:
+        needs = {"hadoop": ("warehouse",), "jdbc": ("uri", "warehouse"), "rest": ("uri",), "glue": ("warehouse",)}
+        missing = [name for name in needs.get(self.catalog_type, ()) if not getattr(self, name)]
+        if missing:
+            raise self._wrong(f"of catalog_type {self.catalog_type!r} needs {', '.join(missing)}")
+        if bool(self.access_key_id) != bool(self.secret_access_key):
+            raise self._wrong("needs access_key_id and secret_access_key together")

@@ -1,0 +1,58 @@
+"""Decides what in a text is a secret and hides it; it knows no secret values, only the shapes they come in."""
+
+from __future__ import annotations
+
+import re
+
+MARK = "<redacted>"
+
+_SECRET_NAMES = frozenset({"access_key_id", "secret_access_key", "key_password", "private_key", "api_key"})
+_SECRET_PARTS = frozenset({"password", "secret", "token", "key"})
+
+_WHOLE_URL = re.compile(r"(://[^:]*:)(.+)(?=@)", re.DOTALL)
+# Up to the last @ of the run, because people do write unescaped @ and / into passwords.
+_URL_IN_TEXT = re.compile(r"(://[^\s:'\"]*:)([^\s'\"]+)(?=@)")
+_VALUE = r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^\s&]+)"
+_PASSWORD_PAIR = re.compile(r"((?:password|passwd|passphrase|pwd)[\w.\-]*\s*=\s*)" + _VALUE, re.IGNORECASE)
+# No spaces around "=" here: `s.token = t.token` is ordinary SQL.
+_SECRET_PAIR = re.compile(
+    r"((?:token|secret|credential|api_?key|access_?key|private_?key)[\w.\-]*=)" + _VALUE, re.IGNORECASE
+)
+_QUOTED_PAIR = re.compile(
+    r"([\w.\-]*(?:password|passwd|passphrase|pwd|token|secret|credential|api_?key|access_?key|private_?key)"
+    r"[\w.\-]*[\"']\s*:\s*)(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')",
+    re.IGNORECASE,
+)
+_PAIRS = (_PASSWORD_PAIR, _SECRET_PAIR, _QUOTED_PAIR)
+
+
+def is_secret_field(name: str) -> bool:
+    """Say whether a field of this name holds a secret."""
+    lowered = name.lower()
+    return lowered in _SECRET_NAMES or not _SECRET_PARTS.isdisjoint(lowered.split("_"))
+
+
+def mask_value(value: str, mark: str = MARK) -> str:
+    """Give one setting with the password of its URL and its `password=` pairs replaced."""
+    return _mask(value, _WHOLE_URL, mark)
+
+
+def mask_text(text: str, mark: str = MARK) -> str:
+    """Give running text with the password of every URL in it and every `password=` pair replaced."""
+    return _mask(text, _URL_IN_TEXT, mark)
+
+
+def secrets_in(value: str) -> list[str]:
+    """Give the pieces of one setting that `mask_value` hides."""
+    found = [match.group(2) for pattern in (_WHOLE_URL, *_PAIRS) for match in pattern.finditer(value)]
+    return [piece[1:-1] if piece[:1] in {'"', "'"} and piece[:1] == piece[-1:] else piece for piece in found]
+
+
+def _mask(text: str, url: re.Pattern[str], mark: str) -> str:
+    def hide(match: re.Match[str]) -> str:
+        return match.group(1) + mark
+
+    text = url.sub(hide, text)
+    for pattern in _PAIRS:
+        text = pattern.sub(hide, text)
+    return text

@@ -1,0 +1,84 @@
+"""Every accepted spelling and the one internal name it stands for; it decides nothing else about a declaration."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# --- connections -----------------------------------------------------------------------------------------------------
+
+KIND_SPELLINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "postgresql": "postgres",
+        "pg": "postgres",
+        "mariadb": "mysql",
+        "sqlite3": "sqlite",
+        "delta": "delta_local",
+        "files": "object_store_local",
+        "local_files": "object_store_local",
+        "s3": "object_store_s3",
+        "s3_files": "object_store_s3",
+        "rabbit": "rabbitmq",
+        "amqp": "rabbitmq",
+        "pub_sub": "pubsub",
+        "glue": "glue_schema_registry",
+    }
+)
+
+KIND_IMPLIES: Mapping[str, Mapping[str, object]] = MappingProxyType(
+    {"s3": {"format": "parquet", "default_credentials": True}}
+)
+"""Fields that a spelling of a kind fills in where the user gave none."""
+
+_URL = MappingProxyType({"dsn": "url"})
+_FILE = MappingProxyType({"url": "path", "dsn": "path"})
+
+FIELD_SPELLINGS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "postgres": _URL,
+        "mysql": _URL,
+        "sqlite": _FILE,
+        "duckdb": _FILE,
+        "kafka": MappingProxyType({"brokers": "bootstrap_servers"}),
+        "rabbitmq": MappingProxyType({"url": "amqp_url", "dsn": "amqp_url"}),
+    }
+)
+"""Kind -> spelling -> field."""
+
+URL_SCHEMES: Mapping[str, str] = MappingProxyType(
+    {
+        "postgres": "postgres",
+        "postgresql": "postgres",
+        "mysql": "mysql",
+        "mysql+pymysql": "mysql",
+        "mariadb": "mysql",
+        "sqlite": "sqlite",
+        "duckdb": "duckdb",
+        "amqp": "rabbitmq",
+        "amqps": "rabbitmq",
+    }
+)
+
+FILE_FORMATS: Mapping[str, str] = MappingProxyType(
+    {"jsonl": "json_lines", "json": "json_lines", "ndjson": "json_lines", "pq": "parquet"}
+)
+
+SCRAM_MECHANISMS: Mapping[str, str] = MappingProxyType(
+    {
+        "sha256": "sha-256",
+        "sha512": "sha-512",
+        "scram-sha-256": "sha-256",
+        "scram-sha-512": "sha-512",
+    }
+)
+
+
+def kind_named(word: str, fields: Mapping[str, object]) -> str:
+    """Give the internal name of a kind; `delta` with a bucket is the one on S3."""
+    kind = word.strip().lower().replace("-", "_")
+    if kind == "delta" and "bucket" in fields:
+        return "delta_s3"
+    return KIND_SPELLINGS.get(kind, kind)
