@@ -1,0 +1,184 @@
+"""Reads what the environment and the two TOML files say about connections; it builds and expands nothing."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ematix_flow.declare.connection import KINDS, setting_names
+from ematix_flow.declare.spelling import FIELD_SPELLINGS, KIND_SPELLINGS, kind_named
+from ematix_flow.errors import DeclareError, DeclareTypeError, Origin, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+PROJECT_PLACE = "./.ematix-flow.toml"
+USER_PLACE = "~/.ematix-flow/connections.toml"
+REGISTRY_PLACE = "registered in this process"
+
+_PREFIX = "EMATIX_FLOW_"
+_DSN = "EMATIX_FLOW_DSN"
+_LARGEST_FILE = 1 << 20
+_SAME_WORD = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one place says about one connection, unexpanded."""
+
+    place: str
+    fields: Mapping[str, object]
+    origin: Origin | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """One variable EMATIX_FLOW_<KIND>_<NAME>_<PROPERTY>; without a known property `name` is the unread rest."""
+
+    variable: str
+    kind: str
+    name: str
+    field: str | None
+
+
+def env_word(name: str) -> str:
+    """Give a connection's name as it stands in environment variables."""
+    return re.sub(r"[^A-Z0-9]", "_", name.upper())
+
+
+def dsn_variables(name: str) -> list[str]:
+    """Give the variables that may hold the URL of a connection, the strongest first."""
+    return [f"{_DSN}_{env_word(name)}", *([_DSN] if name == "default" else [])]
+
+
+def dsn_entry(name: str) -> Entry | None:
+    """Give the URL that the environment has for a connection; an empty variable counts as unset."""
+    for variable in dsn_variables(name):
+        if os.environ.get(variable):
+            return Entry(f"environment {variable}", {"url": os.environ[variable]})
+    return None
+
+
+def property_entry(name: str, others: Iterable[str]) -> Entry | None:
+    """Give the fields that single variables set; `others` are names that may own a variable with a longer name."""
+    word, found = env_word(name), list(_properties())
+    longer = {env_word(other) for other in others} | {item.name for item in found if item.field}
+    for item in found:
+        if item.field is None and item.name.startswith(f"{word}_") and not _owned(item.name, word, longer):
+            asked = item.name.removeprefix(f"{word}_").lower()
+            message = f"environment variable {item.variable} sets no field of {item.kind} connections"
+            raise DeclareTypeError(message, hint=did_you_mean(asked, _words_of(item.kind)))
+    own = [item for item in found if item.field and item.name == word]
+    if not own:
+        return None
+    kinds = {kind_named(item.kind, {}): item.kind for item in own}
+    if len(kinds) > 1:
+        raise DeclareError(f"the environment sets fields of connection {name!r} for kinds {', '.join(sorted(kinds))}")
+    fields = {item.field: os.environ[item.variable] for item in own if item.field}
+    return Entry(f"environment {_PREFIX}{own[0].kind.upper()}_{word}_*", {"kind": own[0].kind, **fields})
+
+
+def names_in_environment() -> set[str]:
+    """Give the names, in capitals, that the environment knows connections under."""
+    dsn = {key.removeprefix(f"{_DSN}_") for key in os.environ if key.startswith(f"{_DSN}_") and os.environ[key]}
+    default = {"DEFAULT"} if os.environ.get(_DSN) else set()
+    return dsn | default | {item.name for item in _properties() if item.field}
+
+
+def project_file() -> Path:
+    """Give the file of the working directory."""
+    return Path.cwd() / ".ematix-flow.toml"
+
+
+def user_file() -> Path:
+    """Give the file of the user."""
+    return Path.home() / ".ematix-flow" / "connections.toml"
+
+
+def file_entries() -> Iterator[tuple[str, dict[str, Entry]]]:
+    """Give the entries of each file with the file's place, the strongest file first, each read when it is reached."""
+    for place, path in ((PROJECT_PLACE, project_file()), (USER_PLACE, user_file())):
+        text = _text_of(path, place)
+        try:
+            yield place, _entries(tomllib.loads(text), text, place)
+        except tomllib.TOMLDecodeError as error:
+            raise DeclareError(f"{place} is no valid TOML: {error}") from None
+
+
+def _properties() -> Iterator[Property]:
+    # Longest first: delta_s3 before delta, secret_access_key before access_key.
+    kinds = sorted([*KINDS, *KIND_SPELLINGS], key=len, reverse=True)
+    for variable in sorted(name for name, value in os.environ.items() if value):
+        rest = variable.removeprefix(_PREFIX)
+        kind = next((word for word in kinds if rest.startswith(f"{word.upper()}_")), None)
+        if rest == variable or kind is None:
+            continue
+        rest = rest[len(kind) + 1 :]
+        fields = sorted(_words_of(kind), key=len, reverse=True)
+        field = next((word for word in fields if rest.endswith(f"_{word.upper()}")), None)
+        name = rest[: -len(field) - 1] if field else rest
+        if name:
+            yield Property(variable, kind, name, field)
+
+
+def _words_of(word: str) -> set[str]:
+    """Give the fields of every kind that a word may stand for, in all spellings."""
+    kinds = {kind_named(word, {}), kind_named(word, {"bucket": ""})}
+    return {field for kind in kinds for field in (*setting_names(KINDS[kind]), *FIELD_SPELLINGS.get(kind, {}))}
+
+
+def _owned(rest: str, word: str, names: Iterable[str]) -> bool:
+    """Say whether a longer name than `word` claims a variable."""
+    return any(len(name) > len(word) and rest.startswith(f"{name}_") for name in names)
+
+
+def _text_of(path: Path, place: str) -> str:
+    try:
+        if path.stat().st_size > _LARGEST_FILE:
+            raise DeclareError(f"{place} is larger than {_LARGEST_FILE} bytes")
+        return path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise DeclareError(f"{place} cannot be read: {type(error).__name__}") from None
+
+
+def _entries(document: Mapping[str, object], text: str, place: str) -> dict[str, Entry]:
+    for key, value in document.items():
+        is_near = difflib.SequenceMatcher(None, key.lower(), "connections").ratio() >= _SAME_WORD
+        if is_near and key not in {"connections", "connection"} and isinstance(value, (dict, list)):
+            raise DeclareError(f"{place} has an unknown table [{key}]", hint="did you mean [connections.<name>]?")
+    tables, blocks = document.get("connections", {}), document.get("connection", [])
+    if not isinstance(tables, dict) or not isinstance(blocks, list):
+        hint = "write [connections.<name>], or [[connection]] with a name."
+        raise DeclareError(f"{place} does not hold its connections as tables", hint=hint)
+    entries = {name: Entry(place, _fields(value), _line(name, text, place)) for name, value in tables.items()}
+    for block in blocks:
+        name = block.get("name") if isinstance(block, dict) else None
+        if not isinstance(name, str) or not name:
+            raise DeclareError(f"{place} has a [[connection]] without a name")
+        if name in entries:
+            raise DeclareError(f"{place} describes connection {name!r} twice")
+        rest = {key: value for key, value in block.items() if key != "name"}
+        entries[name] = Entry(place, rest, _line(name, text, place))
+    return entries
+
+
+def _fields(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {"url": value}
+
+
+def _line(name: str, text: str, place: str) -> Origin | None:
+    quoted = re.escape(name)
+    header = re.search(
+        rf"^\s*(?:\[\s*connections\s*\.\s*[\"']?{quoted}[\"']?\s*\]|name\s*=\s*[\"']{quoted}[\"'])", text, re.MULTILINE
+    )
+    if header is None:
+        return None
+    return Origin(place, text.count("\n", 0, header.end()) + 1)
