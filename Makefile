@@ -19,7 +19,7 @@ setup: $(STAMP)  ## make .venv with the tested versions of everything (instant t
 
 $(STAMP): pyproject.toml constraints.txt
 	@rm -f $@
-	@python=$$(scripts/python.sh) && echo "setup: $(VENV) with $$python (the first time downloads about 700 MB)" && "$$python" -m venv $(VENV)
+	@python=$$(scripts/python.sh) && echo "setup: $(VENV) with $$python (the first time downloads more than half a gigabyte)" && "$$python" -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
 	@touch $@
 

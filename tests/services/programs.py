@@ -121,5 +121,5 @@ def _no_service_start() -> Iterator[None]:
 if __name__ == "__main__":
     try:
         ensure_installed()
-    except MissingServerError as error:
+    except (MissingServerError, subprocess.CalledProcessError) as error:
         sys.exit(str(error))
