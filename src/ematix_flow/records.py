@@ -90,3 +90,36 @@ class Committed:
     replayed: bool = False
     """True when an earlier attempt had committed it already."""
     notes: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A run that somebody asked for; an interrupted one is resumed under the same id."""
+
+    id: str
+    pipeline: str
+    resumed: bool = False
+    opened_at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One run as the run log keeps it."""
+
+    run_id: str
+    pipeline: str
+    status: str
+    started_at: str
+    finished_at: str | None = None
+    attempt: int = 1
+    failed_step: str | None = None
+    failed_watermark: str | None = None
+    error_summary: str | None = None
+    kind: str = "batch"
+    rows_inserted: int | None = None
+    rows_updated: int | None = None
+    rows_deleted: int | None = None
+    rows_rejected: int | None = None
+    target: str = ""
+    request_id: str = ""
+    extras: dict[str, object] = field(default_factory=dict)

@@ -1,0 +1,267 @@
+"""The ledger in the target: fences, tokens, watermarks and run history; it never touches the user's rows."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.errors import CommitError, FencedError
+from ematix_flow.failpoints import failpoint
+from ematix_flow.plan.bookkeeping import FORMAT, TABLES, create_bookkeeping_sql
+from ematix_flow.plan.sql.render import instant, native_column, native_name, render
+from ematix_flow.records import Committed, Counts, Fence, Token, Watermark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from ematix_flow.connect.base import Database, Session
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """One row of the run history, as far as it is known when it is written."""
+
+    run_id: str
+    pipeline: str
+    schema: str
+    table: str
+    mode: str
+    path: str
+    started_at: datetime
+    status: str
+    finished_at: datetime | None = None
+    counts: Counts | None = None
+    error: str | None = None
+    parent_run_id: str | None = None
+    step: str | None = None
+    metrics: str | None = None
+
+
+class Ledger:
+    """The bookkeeping tables of one database."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.dialect = database.dialect
+
+    def name(self, table: str) -> str:
+        """Give the SQL name of one of our tables."""
+        return native_name(self.database.bookkeeping(table), self.dialect)
+
+    def exists(self, session: Session) -> bool:
+        """Say whether this database has our tables."""
+        return self.database.find_table(session, self.database.bookkeeping("rejects")) is not None
+
+    def ensure(self, session: Session) -> None:
+        """Create our tables when they are missing; safe when two runs do it at once."""
+        if self.exists(session):
+            return
+        try:
+            self._create(session)
+        except self.database.errors:
+            # A twin created the same schema or table between our look and our statement.
+            session.rollback()
+            self._create(session)
+
+    def _create(self, session: Session) -> None:
+        self.database.create_schema(session, self.database.bookkeeping("ledger").schema)
+        for table in TABLES:
+            session.execute(create_bookkeeping_sql(table, self.database))
+
+    # Fences
+
+    def take_fence(self, session: Session, name: str, at: datetime) -> Fence:
+        """Give a new epoch; from now on every older holder is refused at its commit."""
+        fences = self.name("fences")
+        now = self._at(at)
+        changed = session.execute(f"UPDATE {fences} SET epoch = epoch + 1, taken_at = {now} WHERE name = ?", (name,))
+        if not changed:
+            session.execute(f"INSERT INTO {fences} (name, epoch, taken_at) VALUES (?, 1, {now})", (name,))
+        rows = session.query(f"SELECT epoch FROM {fences} WHERE name = ?", (name,))
+        return Fence(name, int(rows[0][0]))
+
+    def lock_fence(self, session: Session, fence: Fence) -> None:
+        """Lock the fence row until the transaction ends, and refuse when a newer run holds it."""
+        fences = self.name("fences")
+        # A write locks the row on every database, also where SELECT ... FOR UPDATE does not exist.
+        session.execute(f"UPDATE {fences} SET epoch = epoch WHERE name = ?", (fence.name,))
+        rows = session.query(f"SELECT epoch FROM {fences} WHERE name = ?", (fence.name,))
+        if not rows or int(rows[0][0]) != fence.epoch:
+            message = f"a newer run of {fence.name} has taken over, this one may not commit"
+            raise FencedError(message, hint="nothing was changed; the newer run loads the same rows.")
+
+    # Tokens
+
+    def insert_token(self, session: Session, token: Token, fence: Fence, schema_hash: str, at: datetime) -> None:
+        """Write the token first: a twin of this load waits or fails here."""
+        names = ("token", "pipeline_name", "target_name", "slot", "run_id", "epoch", "schema_hash", "format_version")
+        session.execute(
+            f"INSERT INTO {self.name('ledger')} ({', '.join(names)}, committed_at) "
+            f"VALUES (?, ?, ?, ?, {self._uuid(token.run_id)}, ?, ?, ?, {self._at(at)})",
+            (token.key, token.pipeline, token.target, token.slot, fence.epoch, schema_hash, FORMAT),
+        )
+
+    def finish_token(
+        self, session: Session, token: Token, counts: Counts, lo: str | None, hi: str | None
+    ) -> None:
+        """Complete the token's row with what the load did."""
+        session.execute(
+            f"UPDATE {self.name('ledger')} SET rows_staged = ?, rows_inserted = ?, rows_updated = ?, "
+            "rows_unchanged = ?, rows_deleted = ?, rows_closed = ?, rows_rejected = ?, watermark_lo = ?, "
+            "watermark_hi = ? WHERE token = ?",
+            (
+                counts.staged,
+                counts.inserted,
+                counts.updated,
+                counts.unchanged,
+                counts.deleted,
+                counts.closed,
+                counts.rejected,
+                lo,
+                hi,
+                token.key,
+            ),
+        )
+
+    def find(self, session: Session, token: Token) -> Committed | None:
+        """Give the load of this token if it is committed."""
+        rows = session.query(
+            "SELECT rows_staged, rows_inserted, rows_updated, rows_unchanged, rows_deleted, rows_closed, "
+            f"rows_rejected, {self._text('committed_at')}, format_version FROM {self.name('ledger')} WHERE token = ?",
+            (token.key,),
+        )
+        if not rows:
+            return None
+        *numbers, at, version = rows[0]
+        if int(version) > FORMAT:
+            message = f"the ledger was written by a newer version (format {version}, this one knows {FORMAT})"
+            raise CommitError(message, hint="upgrade ematix-flow-spark.")
+        return Committed(token, token.run_id, Counts(*(int(n or 0) for n in numbers)), parse_instant(at), replayed=True)
+
+    # Watermarks
+
+    def watermark(self, session: Session, name: str) -> Watermark | None:
+        """Give how far a pipeline has read."""
+        rows = session.query(f"SELECT column_name, last_value FROM {self.name('watermarks')} WHERE pipeline_name = ?", (name,))
+        return Watermark(str(rows[0][0]), str(rows[0][1])) if rows else None
+
+    def move_watermark(
+        self, session: Session, name: str, before: Watermark | None, after: Watermark, at: datetime
+    ) -> None:
+        """Advance the watermark, but only from where this load started reading."""
+        if self.watermark(session, name) != before:
+            message = f"the watermark of {name} moved while this load was running"
+            raise FencedError(message, hint="nothing was changed; run again to load what is new.")
+        table, now = self.name("watermarks"), self._at(at)
+        if before is None:
+            session.execute(
+                f"INSERT INTO {table} (pipeline_name, column_name, last_value, updated_at) VALUES (?, ?, ?, {now})",
+                (name, after.column, after.value),
+            )
+        else:
+            session.execute(
+                f"UPDATE {table} SET column_name = ?, last_value = ?, updated_at = {now} WHERE pipeline_name = ?",
+                (after.column, after.value, name),
+            )
+
+    # History
+
+    def record(self, session: Session, row: HistoryRow) -> None:
+        """Write or replace the history row of a run."""
+        session.execute(f"DELETE FROM {self.name('run_history')} WHERE run_id = {self._uuid(row.run_id)}")
+        counts = row.counts
+        updated = None if counts is None else counts.updated + counts.closed
+        values: dict[str, object] = {
+            "pipeline_name": row.pipeline,
+            "target_schema": row.schema,
+            "target_table": row.table,
+            "mode": row.mode,
+            "path": row.path,
+            "status": row.status,
+            "rows_inserted": counts.inserted if counts else None,
+            "error_message": row.error,
+            "rows_updated": updated,
+            "rows_unchanged": counts.unchanged if counts else None,
+            "step_name": row.step,
+            "metrics_json": row.metrics,
+            "rows_deleted": counts.deleted if counts else None,
+            "rows_rejected": counts.rejected if counts else None,
+        }
+        columns = [native_column(name, self.dialect) for name in values]
+        finished = "NULL" if row.finished_at is None else self._at(row.finished_at)
+        parent = "NULL" if row.parent_run_id is None else self._uuid(row.parent_run_id)
+        session.execute(
+            f"INSERT INTO {self.name('run_history')} (run_id, started_at, finished_at, parent_run_id, "
+            f"{', '.join(columns)}) VALUES ({self._uuid(row.run_id)}, {self._at(row.started_at)}, {finished}, {parent}, "
+            f"{', '.join('?' for _ in columns)})",
+            tuple(values.values()),
+        )
+
+    # Rejects
+
+    def insert_rejects(self, session: Session, token: Token, relation: str, at: datetime) -> int:
+        """Move the staged rejects into the rejects table."""
+        row_id = "ROW_NUMBER() OVER (ORDER BY row_json, reason)"
+        prefix = f"'{token.run_id}:'"
+        numbered = f"CONCAT({prefix}, {row_id})" if self.dialect == "mysql" else f"{prefix} || CAST({row_id} AS VARCHAR(20))"
+        return session.execute(
+            f"INSERT INTO {self.name('rejects')} (reject_id, pipeline_name, target_name, run_id, reason, column_name, "
+            f"source_position, row_json, rejected_at, status) SELECT {numbered}, ?, ?, {self._uuid(token.run_id)}, "
+            f"reason, column_name, source_position, row_json, {self._at(at)}, 'pending' FROM {relation} AS rejected",
+            (token.pipeline, token.target),
+        )
+
+    def _at(self, at: datetime) -> str:
+        return render(f"SELECT {instant(at, self.dialect)}", self.dialect).removeprefix("SELECT ")
+
+    def _uuid(self, value: str) -> str:
+        return f"'{value}'" if self.dialect in ("mysql", "sqlite") else f"CAST('{value}' AS UUID)"
+
+    def _text(self, column: str) -> str:
+        return f"CAST({column} AS CHAR)" if self.dialect == "mysql" else f"CAST({column} AS VARCHAR)"
+
+
+def parse_instant(value: Any) -> datetime:
+    """Give an aware UTC instant for what a database shows as text."""
+    from datetime import UTC, datetime as moment  # noqa: PLC0415
+
+    text = str(value).strip()
+    if text[-3:-2] in "+-" and text[-5:-4] != "-":
+        text += ":00"
+    parsed = moment.fromisoformat(text)
+    return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
+
+
+@contextmanager
+def transaction(session: Session) -> Iterator[None]:
+    """Run a block in one transaction; any error inside rolls back all of it."""
+    session.begin()
+    try:
+        yield
+    except BaseException:
+        session.rollback()
+        raise
+    session.commit()
+
+
+def open_run(
+    database: Database, token: Token, fence_name: str, history: HistoryRow, watermark_name: str
+) -> tuple[Fence, Committed | None, Watermark | None]:
+    """Take the fence, note the run as running and give what the ledger already knows about its token."""
+    ledger = Ledger(database)
+    session = database.session()
+    try:
+        ledger.ensure(session)
+        failpoint("token.before_insert")
+        with transaction(session):
+            fence = ledger.take_fence(session, fence_name, history.started_at)
+            committed = ledger.find(session, token)
+            watermark = ledger.watermark(session, watermark_name)
+            if committed is None:
+                ledger.record(session, history)
+        failpoint("token.after_insert")
+    finally:
+        session.close()
+    return fence, committed, watermark

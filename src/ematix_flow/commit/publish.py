@@ -1,0 +1,254 @@
+"""The commit order, once: fence, token, verification, mode, watermark, rejects, history, COMMIT."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ematix_flow.commit.ledger import HistoryRow, Ledger
+from ematix_flow.connect.base import WorkTable
+from ematix_flow.connect.redact import safe_text
+from ematix_flow.errors import BadRowsError, CommitError, FlowError, TransientError, UnknownOutcomeError
+from ematix_flow.failpoints import failpoint
+from ematix_flow.plan.sql.render import bind_staged, native_column
+from ematix_flow.records import Committed, Counts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from ematix_flow.clock import Clock
+    from ematix_flow.connect.base import Database, Session, StageColumn, StageSpec
+    from ematix_flow.plan.sql.program import Program
+    from ematix_flow.records import Fence, Part, Token, Watermark
+
+INCOMING = "_flow_incoming"
+SETTLE_SECONDS = 60.0
+"""How long a lost answer to COMMIT is looked up before the outcome counts as unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Everything that one commit needs, fixed before it begins."""
+
+    token: Token
+    fence: Fence
+    history: HistoryRow
+    program: Program
+    columns: tuple[StageColumn, ...]
+    """Columns of the staged relation."""
+    mode: str
+    schema_hash: str
+    stage: StageSpec | None = None
+    parts: tuple[Part, ...] = ()
+    inline: str = ""
+    """Source query in the target's own dialect: the same-database path."""
+    watermark_name: str = ""
+    watermark_before: Watermark | None = None
+    watermark_after: Watermark | None = None
+    refuse_empty: bool = False
+    rejects_allowed: bool = False
+
+
+def publish(order: Order, database: Database, clock: Clock) -> Committed:
+    """Commit the load, or give the commit that an earlier attempt already made."""
+    session = database.session()
+    ledger = Ledger(database)
+    try:
+        failpoint("commit.connected")
+        names = _work_tables(order, database, session)
+        session.begin()
+        try:
+            counts = _apply(order, ledger, session, names, clock)
+        except BaseException as error:
+            session.rollback()
+            return _refused(order, database, error)
+        return _send_commit(order, database, session, counts, clock)
+    finally:
+        session.close()
+
+
+def _work_tables(order: Order, database: Database, session: Session) -> dict[str, str]:
+    """Create scratch tables before the transaction, because some databases commit at any DDL."""
+    tables = list(order.program.work_tables)
+    if order.inline and _kept_inline(order.program):
+        tables.append(WorkTable(INCOMING, order.columns))
+    incarnation = f"{order.token.key[:16]}_{order.fence.epoch}"
+    return {table.name: database.create_work_table(session, table, incarnation) for table in tables}
+
+
+def _kept_inline(program: Program) -> bool:
+    return not program.reads_staged_once or bool(program.duplicate_keys)
+
+
+def _apply(order: Order, ledger: Ledger, session: Session, names: dict[str, str], clock: Clock) -> Counts:
+    now = clock.now()
+    ledger.lock_fence(session, order.fence)
+    failpoint("commit.fence_locked")
+    ledger.insert_token(session, order.token, order.fence, order.schema_hash, now)
+    failpoint("commit.ledger_inserted")
+    relation, counts = _staged(order, ledger.database, session, names)
+    failpoint("commit.verified")
+    relation = _without_duplicates(order, ledger.database, session, relation)
+    counts = _run_program(order, ledger.database, session, relation, counts, names)
+    failpoint("commit.applied")
+    if order.watermark_after is not None:
+        ledger.move_watermark(session, order.watermark_name, order.watermark_before, order.watermark_after, now)
+    failpoint("commit.watermark")
+    _reject(order, ledger, session, now)
+    failpoint("commit.dlq")
+    lo = order.watermark_before.value if order.watermark_before else None
+    hi = order.watermark_after.value if order.watermark_after else None
+    ledger.finish_token(session, order.token, counts, lo, hi)
+    ledger.record(session, replace(order.history, status="success", finished_at=now, counts=counts))
+    failpoint("commit.before_commit")
+    return counts
+
+
+def _staged(order: Order, database: Database, session: Session, names: dict[str, str]) -> tuple[str, Counts]:
+    """Give the relation of rows to apply and how many there are."""
+    if order.stage is not None:
+        database.verify_stage(session, order.stage, order.parts)
+        rows, rejected = sum(p.rows for p in order.parts), sum(p.rejected for p in order.parts)
+        _refuse_empty(order, rows)
+        return database.staged_relation(session, order.stage, order.parts), Counts(staged=rows, rejected=rejected)
+    if not _kept_inline(order.program):
+        return f"({order.inline})", Counts()
+    listed = ", ".join(native_column(column.name, database.dialect) for column in order.columns)
+    rows = session.execute(f"INSERT INTO {names[INCOMING]} ({listed}) {order.inline}")
+    _refuse_empty(order, rows)
+    return names[INCOMING], Counts(staged=rows)
+
+
+def _refuse_empty(order: Order, rows: int) -> None:
+    if rows == 0 and order.refuse_empty:
+        message = f"the source of {order.token.pipeline} is empty, and {order.mode} would remove every row of the target"
+        raise CommitError(message, hint="if that is wanted, declare allow_empty=True.")
+
+
+def _without_duplicates(order: Order, database: Database, session: Session, relation: str) -> str:
+    """Fold equal duplicates of a key; refuse duplicates that differ, with the keys named."""
+    program = order.program
+    if not program.duplicate_keys:
+        return relation
+    if not session.query(bind_staged(program.duplicate_keys, database.dialect, relation)):
+        return relation
+    distinct = bind_staged(program.distinct_staged, database.dialect, relation)
+    conflicts = session.query(bind_staged(program.conflicting_keys, database.dialect, distinct))
+    if conflicts:
+        keys = "; ".join(", ".join(str(value) for value in row) for row in conflicts)
+        message = f"the load has different rows for the same key: {keys}"
+        hint = "say which row wins with transforms_pre=[deduplicate_by(keys, order_by=...)]."
+        raise CommitError(message, hint=hint)
+    return distinct
+
+
+def _run_program(
+    order: Order, database: Database, session: Session, relation: str, counts: Counts, names: dict[str, str]
+) -> Counts:
+    for index, statement in enumerate(order.program.statements):
+        sql = bind_staged(statement.sql, database.dialect, relation)
+        for work, actual in names.items():
+            sql = sql.replace(native_column(work, database.dialect), actual)
+        rows = session.execute(sql)
+        counts = counts.plus(statement.counts, rows) if statement.counts else counts
+        if index == 0:
+            failpoint("commit.applied_first_stmt")
+    return _balanced(order, counts)
+
+
+def _balanced(order: Order, counts: Counts) -> Counts:
+    """Check that every staged row is accounted for."""
+    if order.mode in ("append", "truncate"):
+        if order.stage is None:
+            counts = replace(counts, staged=counts.inserted)
+            _refuse_empty(order, counts.inserted)
+        if counts.inserted != counts.staged:
+            message = f"{counts.staged} rows were staged but {counts.inserted} were inserted"
+            raise CommitError(message, hint="the load was rolled back.")
+        return counts
+    touched = counts.inserted + counts.updated if order.mode == "merge" else counts.inserted
+    return replace(counts, unchanged=max(0, counts.staged - touched))
+
+
+def _reject(order: Order, ledger: Ledger, session: Session, now: datetime) -> None:
+    expected = sum(part.rejected for part in order.parts)
+    if not expected or order.stage is None:
+        return
+    if not order.rejects_allowed:
+        raise bad_rows(order.parts)
+    relation = ledger.database.reject_relation(session, order.stage, order.parts)
+    written = ledger.insert_rejects(session, order.token, relation, now)
+    if written != expected:
+        message = f"{expected} rows were rejected but {written} could be written to the rejects table"
+        raise CommitError(message)
+
+
+def bad_rows(parts: Sequence[Part]) -> BadRowsError:
+    """Give the error for rows that do not fit, naming the first ones."""
+    rejected = sum(part.rejected for part in parts)
+    first = [part.first_reject for part in parts if part.first_reject][:5]
+    shown = "".join(f"\n  {text}" for text in first)
+    message = f"{rejected} of {rejected + sum(p.rows for p in parts)} rows do not fit the target:{shown}"
+    hint = 'nothing was loaded. Mend the source, or declare on_bad_row="reject" to load the rest and keep these.'
+    return BadRowsError(message, hint=hint)
+
+
+def _refused(order: Order, database: Database, error: BaseException) -> Committed:
+    """Turn an error inside the transaction into the answer of a twin, a retryable error or a failure."""
+    if isinstance(error, FlowError) or not isinstance(error, database.errors):
+        raise error
+    if database.is_duplicate_key(error):
+        committed = ask(order, database)
+        if committed is not None:
+            return committed
+    text = safe_text(error)
+    if database.is_transient(error):
+        message = f"the target could not take the load now: {text}"
+        raise TransientError(message) from None
+    message = f"the target refused the load: {text}"
+    raise CommitError(message, hint="nothing was changed.") from None
+
+
+def _send_commit(order: Order, database: Database, session: Session, counts: Counts, clock: Clock) -> Committed:
+    try:
+        session.commit()
+    except database.errors as error:
+        return _settle(order, database, counts, error, clock)
+    failpoint("commit.commit_sent")
+    failpoint("commit.after_commit")
+    return Committed(order.token, order.token.run_id, counts, clock.now())
+
+
+def _settle(order: Order, database: Database, counts: Counts, error: BaseException, clock: Clock) -> Committed:
+    """After an error during COMMIT only the ledger knows; its fence row also waits for a commit still under way."""
+    text = safe_text(error)
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            committed = ask(order, database)
+        except (*database.errors, TransientError) as again:
+            text = safe_text(again)
+            clock.sleep(1.0)
+            continue
+        if committed is not None:
+            return replace(committed, counts=counts, replayed=False, notes=("the answer to COMMIT was lost",))
+        message = f"the commit did not happen: {text}"
+        raise TransientError(message, hint="nothing was changed; the load can be tried again.")
+    message = f"the answer to COMMIT was lost and the target cannot be asked: {text}"
+    raise UnknownOutcomeError(message, hint="run the pipeline again when the target is back: it asks the ledger first.")
+
+
+def ask(order: Order, database: Database) -> Committed | None:
+    """Ask the ledger for the token, after waiting for whoever still holds the fence row."""
+    ledger = Ledger(database)
+    session = database.session()
+    try:
+        session.begin()
+        session.execute(f"UPDATE {ledger.name('fences')} SET epoch = epoch WHERE name = ?", (order.fence.name,))
+        found = ledger.find(session, order.token)
+        session.rollback()
+    finally:
+        session.close()
+    return found

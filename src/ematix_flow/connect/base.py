@@ -1,0 +1,306 @@
+"""The interface of a system: what every file in this folder gives; no system is named here."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    import pyarrow as pa
+
+    from ematix_flow.declare.table import Table
+    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.records import Part
+
+ATTEMPT = "_attempt"
+"""Column of a staging table that names the task attempt a row came from."""
+
+ALL_MODES = ("append", "truncate", "merge", "scd2")
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a system can do, as data that the planner and the documents read."""
+
+    modes: tuple[str, ...] = ()
+    source: bool = False
+    guarantee: str = ""
+    """The delivery guarantee, in one sentence for the documents."""
+    transactional_ddl: bool = False
+    enforces_types: bool = True
+    """False where the database itself would take a value outside the declared type."""
+    float_bits: bool = True
+    """True where SQL can give the bits of a float, which the row hash needs."""
+    null_watermark: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SourceColumn:
+    """A column of a source query: its name, its family and what the system calls its type."""
+
+    name: str
+    family: str
+    """One of the families of `plan.sql.shape.SourceType`."""
+    native: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundColumn:
+    """A column of a table as the database describes it, with its type written as the DDL of a declaration."""
+
+    name: str
+    type: str
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTable:
+    """A table as the database describes it."""
+
+    columns: tuple[FoundColumn, ...]
+    primary_key: tuple[str, ...]
+    unique: tuple[tuple[str, ...], ...]
+    problem: str = ""
+    """Why loads into this table must be refused, for example a storage engine without transactions."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableName:
+    """Where a table lives inside its database, after the system's naming rules."""
+
+    schema: str
+    """Empty where the system has no schemas."""
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One part of a read, small enough to send to a task."""
+
+    sql: str
+    snapshot: str = ""
+    """Name of an exported snapshot that every split reads from."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageSpec:
+    """Everything a task needs to stage rows of one load."""
+
+    name: str
+    """Unique for the load and this driver's incarnation."""
+    schema: bytes
+    """Serialised Arrow schema of the staged rows."""
+    folder: str = ""
+    """Where file-staging systems put their parts."""
+    columns: tuple[StageColumn, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StageColumn:
+    """A column that is staged: its declared type, or that of a carried framework column."""
+
+    name: str
+    type: ColumnType
+    in_key: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WorkTable:
+    """A scratch table that a mode's program fills inside the commit."""
+
+    name: str
+    columns: tuple[StageColumn, ...]
+    key: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Opened:
+    """A read prepared on the driver: its splits, and what must stay open until they are read."""
+
+    splits: tuple[Split, ...]
+    keep_open: AbstractContextManager[object] | None = None
+    notes: tuple[str, ...] = field(default=())
+
+
+class Session(ABC):
+    """One control connection of the driver, with explicit transactions; never used in a task."""
+
+    @abstractmethod
+    def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
+        """Run a statement and give the rows it changed (0 where the statement has no such count)."""
+
+    @abstractmethod
+    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Run a query and give its rows; for bookkeeping and samples, never for data."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Open a transaction that takes its write lock now, where the database has one lock."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Commit; any error here means that the outcome is unknown."""
+
+    @abstractmethod
+    def rollback(self) -> None:
+        """Roll back, also when the connection is already broken."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connection."""
+
+
+class Stager(ABC):
+    """Writes the rows of one task attempt into staging; runs inside a task."""
+
+    @abstractmethod
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Stage rows that fit the staged schema."""
+
+    @abstractmethod
+    def reject(self, batch: pa.RecordBatch) -> None:
+        """Stage rejected rows (schema `REJECTS` of `connect.arrow`)."""
+
+    @abstractmethod
+    def finish(self) -> tuple[str, str]:
+        """Make the attempt durable; gives the paths of rows and rejects where the system stages in files."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Drop what was staged, as far as that is possible."""
+
+
+class Database(ABC):
+    """A SQL database as a source and as a target."""
+
+    kind: ClassVar[str]
+    dialect: ClassVar[str]
+    """The name by which sqlglot knows its SQL."""
+    capabilities: ClassVar[Capabilities]
+
+    # Identity and health
+
+    @abstractmethod
+    def identity(self) -> tuple[str, ...]:
+        """Give what makes two connections the same database."""
+
+    @abstractmethod
+    def info(self) -> Mapping[str, object]:
+        """Give host, port, dbname and user for people; no secret."""
+
+    @abstractmethod
+    def session(self) -> Session:
+        """Open a control connection with deadlines set."""
+
+    @abstractmethod
+    def is_transient(self, error: BaseException) -> bool:
+        """Say whether the same work may succeed when it is tried again."""
+
+    @abstractmethod
+    def is_duplicate_key(self, error: BaseException) -> bool:
+        """Say whether the error is a violation of a unique constraint."""
+
+    @property
+    @abstractmethod
+    def errors(self) -> tuple[type[BaseException], ...]:
+        """Give the exception classes of the driver."""
+
+    # Tables
+
+    @abstractmethod
+    def place(self, schema: str, name: str) -> TableName:
+        """Apply the naming rules of this system to a declared table."""
+
+    @abstractmethod
+    def bookkeeping(self, name: str) -> TableName:
+        """Give the place of one of our own tables."""
+
+    @abstractmethod
+    def ddl_type(self, column_type: ColumnType, *, in_key: bool = False) -> str:
+        """Give the type of a declared column in this database's DDL."""
+
+    @abstractmethod
+    def find_table(self, session: Session, table: TableName) -> FoundTable | None:
+        """Describe a table, or None when it does not exist."""
+
+    @abstractmethod
+    def create_schema(self, session: Session, schema: str) -> None:
+        """Create a schema when it is missing and this system has schemas."""
+
+    def table_options(self) -> str:
+        """Give what follows the column list in CREATE TABLE."""
+        return ""
+
+    def check_clause(self, column: StageColumn) -> str:
+        """Give a CHECK condition for limits that this database does not enforce by type."""
+        del column
+        return ""
+
+    def widening(self, found: str, wanted: str) -> bool:
+        """Say whether a column can be altered from one type to the other without losing a value."""
+        del found, wanted
+        return False
+
+    def alter_type_sql(self, table: str, column: str, wanted: str, *, nullable: bool) -> str:
+        """Give the statement that widens a column."""
+        raise NotImplementedError
+
+    # Reading
+
+    @abstractmethod
+    def describe(self, session: Session, sql: str) -> tuple[SourceColumn, ...]:
+        """Give the columns of a query without reading rows."""
+
+    @abstractmethod
+    def interchange(self, column: SourceColumn, expression: str) -> str:
+        """Give the expression that reads a column so that Arrow carries it exactly."""
+
+    @abstractmethod
+    def open_read(self, session: Session, sql: str, parallel: int) -> Opened:
+        """Prepare a repeatable read of a query as splits."""
+
+    @abstractmethod
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """Read one split; runs inside a task."""
+
+    # Staging
+
+    @abstractmethod
+    def open_stage(self, session: Session, spec: StageSpec) -> StageSpec:
+        """Create the staging of a load with a plain create, so that a name clash is an error."""
+
+    @abstractmethod
+    def stager(self, spec: StageSpec, partition: int, attempt: int) -> Stager:
+        """Open staging for one task attempt; runs inside a task."""
+
+    @abstractmethod
+    def verify_stage(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> None:
+        """Compare staging with the reports of the winning attempts; raises CommitError on any difference."""
+
+    @abstractmethod
+    def staged_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
+        """Give SQL for a relation with exactly the named attempts' rows, in the target's types."""
+
+    @abstractmethod
+    def reject_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
+        """Give SQL for the relation of rejected rows of the named attempts."""
+
+    @abstractmethod
+    def drop_stage(self, session: Session, spec: StageSpec) -> None:
+        """Remove the staging of a load that is known to be over."""
+
+    @abstractmethod
+    def stages(self, session: Session) -> Iterable[tuple[str, float]]:
+        """List all staging names with their age in seconds."""
+
+    @abstractmethod
+    def create_work_table(self, session: Session, table: WorkTable, incarnation: str) -> str:
+        """Create a scratch table before the transaction begins and give its SQL name."""
+
+    def explain(self, session: Session, sql: str) -> None:
+        """Have the database check a query without running it."""
+        session.query(f"EXPLAIN {sql}")

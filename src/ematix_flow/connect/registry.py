@@ -1,0 +1,52 @@
+"""Kinds and the systems behind them; a system is imported when a connection of its kind is opened."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, cast
+
+from ematix_flow.connect.resolve import resolve_connection
+from ematix_flow.errors import MissingExtraError, UnsupportedError
+
+if TYPE_CHECKING:
+    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.files import Files
+    from ematix_flow.declare.connection import Connection
+
+DATABASES = {
+    "duckdb": ("ematix_flow.connect.duckdb", "DuckDB"),
+    "sqlite": ("ematix_flow.connect.sqlite", "SQLite"),
+    "postgres": ("ematix_flow.connect.postgres", "Postgres"),
+    "mysql": ("ematix_flow.connect.mysql", "MySQL"),
+}
+"""Kind -> module and class of the database."""
+
+FILES = {"object_store_local": ("ematix_flow.connect.files", "Files")}
+"""Kind -> module and class of the file system."""
+
+
+def open_system(reference: str | Connection | None) -> Database | Files:
+    """Give the system behind a connection or a connection's name; no connection is made yet."""
+    connection = resolve_connection("default" if reference is None else reference)
+    known = {**DATABASES, **FILES}
+    if connection.kind not in known:
+        message = f"connection {connection.name!r} is {connection.kind}, which batch pipelines cannot use"
+        raise UnsupportedError(message, hint=f"batch pipelines can use: {', '.join(known)}.")
+    return cast("Database | Files", _load(*known[connection.kind])(connection))
+
+
+def open_database(reference: str | Connection | None) -> Database:
+    """Give the database behind a connection; other systems are refused."""
+    connection = resolve_connection("default" if reference is None else reference)
+    if connection.kind not in DATABASES:
+        message = f"connection {connection.name!r} is {connection.kind}, not a database"
+        raise UnsupportedError(message, hint=f"a target can be: {', '.join(DATABASES)}.")
+    return cast("Database", _load(*DATABASES[connection.kind])(connection))
+
+
+def _load(module: str, name: str) -> Any:
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        message = f"{name} needs the package {error.name!r}, which is not installed"
+        raise MissingExtraError(message, hint='pip install "ematix-flow-spark[all]"') from None

@@ -1,0 +1,160 @@
+"""The declarations that tie tables, connections and modes together; calling one is the engine's business."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.declare.write import Write
+from ematix_flow.errors import DeclareError, DeclareTypeError, Origin
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.connection import Connection
+    from ematix_flow.declare.table import Table
+
+ConnectionRef = "str | Connection | None"
+
+
+@dataclass(frozen=True, slots=True)
+class TargetDeclaration:
+    """One place a pipeline writes to."""
+
+    table: Table
+    write: Write
+    connection: str | Connection | None = None
+    column_map: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransformRef:
+    """A post step that runs a declared transform or pipeline by name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often and how patiently a failed slot is tried again."""
+
+    max_attempts: int = 1
+    backoff: str = "fixed"
+    base: timedelta = timedelta(0)
+    factor: float = 2.0
+    max_backoff: timedelta | None = None
+    max_total: timedelta | None = None
+    retry_on: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A source, one or more targets and when to run."""
+
+    name: str
+    function: Callable[..., Any]
+    targets: tuple[TargetDeclaration, ...]
+    fan_out: bool = False
+    """True when the user wrote `targets=`: results are then keyed by table."""
+    source_connection: str | Connection | None = None
+    source_table: str | None = None
+    schedule: str | None = None
+    timezone: str | None = None
+    force_path: str | None = None
+    continue_on_failure: bool = False
+    transforms_pre: tuple[Any, ...] = ()
+    transforms_post: tuple[Any, ...] = ()
+    continue_on_failure_post: bool = False
+    depends_on: tuple[str, ...] = ()
+    upstream_freshness: timedelta | None = None
+    retry: Retry | None = None
+    extras: Mapping[str, Any] = field(default_factory=dict)
+    """Options that other parts of the product read: expectations, freshness and the like."""
+    origin: Origin | None = None
+
+    def source_ref(self) -> str | Connection | None:
+        """Give the connection that the source is read from: the first target's unless one was named."""
+        return self.source_connection if self.source_connection is not None else self.targets[0].connection
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """A named step that can run alone or after a pipeline."""
+
+    name: str
+    function: Callable[..., Any]
+    connection: str | Connection | None = None
+    schedule: str | None = None
+    origin: Origin | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a pipeline function may return instead of SQL text: a query, table or path on a named connection.
+
+    In streams the same value names a topic, queue, subscription or prefix on a connection.
+    """
+
+    connection: str | Connection | Any
+    query: str | None = None
+    table: tuple[str, str] | None = None
+    path: str | None = None
+    columns: tuple[str, ...] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def _query(cls, connection: Any, sql: str) -> Source:
+        return cls(connection, query=sql)
+
+    @classmethod
+    def _table(cls, connection: Any, schema: str, table: str, columns: Any = None) -> Source:
+        return cls(connection, table=(schema, table), columns=tuple(columns) if columns else None)
+
+    query_on = sql = _query
+    postgres_query = mysql_query = sqlite_query = duckdb_query = _query
+    postgres_table = mysql_table = sqlite_table = duckdb_table = _table
+
+    @classmethod
+    def files(cls, connection: Any, path: str, **options: Any) -> Source:
+        """Name files below a file connection, with read options."""
+        return cls(connection, path=path, options=options)
+
+
+@dataclass(frozen=True, slots=True)
+class ParentContext:
+    """What a post step learns about the load before it."""
+
+    pipeline_name: str
+    run_id: str
+    rows_inserted: int = 0
+    rows_updated: int = 0
+    rows_unchanged: int = 0
+
+
+def arguments_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Give the names of the positional parameters that a pipeline function takes."""
+    parameters = inspect.signature(function).parameters.values()
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(p.name for p in parameters if p.kind in kinds and p.default is inspect.Parameter.empty)
+
+
+def check_pipeline_function(function: Callable[..., Any], source_table: str | None) -> None:
+    """Refuse a function whose parameters no run could fill."""
+    names = arguments_of(function)
+    plain = [name for name in names if name != "spark"]
+    if len(plain) > 2:  # noqa: PLR2004 - (source, target)
+        message = f"{function.__name__}() takes {len(plain)} connections"
+        raise DeclareTypeError(message, hint="a pipeline function takes (), (conn) or (src, tgt), plus `spark`.")
+    if not names and source_table is None:
+        message = f"{function.__name__}() takes no argument and the pipeline has no source_table="
+        raise DeclareTypeError(message, hint="take `conn` and return SQL, or name the table with source_table=.")
+
+
+def check_source_table(name: str | None, *, dotted: bool = True) -> None:
+    """Refuse a source table that is not `schema.table`."""
+    if name is None or not dotted:
+        return
+    if name.count(".") != 1 or not all(name.split(".")):
+        message = f"source_table={name!r} is not schema.table"
+        raise DeclareError(message, hint="write exactly one dot, for example raw.customers.")

@@ -1,0 +1,98 @@
+"""Every declaration of this process by name; loading a user's module fills it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ematix_flow.errors import DeclareError, UnknownNameError, did_you_mean
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ematix_flow.declare.pipeline import Pipeline, Transform
+
+
+@dataclass(slots=True)
+class Project:
+    """Pipelines and transforms under unique names."""
+
+    pipelines: dict[str, Pipeline] = field(default_factory=dict)
+    transforms: dict[str, Transform] = field(default_factory=dict)
+
+    def add_pipeline(self, pipeline: Pipeline) -> None:
+        """Take a pipeline; its name must be new and what it depends on must be known."""
+        self._check_new("pipeline", pipeline.name, pipeline.origin, self.pipelines.get(pipeline.name))
+        for upstream in pipeline.depends_on:
+            if upstream == pipeline.name:
+                message = f"pipeline {pipeline.name!r} depends on itself"
+                raise DeclareError(message, origin=pipeline.origin)
+            if upstream not in self.pipelines:
+                message = f"pipeline {pipeline.name!r} depends on {upstream!r}, which is not declared before it"
+                raise DeclareError(message, hint=did_you_mean(upstream, self.pipelines), origin=pipeline.origin)
+        self.pipelines[pipeline.name] = pipeline
+
+    def add_transform(self, transform: Transform) -> None:
+        """Take a transform; its name must be new."""
+        self._check_new("transform", transform.name, transform.origin, self.transforms.get(transform.name))
+        self.transforms[transform.name] = transform
+
+    def pipeline(self, name: str) -> Pipeline:
+        """Give a pipeline by name."""
+        if name not in self.pipelines:
+            message = f"no pipeline named {name!r}"
+            raise UnknownNameError(message, hint=did_you_mean(name, self.pipelines))
+        return self.pipelines[name]
+
+    def transform(self, name: str) -> Transform:
+        """Give a transform by name."""
+        if name not in self.transforms:
+            message = f"no transform named {name!r}"
+            raise UnknownNameError(message, hint=did_you_mean(name, self.transforms))
+        return self.transforms[name]
+
+    def order(self, names: list[str]) -> list[str]:
+        """Give the names so that what is depended on comes first; edges that leave the set do not count."""
+        wanted = set(names)
+        graph = {name: [d for d in self.pipeline(name).depends_on if d in wanted] for name in names}
+        try:
+            return list(TopologicalSorter(graph).static_order())
+        except CycleError as error:
+            message = f"pipelines depend on each other in a circle: {' -> '.join(error.args[1])}"
+            raise DeclareError(message) from None
+
+    def clear(self) -> None:
+        """Forget everything; for tests and for loading a module anew."""
+        self.pipelines.clear()
+        self.transforms.clear()
+
+    @staticmethod
+    def _check_new(word: str, name: str, origin: object, taken: Pipeline | Transform | None) -> None:
+        if taken is not None:
+            message = f"a {word} named {name!r} is declared already"
+            raise DeclareError(message, hint=f"the first one is at {taken.origin}; give this one another name=.")
+
+
+PROJECT = Project()
+"""The declarations of this process."""
+
+
+def load_module(name: str) -> ModuleType:
+    """Import the user's module, with the current directory able to provide it but never able to shadow ours."""
+    if not name or not all(part.isidentifier() for part in name.split(".")):
+        message = f"{name!r} is not the name of a Python module"
+        raise DeclareError(message, hint="write it as in an import statement, for example my_pipelines.")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
+            message = f"no module named {name!r} can be imported"
+            raise DeclareError(message, hint=f"looked in {here} and on the Python path.") from None
+        raise

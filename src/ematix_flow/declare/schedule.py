@@ -1,0 +1,99 @@
+"""Schedules and retries as declared, checked before anything runs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from ematix_flow.declare.pipeline import Retry
+from ematix_flow.errors import DeclareError, did_you_mean
+
+CRON_FIELDS = 5
+
+RETRY_KEYS = {
+    "max_attempts": "max_attempts",
+    "retries": "retries",
+    "backoff": "backoff",
+    "backoff_factor": "factor",
+    "base_secs": "base",
+    "backoff_seconds": "base",
+    "retry_backoff_ms": "base_ms",
+    "max_backoff_secs": "max_backoff",
+    "retry_max_total_ms": "max_total_ms",
+    "retry_on": "retry_on",
+}
+"""Accepted keys of `retry=` and the field each one fills."""
+
+
+def check_schedule(schedule: str | None, timezone: str | None) -> str | None:
+    """Give the cron text back if it can fire, else raise."""
+    if timezone is not None:
+        check_timezone(timezone)
+    if schedule is None:
+        return None
+    if not isinstance(schedule, str) or len(schedule.split()) != CRON_FIELDS:
+        message = f"schedule={schedule!r} is not a cron expression"
+        raise DeclareError(message, hint="write five fields: minute hour day month weekday, for example 0 * * * *.")
+    from cronsim import CronSim, CronSimError  # noqa: PLC0415 - only pipelines with a schedule pay for it
+
+    try:
+        next(CronSim(schedule, datetime.now(UTC)))
+    except (CronSimError, StopIteration):
+        message = f"schedule={schedule!r} never fires or cannot be read"
+        raise DeclareError(message, hint="check the ranges: minute 0-59, hour 0-23, day 1-31, month 1-12.") from None
+    return schedule
+
+
+def check_timezone(name: str) -> None:
+    """Refuse a time zone that does not exist."""
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError, TypeError):
+        message = f"timezone={name!r} is not an IANA time zone"
+        raise DeclareError(message, hint="for example UTC or Europe/Berlin.") from None
+
+
+def retry_from(value: Any) -> Retry | None:
+    """Give the retry policy for what the user wrote; unknown keys are refused."""
+    if value is None or isinstance(value, Retry):
+        return value
+    if not isinstance(value, dict):
+        message = f"retry= is a dict, not {type(value).__name__}"
+        raise DeclareError(message)
+    fields: dict[str, Any] = {}
+    for key, given in value.items():
+        if key not in RETRY_KEYS:
+            message = f"retry has no key {key!r}"
+            raise DeclareError(message, hint=did_you_mean(str(key), RETRY_KEYS))
+        fields[RETRY_KEYS[key]] = given
+    if "backoff_factor" in value or "backoff_seconds" in value:
+        fields.setdefault("backoff", "exponential")
+    return _checked(fields)
+
+
+def _checked(fields: dict[str, Any]) -> Retry:
+    attempts = fields.pop("max_attempts", None)
+    if "retries" in fields:
+        attempts = fields.pop("retries") + 1
+    seconds = {
+        "base": fields.pop("base", None) if "base_ms" not in fields else fields.pop("base_ms") / 1000,
+        "max_backoff": fields.pop("max_backoff", None),
+        "max_total": fields.pop("max_total_ms") / 1000 if "max_total_ms" in fields else None,
+    }
+    durations = {name: timedelta(seconds=given) for name, given in seconds.items() if given is not None}
+    on = fields.pop("retry_on", ())
+    names = (on,) if isinstance(on, str | type) else tuple(on)
+    retry = Retry(
+        max_attempts=1 if attempts is None else attempts,
+        retry_on=tuple(entry if isinstance(entry, str) else entry.__name__ for entry in names),
+        **fields,
+        **durations,
+    )
+    if not isinstance(retry.max_attempts, int) or retry.max_attempts < 1:
+        message = f"retry max_attempts={retry.max_attempts!r} must be a whole number of at least 1"
+        raise DeclareError(message)
+    if retry.backoff not in ("fixed", "linear", "exponential"):
+        message = f"retry backoff={retry.backoff!r} is not known"
+        raise DeclareError(message, hint=did_you_mean(str(retry.backoff), ("fixed", "linear", "exponential")))
+    return retry

@@ -1,0 +1,146 @@
+"""Which Spark to use and how, as a frozen value from the `[spark]` table and the environment; starts nothing and reads no files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from ematix_flow.errors import DeclareError, DeclareTypeError, did_you_mean
+
+PREFIX = "EMATIX_FLOW_SPARK_"
+"""What the environment variable of each setting begins with."""
+
+_CONF_PREFIX = f"{PREFIX}CONF_"
+_CHECKPOINT_VARIABLE = "EMATIX_FLOW_CHECKPOINT_ROOT"
+_LISTS = frozenset({"packages", "excludes", "repositories", "jars"})
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "profile": ("short", "long"),
+    "archive": ("auto", "off"),
+    "log_level": ("OFF", "ERROR", "WARN", "INFO", "DEBUG"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """The session that a run asks for; two equal values can share one session."""
+
+    master: str = "local[*, 4]"
+    """Plain `local[2]` never retries a task, hence the second number."""
+    remote: str | None = field(default=None, repr=False)
+    """A Spark Connect address; it may carry a token and so has no place in a repr."""
+    packages: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+    repositories: tuple[str, ...] = ()
+    jars: tuple[str, ...] = ()
+    checkpoint_root: str = "~/.ematix-flow/checkpoints"
+    conf: Mapping[str, str] = field(default_factory=dict, repr=False)
+    profile: Literal["short", "long"] = "short"
+    """`short` starts quickly, `long` runs quickly."""
+    log_level: str = "ERROR"
+    archive: Literal["auto", "off"] = "auto"
+    """`auto` keeps prepared Java classes in the user's cache folder, which more than halves the start."""
+    worker_imports: tuple[str, ...] = field(default=(), compare=False)
+    """Modules that Python workers find already imported; the engine's choice, not a user's setting."""
+
+    @property
+    def is_local(self) -> bool:
+        """True when driver and tasks are one Java process of this machine."""
+        return self.remote is None and self.master.startswith("local")
+
+
+SETTINGS = tuple(f.name for f in fields(SparkSettings) if f.name != "worker_imports")
+"""The names a user may write in `[spark]`."""
+
+
+def settings_from(table: Mapping[str, Any], environ: Mapping[str, str]) -> SparkSettings:
+    """Give the settings of a parsed `[spark]` table, each overridden by its environment variable."""
+    _refuse_unknown(table, "the [spark] table")
+    written = {**table, **_from_environment(environ)}
+    if written.get("remote") and written.get("master"):
+        raise DeclareError(
+            "Spark has both a `master` and a `remote`.",
+            hint="keep `remote` to use a Spark Connect server, `master` for everything else.",
+        )
+    values = {name: _value(name, value) for name, value in written.items() if name != "conf"}
+    conf = _flat(table.get("conf", {})) | _conf_from_environment(environ)
+    return SparkSettings(conf=conf, **values)
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Give the settings that have an environment variable with a value."""
+    found = {
+        name.removeprefix(PREFIX).lower(): value
+        for name, value in environ.items()
+        if name.startswith(PREFIX) and not name.startswith(_CONF_PREFIX) and value
+    }
+    _refuse_unknown(found, "the environment", shown=lambda name: f"{PREFIX}{name.upper()}")
+    if root := environ.get(_CHECKPOINT_VARIABLE):
+        found.setdefault("checkpoint_root", root)
+    return found
+
+
+def _conf_from_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Give Spark's own settings from variables such as `EMATIX_FLOW_SPARK_CONF_SPARK__UI__ENABLED`.
+
+    `__` stands for a dot. A name in capitals is lowered; one with small letters is taken as it is written.
+    """
+    keys = {n: n.removeprefix(_CONF_PREFIX).replace("__", ".") for n in environ if n.startswith(_CONF_PREFIX)}
+    return _flat({(k.lower() if k.isupper() else k): environ[n] for n, k in keys.items() if environ[n]})
+
+
+def _refuse_unknown(names: Mapping[str, Any], where: str, shown: Any = repr) -> None:
+    known = set(SETTINGS)
+    for name in names:
+        if name not in known:
+            raise DeclareTypeError(f"{shown(name)} in {where} is not a Spark setting.", hint=did_you_mean(name, known))
+
+
+def _value(name: str, value: Any) -> Any:
+    """Give one setting in its proper type."""
+    if name in _LISTS:
+        return _words(name, value)
+    if not isinstance(value, str):
+        raise DeclareTypeError(f"Spark setting `{name}` takes text, not {type(value).__name__}.")
+    if name not in _CHOICES:
+        return value
+    for choice in _CHOICES[name]:
+        if value.lower() == choice.lower():
+            return choice
+    raise DeclareError(
+        f"Spark setting `{name}` cannot be {value!r}.", hint=f"choose one of {', '.join(_CHOICES[name])}."
+    )
+
+
+def _words(name: str, value: Any) -> tuple[str, ...]:
+    """Give a list, written as one or with commas."""
+    if isinstance(value, str):
+        return tuple(word.strip() for word in value.split(",") if word.strip())
+    if isinstance(value, Sequence) and all(isinstance(word, str) for word in value):
+        return tuple(value)
+    raise DeclareTypeError(f"Spark setting `{name}` takes a list of texts.")
+
+
+def _flat(conf: Any, prefix: str = "") -> dict[str, str]:
+    """Give Spark's settings with dotted names, whether the TOML keys were quoted or nested tables."""
+    if not isinstance(conf, Mapping):
+        raise DeclareTypeError(f"Spark setting `conf` takes a table, not {type(conf).__name__}.")
+    flat: dict[str, str] = {}
+    for key, value in conf.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{name}.")
+        elif not name.startswith("spark."):
+            raise DeclareError(f"{name!r} in the Spark conf is no setting of Spark.", hint="they all begin with `spark.`")
+        else:
+            flat[name] = _conf_text(name, value)
+    return flat
+
+
+def _conf_text(name: str, value: Any) -> str:
+    """Give a value the way Spark spells it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise DeclareTypeError(f"{name!r} in the Spark conf takes a text, a number or true/false.")

@@ -1,0 +1,130 @@
+"""How rows are written: the mode and its options, checked as far as the declaration alone allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from ematix_flow.errors import DeclareError, DeclareTypeError, UnsupportedError, did_you_mean
+
+MODES = {"append": "append", "truncate": "truncate", "merge": "merge", "scd1": "merge", "scd2": "scd2"}
+"""Accepted mode words and the mode they mean."""
+
+DEFAULT_LATE_HORIZON = timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A mode with its options."""
+
+    mode: str
+    spelled: str = ""
+    """The word the user wrote, `scd1` for example."""
+    keys: tuple[str, ...] | None = None
+    update_columns: tuple[str, ...] | None = None
+    compare_columns: tuple[str, ...] | None = None
+    event_timestamp_column: str | None = None
+    handle_deletes: str | None = None
+    ttl: timedelta | None = None
+    incremental_column: str | None = None
+    lookback: timedelta | None = None
+    null_watermark: str = "fail"
+    allow_empty: bool = False
+    late_horizon: timedelta = DEFAULT_LATE_HORIZON
+    on_bad_row: str = "fail"
+    on_drift: str = "error"
+
+
+def write(mode: str | None, **options: Any) -> Write:
+    """Give the checked value for a mode and its options; None means "not given"."""
+    if mode is None:
+        message = "a pipeline needs a mode"
+        raise DeclareTypeError(message, hint=f"mode= is one of {', '.join(MODES)}.")
+    if mode not in MODES:
+        message = f"unknown mode {mode!r}"
+        raise UnsupportedError(message, hint=did_you_mean(str(mode), MODES))
+    given = {name: value for name, value in options.items() if value is not None}
+    for name in ("keys", "update_columns", "compare_columns"):
+        if name in given:
+            given[name] = _names(name, given[name])
+    result = Write(mode=MODES[mode], spelled=mode, **given)
+    _check(result)
+    return result
+
+
+def _names(option: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    names = tuple(value)
+    if not names or not all(isinstance(name, str) and name for name in names):
+        message = f"{option}= needs at least one column name"
+        raise DeclareError(message)
+    return names
+
+
+def _check(value: Write) -> None:
+    _one_of("handle_deletes", value.handle_deletes, (None, "hard", "soft"))
+    _one_of("null_watermark", value.null_watermark, ("fail", "load", "reject"))
+    _one_of("on_bad_row", value.on_bad_row, ("fail", "reject"))
+    _one_of("on_drift", value.on_drift, ("error", "warn", "evolve"))
+    _check_deletes(value)
+    _only(value, "scd2", event_timestamp_column=value.event_timestamp_column, ttl=value.ttl)
+    _only(value, "merge", update_columns=value.update_columns)
+    if value.compare_columns and value.mode not in ("merge", "scd2"):
+        _wrong_mode(value, "compare_columns", "merge or scd2")
+    if value.keys and value.mode not in ("merge", "scd2"):
+        _wrong_mode(value, "keys", "merge or scd2")
+    if value.incremental_column and value.mode not in ("append", "merge"):
+        _wrong_mode(value, "incremental_column", "append or merge")
+    if value.lookback is not None:
+        _check_lookback(value)
+    if value.ttl is not None and value.ttl <= timedelta(0):
+        message = "ttl must be longer than zero"
+        raise DeclareError(message)
+
+
+def _check_deletes(value: Write) -> None:
+    if value.handle_deletes is None:
+        return
+    if value.mode in ("append", "truncate"):
+        _wrong_mode(value, "handle_deletes", "merge (hard) or scd2 (soft)")
+    if value.incremental_column:
+        message = "handle_deletes needs the whole source, and an incremental load reads only a part of it"
+        raise DeclareError(message, hint="drop incremental_column= or handle_deletes=.")
+    if value.mode == "scd2" and value.handle_deletes == "hard":
+        message = "scd2 keeps history, so it cannot delete rows"
+        raise DeclareError(message, hint='use handle_deletes="soft": absent keys are closed.')
+    if value.mode == "merge" and value.handle_deletes == "soft":
+        message = "merge has no versions to close"
+        raise UnsupportedError(message, hint='use handle_deletes="hard", or mode="scd2" with "soft".')
+
+
+def _check_lookback(value: Write) -> None:
+    if not value.incremental_column:
+        message = "lookback= belongs to an incremental load"
+        raise DeclareError(message, hint="give incremental_column= as well.")
+    if value.mode != "merge":
+        message = "lookback= reads rows again, so an append would double them"
+        raise DeclareError(message, hint='use mode="merge", which takes a row that it has already as unchanged.')
+    if value.lookback is not None and value.lookback <= timedelta(0):
+        message = "lookback must be longer than zero"
+        raise DeclareError(message)
+
+
+def _one_of(option: str, value: str | None, allowed: tuple[str | None, ...]) -> None:
+    if value not in allowed:
+        words = [word for word in allowed if word is not None]
+        message = f"{option}={value!r} is not known"
+        raise DeclareError(message, hint=did_you_mean(str(value), words))
+
+
+def _only(value: Write, mode: str, **options: object) -> None:
+    for name, given in options.items():
+        if given and value.mode != mode:
+            _wrong_mode(value, name, mode)
+
+
+def _wrong_mode(value: Write, option: str, modes: str) -> None:
+    message = f"{option}= does not go with mode={value.spelled!r}"
+    raise DeclareError(message, hint=f"{option}= is an option of {modes}.")

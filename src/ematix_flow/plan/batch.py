@@ -1,0 +1,229 @@
+"""Turns a pipeline and what was observed about its systems into a plan; pure, it asks nobody anything."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.base import StageColumn
+from ematix_flow.declare.types import TimestampTZ
+from ematix_flow.errors import DriftError, PlanError, UnsupportedError
+from ematix_flow.plan.keys import compare_columns, merge_keys, update_columns
+from ematix_flow.plan.shaping import EVENT, Shaping, plan_shape
+from ematix_flow.plan.sql import modes, scd2
+from ematix_flow.plan.sql.ddl import create_table_sql, differences, wanted_table
+from ematix_flow.plan.sql.program import Load, Program
+from ematix_flow.plan.steps import Bounds, Check, Choice, Commit, EnsureTable, Read, Shape, Stage, TargetPlan
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ematix_flow.connect.base import Database, FoundTable, SourceColumn
+    from ematix_flow.declare.layout import Table
+    from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
+    from ematix_flow.declare.write import Write
+    from ematix_flow.plan.source import SourceValue
+    from ematix_flow.plan.sql.ddl import Difference, WantedTable
+    from ematix_flow.records import Token, Watermark
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What the planner is told about the world, each part None or empty when it could not be asked."""
+
+    source_name: str
+    target_name: str
+    source_dialect: str
+    """The source database's dialect, or `spark` for files and frames."""
+    source_columns: tuple[SourceColumn, ...] = ()
+    source_sql: str = ""
+    """The source as SQL of its dialect; empty for files and frames without SQL."""
+    source_path: str = ""
+    source_format: str = ""
+    same_database: bool = False
+    target_known: bool = False
+    found: FoundTable | None = None
+    watermark: Watermark | None = None
+    bounds: Bounds | None = None
+    notes: tuple[str, ...] = ()
+
+
+def plan_target(  # noqa: PLR0913 - the planner's inputs, each of another kind
+    pipeline: Pipeline,
+    target: TargetDeclaration,
+    source: SourceValue,
+    database: Database,
+    observed: Observed,
+    token: Token,
+    now: datetime,
+    source_database: Database | None = None,
+) -> TargetPlan:
+    """Give the plan of one target."""
+    table, write = target.table, target.write
+    _check_supported(pipeline, table, write, database)
+    keys = merge_keys(table, write)
+    compare = compare_columns(table, write, keys.value)
+    wanted = wanted_table(table, write.mode, database)
+    ensure = _ensure(wanted, write, database, observed)
+    path = choose_path(pipeline, source, observed, write)
+    shaping = plan_shape(pipeline, target, observed, path.value, source_database)
+    load = _load(table, write, database, keys.value, compare.value, token, now)
+    columns = (*load.columns, *load.extra)
+    return TargetPlan(
+        pipeline=pipeline.name,
+        table_name=table.qualified_name,
+        connection=observed.target_name,
+        token=token,
+        history_name=history_name(pipeline, table),
+        path=path,
+        ensure=ensure,
+        read=_read(observed, shaping, source),
+        shape=Shape(shaping.place, shaping.dialect, shaping.sql),
+        check=Check(_required(table, keys.value, load), write.on_bad_row),
+        stage=Stage(columns, "" if path.value == "cross_db" else "the target reads the source query itself"),
+        commit=Commit(write, load, _program(load, write), keys, compare),
+        now=now,
+        notes=observed.notes,
+        watermark=observed.watermark,
+    )
+
+
+def history_name(pipeline: Pipeline, table: Table) -> str:
+    """Give the name under which runs and watermarks of this target are kept."""
+    return f"{pipeline.name}::{table.qualified_name}" if pipeline.fan_out else pipeline.name
+
+
+def schema_hash(wanted: WantedTable) -> str:
+    """Give a fingerprint of the columns a load writes."""
+    text = "\n".join(f"{c.column.name} {c.column.type} {c.nullable}" for c in wanted.columns)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _check_supported(pipeline: Pipeline, table: Table, write: Write, database: Database) -> None:
+    if write.mode not in database.capabilities.modes:
+        message = f"pipeline {pipeline.name!r} uses mode {write.spelled!r}, which {database.kind} cannot do"
+        raise UnsupportedError(message, hint=f"{database.kind} can: {', '.join(database.capabilities.modes) or 'nothing'}.")
+    if not table.primary_key:
+        message = f"table {table.qualified_name} must declare at least one primary key column"
+        raise PlanError(message, hint="mark it with pk().", origin=table.origin)
+
+
+def choose_path(pipeline: Pipeline, source: SourceValue, observed: Observed, write: Write) -> Choice:
+    """Choose between one statement inside the database and staging on Spark."""
+    if source.frame is not None or not observed.source_sql or observed.source_dialect == "spark":
+        return _forced(pipeline, "cross_db", "the source is not a query of the target's database")
+    if not observed.same_database:
+        return _forced(pipeline, "cross_db", "source and target are different databases")
+    if pipeline.force_path == "cross_db":
+        return Choice("cross_db", "force_path= says so")
+    if write.on_bad_row == "reject":
+        return _forced(pipeline, "cross_db", "rejects need every row checked before it is loaded")
+    return Choice("same_db", "source and target are the same database")
+
+
+def _forced(pipeline: Pipeline, path: str, reason: str) -> Choice:
+    if pipeline.force_path == "same_db":
+        message = f"force_path='same_db' is impossible for {pipeline.name!r}: {reason}"
+        raise PlanError(message, origin=pipeline.origin)
+    return Choice(path, reason)
+
+
+def _ensure(wanted: WantedTable, write: Write, database: Database, observed: Observed) -> EnsureTable:
+    if not observed.target_known:
+        return EnsureTable(wanted, (create_table_sql(wanted, database),), (), None)
+    if observed.found is None:
+        return EnsureTable(wanted, (create_table_sql(wanted, database),), (), exists=False)
+    if observed.found.problem:
+        message = f"table {wanted.place.name} cannot be loaded safely: {observed.found.problem}"
+        raise PlanError(message)
+    found = differences(wanted, observed.found, database)
+    if found and write.on_drift != "warn":
+        _refuse_drift(wanted, found, write)
+    cures = tuple(d.cure for d in found if d.cure) if write.on_drift == "evolve" else ()
+    return EnsureTable(wanted, cures, found, exists=True)
+
+
+def _refuse_drift(wanted: WantedTable, found: tuple[Difference, ...], write: Write) -> None:
+    fatal = [d for d in found if write.on_drift == "error" or not (d.cure or d.harmless)]
+    if fatal:
+        lines = "".join(f"\n  {difference.text}" for difference in fatal)
+        message = f"schema drift detected: {wanted.place.schema}.{wanted.place.name}{lines}"
+        hint = "change the table or its declaration; on_drift='evolve' adds columns and widens types by itself."
+        raise DriftError(message, hint=hint)
+
+
+def _load(  # noqa: PLR0913 - one value per part of the declaration
+    table: Table,
+    write: Write,
+    database: Database,
+    keys: tuple[str, ...],
+    compare: tuple[str, ...],
+    token: Token,
+    now: datetime,
+) -> Load:
+    in_key = {*table.primary_key, *keys}
+    by_event = write.mode == "scd2" and write.event_timestamp_column is not None
+    return Load(
+        dialect=database.dialect,
+        target=database.place(table.schema, table.name),
+        columns=tuple(StageColumn(c.name, c.type, in_key=c.name in in_key) for c in table.columns),
+        loaded_at=now,
+        batch_id=token.run_id,
+        keys=keys,
+        update=update_columns(table, write, keys),
+        compare=compare,
+        event=EVENT if by_event else "",
+        points=database.bookkeeping(points_name(table)) if by_event else None,
+        delete_absent=write.handle_deletes is not None,
+        expire_before=now - write.ttl if write.ttl is not None else None,
+        forget_before=now - write.late_horizon if by_event else None,
+        extra=(StageColumn(EVENT, TimestampTZ()),) if by_event else (),
+    )
+
+
+def points_name(table: Table) -> str:
+    """Give the name of the table that remembers folded events of an scd2 target; short enough for any database."""
+    readable = f"scd2_points_{table.schema}_{table.name}"
+    digest = hashlib.sha256(f"{table.schema}.{table.name}".encode()).hexdigest()[:8]
+    return f"{readable.encode()[:40].decode(errors='ignore')}_{digest}"
+
+
+def _program(load: Load, write: Write) -> Program:
+    match write.mode:
+        case "append":
+            return modes.append(load)
+        case "truncate":
+            return modes.truncate(load)
+        case "merge":
+            return modes.merge(load)
+        case _:
+            return scd2.by_event_time(load) if load.event else scd2.by_load_time(load)
+
+
+def _required(table: Table, keys: tuple[str, ...], load: Load) -> tuple[str, ...]:
+    event = (load.event,) if load.event else ()
+    return (*(c.name for c in table.columns if not c.nullable or c.name in keys), *event)
+
+
+def _read(observed: Observed, shaping: Shaping, source: SourceValue) -> Read:
+    if source.frame is not None:
+        kind = "frame"
+    elif observed.source_dialect == "spark":
+        kind = "files"
+    else:
+        kind = "sql"
+    return Read(
+        kind=kind,
+        connection=observed.source_name,
+        sql=_read_sql(kind, shaping, observed),
+        path=observed.source_path,
+        format=observed.source_format,
+        columns=observed.source_columns,
+        bounds=observed.bounds,
+    )
+
+
+def _read_sql(kind: str, shaping: Shaping, observed: Observed) -> str:
+    if kind != "sql":
+        return observed.source_sql
+    return shaping.read_sql if shaping.place.value == "spark" else shaping.sql

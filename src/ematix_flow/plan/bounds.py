@@ -1,0 +1,92 @@
+"""The range of an incremental load as SQL of the source: (lo, hi], compared in the source's own type."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ematix_flow.errors import PlanError, did_you_mean
+from ematix_flow.plan.sql.render import quoted, render, text
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from ematix_flow.connect.base import SourceColumn
+    from ematix_flow.declare.write import Write
+    from ematix_flow.plan.steps import Bounds
+
+NUMBERS = ("integer", "decimal", "float")
+TIMES = ("timestamp", "timestamp_tz", "date")
+
+
+def watermark_column(write: Write, columns: tuple[SourceColumn, ...]) -> SourceColumn:
+    """Give the source column that an incremental load is bounded by."""
+    name = write.incremental_column or ""
+    for column in columns:
+        if column.name == name:
+            return column
+    message = f"the source has no column {name!r} to load incrementally by"
+    raise PlanError(message, hint=did_you_mean(name, [column.name for column in columns]))
+
+
+def check_comparable(column: SourceColumn, dialect: str) -> None:
+    """Refuse columns whose order the source does not define well."""
+    if column.family in (*NUMBERS, *TIMES) or (column.family in ("text", "other") and dialect in ("sqlite", "duckdb")):
+        return
+    message = f"{column.name!r} is {column.native or column.family}, which has no order that is safe for a watermark"
+    raise PlanError(message, hint="use a number, a date or a timestamp; cast it in the query.")
+
+
+def value_sql(value: str, column: SourceColumn, dialect: str) -> str:
+    """Give a stored watermark as an SQL literal of the source column's type."""
+    if column.family in NUMBERS:
+        return value
+    literal = text(value)
+    if column.family in TIMES and dialect in ("postgres", "duckdb", "spark"):
+        types = {"date": "DATE", "timestamp": "TIMESTAMP", "timestamp_tz": "TIMESTAMPTZ"}
+        return f"CAST({literal} AS {types[column.family]})"
+    return literal
+
+
+def lower_sql(lo: str, column: SourceColumn, dialect: str, lookback: timedelta | None) -> str:
+    """Give the lower bound, moved back by the look-back."""
+    base = value_sql(lo, column, dialect)
+    if lookback is None:
+        return base
+    seconds = int(lookback.total_seconds())
+    if column.family in NUMBERS:
+        return f"({base} - {seconds})"
+    if dialect == "sqlite":
+        return f"strftime('%Y-%m-%d %H:%M:%f', {base}, '-{seconds} seconds')"
+    if dialect == "mysql":
+        return f"DATE_SUB({base}, INTERVAL {seconds} SECOND)"
+    return f"({base} - INTERVAL '{seconds} seconds')"
+
+
+def bounded_sql(user_sql: str, bounds: Bounds, column: SourceColumn, write: Write, dialect: str) -> str:
+    """Give the user's query restricted to the bounds, in the source's dialect."""
+    name = render(f"SELECT {quoted(column.name)}", dialect).removeprefix("SELECT ")
+    conditions = []
+    if bounds.lo is not None:
+        conditions.append(f"{name} > {_native(lower_sql(bounds.lo, column, dialect, write.lookback), dialect)}")
+    if bounds.hi is not None:
+        conditions.append(f"{name} <= {_native(value_sql(bounds.hi, column, dialect), dialect)}")
+    condition = " AND ".join(conditions) if bounds.hi is not None else "1 = 0"
+    if write.null_watermark in ("load", "reject"):
+        condition = f"({condition}) OR {name} IS NULL"
+    return f"SELECT * FROM ({user_sql}) AS _src_bounded WHERE {condition}"
+
+
+def highest_sql(user_sql: str, lo: str | None, column: SourceColumn, write: Write, dialect: str) -> str:
+    """Give the query for the upper bound (as text) and the number of NULLs."""
+    name = render(f"SELECT {quoted(column.name)}", dialect).removeprefix("SELECT ")
+    as_text = f"CAST(MAX({name}) AS {'CHAR' if dialect == 'mysql' else 'STRING' if dialect == 'spark' else 'VARCHAR'})"
+    sql = f"SELECT {as_text}, SUM(CASE WHEN {name} IS NULL THEN 1 ELSE 0 END) FROM ({user_sql}) AS _src_bounded"
+    if lo is not None:
+        sql += f" WHERE {name} > {_native(lower_sql(lo, column, dialect, write.lookback), dialect)} OR {name} IS NULL"
+    return sql
+
+
+def _native(canonical: str, dialect: str) -> str:
+    if dialect in ("mysql", "sqlite"):
+        return canonical
+    return render(f"SELECT {canonical}", dialect).removeprefix("SELECT ")

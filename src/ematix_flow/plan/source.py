@@ -1,0 +1,84 @@
+"""What a pipeline's function gave as its source, as a value; nothing is read here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.declare.pipeline import Source
+from ematix_flow.errors import DeclareTypeError
+from ematix_flow.plan.sql.render import listed, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ematix_flow.declare.connection import Connection
+    from ematix_flow.declare.layout import Table
+
+FILE_KINDS = ("object_store_local", "object_store_s3")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceValue:
+    """The source of one run: SQL on a connection, files below one, or rows in memory."""
+
+    connection: str | Connection | None
+    sql: str = ""
+    table: tuple[str, str] | None = None
+    columns: tuple[str, ...] | None = None
+    path: str = ""
+    frame: Any = None
+    result: Mapping[str, Any] | None = None
+    """A dict that the function returned instead of a source; it is handed back and nothing is loaded."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def source_value(returned: Any, connection: str | Connection | None, source_table: str | None, kind: str) -> SourceValue:
+    """Give the source for what the function returned; `kind` is the kind of the source connection."""
+    if isinstance(returned, dict):
+        return SourceValue(connection, result=returned)
+    if isinstance(returned, Source):
+        return _from_source(returned)
+    if returned is None and source_table is not None:
+        schema, _, name = source_table.rpartition(".")
+        if kind in FILE_KINDS:
+            return SourceValue(connection, path=source_table)
+        return SourceValue(connection, table=(schema, name))
+    if isinstance(returned, str):
+        if kind in FILE_KINDS and not _is_query(returned):
+            return SourceValue(connection, path=returned)
+        return SourceValue(connection, sql=returned.strip().rstrip(";"))
+    if _is_frame(returned):
+        return SourceValue(connection, frame=returned)
+    message = f"the pipeline's function returned {type(returned).__name__}"
+    hint = "return SQL text, a Source, a DataFrame (Spark, pandas, polars or pyarrow), or None with source_table=."
+    raise DeclareTypeError(message, hint=hint)
+
+
+def _from_source(source: Source) -> SourceValue:
+    connection = getattr(source.connection, "connection_ref", source.connection)
+    if source.query is not None:
+        return SourceValue(connection, sql=source.query.strip().rstrip(";"), options=source.options)
+    if source.table is not None:
+        return SourceValue(connection, table=source.table, columns=source.columns, options=source.options)
+    return SourceValue(connection, path=source.path or "", options=source.options)
+
+
+def _is_query(text: str) -> bool:
+    words = text.lstrip().split(None, 1)
+    return bool(words) and words[0].lower() in ("select", "with", "from", "values", "(")
+
+
+def _is_frame(value: Any) -> bool:
+    module = type(value).__module__.split(".")[0]
+    return module in ("pyspark", "pandas", "polars", "pyarrow")
+
+
+def table_query(source: SourceValue, table: Table, column_map: Mapping[str, str] | None) -> str:
+    """Give canonical SQL for a source table; a column map is applied by the shape."""
+    assert source.table is not None  # noqa: S101 - callers ask only for table sources
+    schema, name = source.table
+    place = f"{quoted(schema)}.{quoted(name)}" if schema else quoted(name)
+    del table, column_map
+    columns = listed(source.columns) if source.columns else "*"
+    return f"SELECT {columns} FROM {place}"

@@ -1,0 +1,149 @@
+"""Tables as DDL, and the difference between a declaration and what a database has; it executes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.base import StageColumn
+from ematix_flow.declare.types import UUID, Boolean, Bytes, TimestampTZ
+from ematix_flow.errors import DeclareError
+from ematix_flow.plan.sql.render import native_column, native_name
+
+if TYPE_CHECKING:
+    from ematix_flow.connect.base import Database, FoundTable, TableName
+    from ematix_flow.declare.layout import Table
+
+LOADED_AT = StageColumn("_loaded_at", TimestampTZ())
+BATCH_ID = StageColumn("_batch_id", UUID())
+VALID_FROM = StageColumn("valid_from", TimestampTZ(), in_key=True)
+VALID_TO = StageColumn("valid_to", TimestampTZ())
+IS_CURRENT = StageColumn("is_current", Boolean())
+ROW_HASH = StageColumn("row_hash", Bytes())
+SCD2_COLUMNS = (VALID_FROM, VALID_TO, IS_CURRENT, ROW_HASH)
+
+
+@dataclass(frozen=True, slots=True)
+class WantedColumn:
+    """A column as the DDL will have it."""
+
+    column: StageColumn
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WantedTable:
+    """The table that a load needs in its target: declared columns, framework columns and constraints."""
+
+    place: TableName
+    columns: tuple[WantedColumn, ...]
+    primary_key: tuple[str, ...]
+    unique: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One way in which the database's table differs from the wanted one."""
+
+    text: str
+    cure: str = ""
+    """The statement that removes the difference without losing anything, if there is one."""
+    harmless: bool = False
+    """True when a load works in spite of it: a column more, or a column that allows more."""
+
+
+def wanted_table(table: Table, mode: str, database: Database) -> WantedTable:
+    """Give the table that a load of this mode needs."""
+    keyed = {*table.primary_key, *(name for group in table.unique_constraints for name in group)}
+    declared = [WantedColumn(StageColumn(c.name, c.type, in_key=c.name in keyed), c.nullable) for c in table.columns]
+    added = [WantedColumn(LOADED_AT, nullable=False), WantedColumn(BATCH_ID, nullable=False)]
+    primary_key, unique = table.primary_key, table.unique_constraints
+    if mode == "scd2":
+        _refuse_clash(table)
+        added = [*(WantedColumn(c, nullable=c is VALID_TO) for c in SCD2_COLUMNS), *added]
+        primary_key = (*primary_key, VALID_FROM.name) if primary_key else ()
+        # A natural key repeats once per version, so the version has to be part of what is unique.
+        unique = tuple((*group, VALID_FROM.name) for group in unique)
+    return WantedTable(database.place(table.schema, table.name), (*declared, *added), primary_key, unique)
+
+
+def _refuse_clash(table: Table) -> None:
+    taken = [c.name for c in table.columns if c.name in {column.name for column in SCD2_COLUMNS}]
+    if taken:
+        message = f"table {table.qualified_name} declares {', '.join(taken)}, which scd2 adds itself"
+        raise DeclareError(message, hint="rename the column.", origin=table.origin)
+
+
+def create_table_sql(wanted: WantedTable, database: Database) -> str:
+    """Give the CREATE TABLE statement."""
+    dialect = database.dialect
+    lines = [_column_line(wanted_column, database) for wanted_column in wanted.columns]
+    if wanted.primary_key:
+        lines.append(f"PRIMARY KEY ({_columns(wanted.primary_key, dialect)})")
+    lines.extend(f"UNIQUE ({_columns(group, dialect)})" for group in wanted.unique)
+    body = ",\n  ".join(lines)
+    return f"CREATE TABLE {native_name(wanted.place, dialect)} (\n  {body}\n){database.table_options()}"
+
+
+def _column_line(wanted: WantedColumn, database: Database) -> str:
+    column = wanted.column
+    name = native_column(column.name, database.dialect)
+    null = " NULL" if wanted.nullable else " NOT NULL"
+    check = database.check_clause(column)
+    return f"{name} {database.ddl_type(column.type, in_key=column.in_key)}{null}" + (f" CHECK ({check})" if check else "")
+
+
+def _columns(names: tuple[str, ...], dialect: str) -> str:
+    return ", ".join(native_column(name, dialect) for name in names)
+
+
+def differences(wanted: WantedTable, found: FoundTable, database: Database) -> tuple[Difference, ...]:
+    """Give every difference, each with its cure if adding or widening removes it."""
+    result: list[Difference] = []
+    have = {column.name: column for column in found.columns}
+    for column in wanted.columns:
+        result.extend(_column_differences(column, have, wanted, database))
+    names = {column.column.name for column in wanted.columns}
+    result.extend(
+        Difference(f"column {c.name!r} is not declared", harmless=True) for c in found.columns if c.name not in names
+    )
+    if wanted.primary_key != found.primary_key:
+        result.append(
+            Difference(f"primary key is ({', '.join(found.primary_key)}), declared ({', '.join(wanted.primary_key)})")
+        )
+    for group in wanted.unique:
+        if set(group) not in [set(other) for other in (*found.unique, found.primary_key)]:
+            result.append(Difference(f"unique constraint on ({', '.join(group)}) is missing"))
+    return tuple(result)
+
+
+def _column_differences(
+    wanted: WantedColumn, have: dict[str, FoundColumn], table: WantedTable, database: Database
+) -> list[Difference]:
+    name = wanted.column.name
+    type_name = database.ddl_type(wanted.column.type, in_key=wanted.column.in_key)
+    place = native_name(table.place, database.dialect)
+    native = native_column(name, database.dialect)
+    found = have.get(name)
+    if found is None:
+        # An added column can only be nullable: the rows that are there have no value for it.
+        add = f"ALTER TABLE {place} ADD COLUMN {native} {type_name}"
+        return [Difference(f"column {name!r} is missing", add if name not in table.primary_key else "")]
+    result = []
+    if not _same_type(found.type, type_name):
+        cure = ""
+        if database.widening(found.type, type_name):
+            cure = database.alter_type_sql(place, native, type_name, nullable=found.nullable)
+        result.append(Difference(f"column {name!r} is {found.type}, declared {type_name}", cure))
+    if found.nullable != wanted.nullable:
+        is_now, declared = ("nullable", "NOT NULL") if found.nullable else ("NOT NULL", "nullable")
+        result.append(Difference(f"column {name!r} is {is_now}, declared {declared}", harmless=found.nullable))
+    return result
+
+
+def _same_type(found: str, wanted: str) -> bool:
+    return found.replace(" ", "").upper() == wanted.replace(" ", "").upper()
+
+
+if TYPE_CHECKING:
+    from ematix_flow.connect.base import FoundColumn

@@ -1,0 +1,68 @@
+"""The statements of a load as data: what is executed in the commit, in order, and what each one's row count means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ematix_flow.connect.base import StageColumn, TableName, WorkTable
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement; `counts` names the field of Counts that its row count adds to."""
+
+    sql: str
+    counts: str = ""
+    purpose: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A mode as SQL over the staged relation and the target."""
+
+    label: str
+    statements: tuple[Statement, ...]
+    work_tables: tuple[WorkTable, ...] = ()
+    reads_staged_once: bool = True
+    """True when staging is read by one statement, so that it need not be kept in a scratch table."""
+    duplicate_keys: str = ""
+    """Query that names keys which occur more than once among the staged rows; empty where that is allowed."""
+    conflicting_keys: str = ""
+    """Query over distinct staged rows that names keys whose rows differ."""
+    distinct_staged: str = ""
+    """Relation that replaces the staged one when duplicates are all equal."""
+    points: TableName | None = None
+    """Where scd2 with event time remembers folded events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a mode's program is built from: the table, its columns and the constants of this load."""
+
+    dialect: str
+    target: TableName
+    columns: tuple[StageColumn, ...]
+    loaded_at: datetime
+    batch_id: str
+    keys: tuple[str, ...] = ()
+    update: tuple[str, ...] = ()
+    compare: tuple[str, ...] = ()
+    event: str = ""
+    """Staged column with the event time, for scd2 by event time."""
+    points: TableName | None = None
+    delete_absent: bool = False
+    expire_before: datetime | None = None
+    """Current versions that are older than this are closed (ttl)."""
+    forget_before: datetime | None = None
+    """Remembered events that were loaded before this are pruned."""
+    extra: tuple[StageColumn, ...] = field(default=())
+    """Staged columns that the target does not have."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Give the declared column names."""
+        return tuple(column.name for column in self.columns)

@@ -1,0 +1,81 @@
+"""Canonical SQL text in, a dialect's SQL text out; every identifier and literal of generated SQL is made here.
+
+Programs are written once in PostgreSQL's SQL, parsed into sqlglot trees and rendered for the target's dialect.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp, parse_one
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from ematix_flow.connect.base import TableName
+
+CANONICAL = "postgres"
+STAGED = "_flow_staged"
+"""Stands for the relation of staged rows until the commit binds it."""
+
+ZONELESS = ("mysql", "sqlite")
+"""Dialects whose instants are kept as UTC text or UTC wall time."""
+
+
+def quoted(name: str) -> str:
+    """Give an identifier as canonical SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def table_sql(table: TableName) -> str:
+    """Give a table's name as canonical SQL."""
+    return f"{quoted(table.schema)}.{quoted(table.name)}" if table.schema else quoted(table.name)
+
+
+def text(value: str) -> str:
+    """Give a text literal as canonical SQL."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def listed(names: Iterable[str], alias: str = "") -> str:
+    """Give a list of columns, each under an alias if one is given."""
+    prefix = f"{alias}." if alias else ""
+    return ", ".join(prefix + quoted(name) for name in names)
+
+
+def instant(at: datetime, dialect: str) -> str:
+    """Give an instant as canonical SQL that means the same in every dialect."""
+    if dialect == "sqlite":
+        return text(at.strftime("%Y-%m-%d %H:%M:%S.%f+00:00"))
+    if dialect == "mysql":
+        return text(at.strftime("%Y-%m-%d %H:%M:%S.%f"))
+    return f"CAST({text(at.strftime('%Y-%m-%d %H:%M:%S.%f+00:00'))} AS TIMESTAMPTZ)"
+
+
+def identifier_value(value: str, dialect: str) -> str:
+    """Give a UUID value as canonical SQL."""
+    return text(value) if dialect in ZONELESS else f"CAST({text(value)} AS UUID)"
+
+
+def render(canonical: str, dialect: str, inserts: dict[str, str] | None = None) -> str:
+    """Give the dialect's SQL for canonical SQL; `inserts` are dialect SQL put in place of marker calls."""
+    rendered = parse_one(canonical, read=CANONICAL).sql(dialect=dialect)
+    for marker, native in (inserts or {}).items():
+        rendered = rendered.replace(f"{marker}()", native)
+    return rendered
+
+
+def bind_staged(rendered: str, dialect: str, relation: str) -> str:
+    """Give a rendered statement with the staged relation put in; the alias in the statement stays."""
+    return rendered.replace(exp.to_identifier(STAGED, quoted=True).sql(dialect=dialect), relation)
+
+
+def native_name(table: TableName, dialect: str) -> str:
+    """Give a table's name in the dialect's own quoting."""
+    return parse_one(f"SELECT * FROM {table_sql(table)}", read=CANONICAL).find(exp.Table).sql(dialect=dialect)  # type: ignore[union-attr]
+
+
+def native_column(name: str, dialect: str) -> str:
+    """Give a column's name in the dialect's own quoting."""
+    return exp.to_identifier(name, quoted=True).sql(dialect=dialect)

@@ -1,0 +1,139 @@
+"""The row hash of scd2: one canonical encoding, rendered for each database and written once more in Python as its oracle.
+
+A NULL is `-`; any other value is the byte length of its text, a colon and the text. The hash is the SHA-256 of these,
+one after the other in the order of the compare columns. Nothing decides by this hash; it is for consumers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from ematix_flow.plan.sql.render import native_column
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import date, datetime
+
+    from ematix_flow.connect.base import StageColumn
+
+FLOATS = ("float", "double")
+
+
+def row_hash_sql(columns: Sequence[StageColumn], alias: str, dialect: str) -> str:
+    """Give the dialect's expression for the hash over columns of the relation `alias`."""
+    parts = [_part(column, f"{alias}.{native_column(column.name, dialect)}", dialect) for column in columns]
+    match dialect:
+        case "postgres":
+            return f"sha256(convert_to({' || '.join(parts)}, 'UTF8'))"
+        case "mysql":
+            return f"UNHEX(SHA2(CONCAT({', '.join(parts)}), 256))"
+        case "duckdb":
+            return f"unhex(sha256({' || '.join(parts)}))"
+        case _:
+            return f"flow_sha256({' || '.join(parts)})"
+
+
+def _part(column: StageColumn, value: str, dialect: str) -> str:
+    as_text = _text(column, value, dialect)
+    match dialect:
+        case "mysql":
+            return f"COALESCE(CONCAT(OCTET_LENGTH({as_text}), ':', {as_text}), '-')"
+        case "duckdb":
+            return f"COALESCE(CAST(strlen({as_text}) AS VARCHAR) || ':' || {as_text}, '-')"
+        case "sqlite":
+            return f"COALESCE(length(CAST({as_text} AS BLOB)) || ':' || {as_text}, '-')"
+        case _:
+            return f"COALESCE(octet_length({as_text})::text || ':' || {as_text}, '-')"
+
+
+def _text(column: StageColumn, value: str, dialect: str) -> str:
+    kind = column.type.kind
+    if kind in FLOATS:
+        return _float_text(value, dialect)
+    if kind == "bytes":
+        return {"postgres": f"encode({value}, 'hex')", "mysql": f"LOWER(HEX({value}))"}.get(
+            dialect, f"lower(hex({value}))"
+        )
+    if kind == "boolean":
+        return f"CASE WHEN {value} THEN 'true' WHEN NOT {value} THEN 'false' END"
+    if kind in ("timestamp", "timestamp_tz"):
+        return _time_text(kind, value, dialect)
+    if kind == "numeric" and dialect == "sqlite":
+        return f"flow_numeric_text({value}, {getattr(column.type, 'scale', 0)})"
+    return f"CAST({value} AS CHAR)" if dialect == "mysql" else f"CAST({value} AS {_text_type(dialect)})"
+
+
+def _text_type(dialect: str) -> str:
+    return "VARCHAR" if dialect == "duckdb" else "TEXT"
+
+
+def _float_text(value: str, dialect: str) -> str:
+    match dialect:
+        case "postgres":
+            return f"encode(float8send(CAST({value} AS double precision)), 'hex')"
+        case "mysql":
+            # No function of MySQL gives the bits of a double; its shortest decimal text stands in for them.
+            return f"CAST({value} AS CHAR)"
+        case _:
+            return f"flow_float_bits({value})"
+
+
+def _time_text(kind: str, value: str, dialect: str) -> str:
+    match dialect:
+        case "postgres":
+            moved = f"({value} AT TIME ZONE 'UTC')" if kind == "timestamp_tz" else value
+            return f"to_char({moved}, 'YYYY-MM-DD HH24:MI:SS.US')"
+        case "mysql":
+            return f"DATE_FORMAT({value}, '%Y-%m-%d %H:%i:%s.%f')"
+        case "duckdb":
+            moved = f"({value} AT TIME ZONE 'UTC')" if kind == "timestamp_tz" else value
+            return f"strftime({moved}, '%Y-%m-%d %H:%M:%S.%f')"
+        case _:
+            return f"substr({value}, 1, 26)"
+
+
+def float_bits(value: float | None) -> str | None:
+    """Give the hexadecimal bits of a double, big end first."""
+    return None if value is None else struct.pack(">d", value).hex()
+
+
+def numeric_text(value: object, scale: int) -> str | None:
+    """Give a number with exactly `scale` decimals."""
+    return None if value is None else f"{Decimal(str(value)):.{scale}f}"
+
+
+def encode(values: Sequence[object]) -> bytes:
+    """Give the canonical encoding of already canonical texts (None for NULL)."""
+    return b"".join(
+        b"-" if value is None else f"{len(str(value).encode())}:{value}".encode() for value in values
+    )
+
+
+def row_hash(columns: Sequence[StageColumn], values: Sequence[object]) -> bytes:
+    """Give the hash of Python values; the definition that every database must agree with."""
+    texts = [_python_text(column, value) for column, value in zip(columns, values, strict=True)]
+    return hashlib.sha256(encode(texts)).digest()
+
+
+def _python_text(column: StageColumn, value: object) -> str | None:  # noqa: PLR0911 - one line per type
+    if value is None:
+        return None
+    kind = column.type.kind
+    if kind in FLOATS:
+        return float_bits(float(value))  # type: ignore[arg-type]
+    if kind == "bytes":
+        return bytes(value).hex()  # type: ignore[call-overload, no-any-return]
+    if kind == "boolean":
+        return "true" if value else "false"
+    if kind in ("timestamp", "timestamp_tz"):
+        return _instant_text(value)  # type: ignore[arg-type]
+    if kind == "numeric":
+        return numeric_text(value, getattr(column.type, "scale", 0))
+    return str(value)
+
+
+def _instant_text(value: datetime | date) -> str:
+    return value.strftime("%Y-%m-%d %H:%M:%S.%f")

@@ -1,0 +1,152 @@
+"""The plan of a load as a closed set of steps; preview, dry run, validate and run all read these values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ematix_flow.connect.base import SourceColumn, StageColumn
+    from ematix_flow.declare.write import Write
+    from ematix_flow.plan.sql.ddl import Difference, WantedTable
+    from ematix_flow.plan.sql.program import Load, Program
+    from ematix_flow.records import Token, Watermark
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Something the planner chose, with the reason."""
+
+    value: Any
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EnsureTable:
+    """Create the target or bring it up to its declaration, before any row moves."""
+
+    wanted: WantedTable
+    statements: tuple[str, ...]
+    differences: tuple[Difference, ...]
+    exists: bool | None
+    """None when the target could not be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The half-open range (lo, hi] of an incremental load, fixed before reading."""
+
+    column: str
+    lo: str | None
+    hi: str | None
+    nulls: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Where rows come from."""
+
+    kind: str
+    """sql, files or frame."""
+    connection: str
+    sql: str = ""
+    """The query that is read, with bounds and shape pushed in when the kind is sql."""
+    path: str = ""
+    format: str = ""
+    columns: tuple[SourceColumn, ...] = ()
+    bounds: Bounds | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Column map, normalisers and pre-load transforms as one query."""
+
+    place: Choice
+    """Which engine evaluates it: the source, the target or Spark."""
+    dialect: str
+    sql: str
+    """Empty when the rows are taken as they come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What every row must satisfy before it is staged, and what happens to one that does not."""
+
+    required: tuple[str, ...]
+    on_bad_row: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """How rows wait for the commit."""
+
+    columns: tuple[StageColumn, ...]
+    skipped: str = ""
+    """Reason why nothing is staged (the same-database path)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What happens in the one transaction of the target."""
+
+    write: Write
+    load: Load
+    program: Program
+    keys: Choice
+    compare: Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """A step after the load, in its own transaction."""
+
+    name: str
+    kind: str
+    summary: str
+    step: Any
+
+
+Step = EnsureTable | Read | Shape | Check | Stage | Commit | Post
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPlan:
+    """The steps of one target."""
+
+    pipeline: str
+    table_name: str
+    connection: str
+    token: Token
+    history_name: str
+    path: Choice
+    ensure: EnsureTable
+    read: Read
+    shape: Shape
+    check: Check
+    stage: Stage
+    commit: Commit
+    now: datetime
+    notes: tuple[str, ...] = ()
+    watermark: Watermark | None = None
+    """Where the last load ended."""
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Give the steps in the order they run."""
+        return (self.ensure, self.read, self.shape, self.check, self.stage, self.commit)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A pipeline as it will run."""
+
+    pipeline: str
+    schedule: str | None
+    source_connection: str
+    source_info: dict[str, object] = field(default_factory=dict)
+    source_sql: str = ""
+    targets: tuple[TargetPlan, ...] = ()
+    posts: tuple[Post, ...] = ()
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,170 @@
+"""Brings up a session on a Java process of our own and takes it down again; which session the process uses is decided elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ematix_flow.errors import RunError
+from ematix_flow.run import archive as archives
+from ematix_flow.run.daemon import IMPORTS_VARIABLE, SYS_PATH_VARIABLE
+from ematix_flow.run.driver import Driver, await_gateway, end_driver, spark_jars, start_driver
+from ematix_flow.run.java import Java, find_java
+from ematix_flow.run.packages import remember_jars, with_known_jars
+from ematix_flow.run.scratch import Scratch, open_scratch
+from ematix_flow.run.spark_conf import session_conf
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from py4j.java_gateway import JavaGateway
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+    from ematix_flow.declare.spark_settings import SparkSettings
+    from ematix_flow.run.archive import Archive
+
+_gateway_lock = threading.Lock()
+
+
+@dataclass(slots=True)
+class Classic:
+    """A Java process with its private folder, on its way to a session or carrying one."""
+
+    settings: SparkSettings
+    java: Java
+    asked: dict[str, str]
+    """The configuration as the settings say it."""
+    conf: dict[str, str]
+    """The same with packages replaced by jars that are known already."""
+    scratch: Scratch
+    driver: Driver
+    archive: Archive | None
+
+    @property
+    def alive(self) -> bool:
+        """True while Java runs."""
+        return self.driver.alive
+
+
+def launch(settings: SparkSettings, record: Path | None = None) -> Classic:
+    """Start Java and give it back without waiting for it; with `record` it writes an archive of its classes when it ends."""
+    java = find_java(os.environ)
+    scratch = open_scratch()
+    try:
+        asked = session_conf(settings, scratch.folder, os.environ)
+        conf = with_known_jars(asked, archives.cache_folder(os.environ)) if settings.is_local else asked
+        archive = _archive(settings, java, conf)
+        options = archives.options_to_record(record) if record else archives.options_to_use(archive)
+        driver = start_driver(java, settings, conf, scratch.folder, options)
+    except BaseException:
+        scratch.remove()
+        raise
+    return Classic(settings, java, asked, conf, scratch, driver, archive)
+
+
+def open_session(classic: Classic) -> SparkSession:
+    """Wait for Java and give the session on it."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway = _gateway(*_await_port(classic))
+    _choose_python(classic.settings)
+    SparkContext(conf=_spark_conf(classic, gateway), gateway=gateway)
+    session = SparkSession.builder.getOrCreate()
+    _expect_the_end(session)
+    if classic.settings.is_local and classic.conf.get("spark.jars.packages"):
+        remember_jars(classic.asked, session.conf.get("spark.jars", "") or "", archives.cache_folder(os.environ))
+    return session
+
+
+def end(classic: Classic) -> None:
+    """End Java, remove its files, and see to it that the next start is quick."""
+    end_driver(classic.driver)
+    classic.scratch.remove()
+    archives.build_in_background(classic.archive)
+
+
+def tell_workers(session: SparkSession, imports: Sequence[str]) -> None:
+    """Let workers that start from now on find the modules that this process finds."""
+    session.sparkContext.environment |= _worker_environment(imports)
+
+
+def forget_gateway() -> None:
+    """Make pyspark open a new connection next time: it keeps the one to a Java that has ended for ever."""
+    from pyspark import SparkContext
+
+    SparkContext._gateway = None  # noqa: SLF001 - there is no public way to a second Java in one process
+    SparkContext._jvm = None  # noqa: SLF001
+
+
+def _archive(settings: SparkSettings, java: Java, conf: dict[str, str]) -> Archive | None:
+    """Give the archive that fits, if one may be used: a class path that begins otherwise than Spark's cannot have one."""
+    if settings.archive == "off" or "spark.driver.extraClassPath" in conf:
+        return None
+    return archives.archive_for(java, spark_jars(os.environ), os.environ)
+
+
+def _await_port(classic: Classic) -> tuple[int, str]:
+    """Wait for Java; should it die on an archive that is damaged in spite of its stamp, start it again without."""
+    try:
+        return await_gateway(classic.driver)
+    except RunError:
+        if classic.archive is None or not classic.archive.usable:
+            raise
+    archives.discard(classic.archive)
+    classic.driver = start_driver(classic.java, classic.settings, classic.conf, classic.scratch.folder)
+    return await_gateway(classic.driver)
+
+
+def _gateway(port: int, word: str) -> JavaGateway:
+    """Give pyspark's connection to a Java that it did not start, leaving no trace in the environment of later processes."""
+    from pyspark.java_gateway import launch_gateway
+
+    with _gateway_lock:
+        os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": word}
+        try:
+            return launch_gateway()
+        finally:
+            del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+
+
+def _spark_conf(classic: Classic, gateway: JavaGateway) -> SparkConf:
+    """Give the configuration inside Java, where a submitted driver has resolved the packages already."""
+    from pyspark import SparkConf
+
+    conf = SparkConf(_jvm=gateway.jvm)
+    submitted = bool(classic.conf.get("spark.jars.packages")) or not classic.settings.is_local
+    for key, value in classic.conf.items():
+        # Java has a local session's jars on its class path; as a setting they would be copied to every task.
+        if not (key == "spark.jars" and (submitted or classic.settings.is_local)):
+            conf.set(key, value)
+    if classic.settings.is_local:
+        for name, value in _worker_environment(classic.settings.worker_imports).items():
+            conf.set(f"spark.executorEnv.{name}", value)
+    return conf
+
+
+def _expect_the_end(session: SparkSession) -> None:
+    """Keep pyspark's accumulator server from printing a traceback when Java ends before Python does."""
+    server = session.sparkContext._accumulatorServer  # noqa: SLF001 - it has no setting for this
+    server.handle_error = lambda *_: None
+
+
+def _worker_environment(imports: Sequence[str]) -> dict[str, str]:
+    here = [os.path.abspath(path) for path in sys.path]  # noqa: PTH100 - Path would also follow links
+    return {SYS_PATH_VARIABLE: json.dumps(here), IMPORTS_VARIABLE: json.dumps(list(imports))}
+
+
+def _choose_python(settings: SparkSettings) -> None:
+    """Make workers use this very Python; on a cluster it may live elsewhere, so there the operator's choice wins."""
+    if settings.is_local:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

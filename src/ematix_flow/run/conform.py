@@ -1,0 +1,168 @@
+"""Fits Arrow batches to the staged schema; a row that does not fit is never bent, it becomes a reject."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ematix_flow.connect.arrow import REJECTS, arrow_type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ematix_flow.connect.base import StageColumn
+
+FAILED = "_flow_failed"
+"""Column in which the shape says why a row could not be parsed; NULL for good rows."""
+
+POSITION = "_flow_position"
+"""Column with the row's place in its source, where the source has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a staged row must satisfy."""
+
+    columns: tuple[StageColumn, ...]
+    required: frozenset[str]
+    """Columns that may not be NULL."""
+    forbid_nul: bool = False
+    forbid_nan: bool = False
+
+
+def conform(batch: pa.RecordBatch, rules: Rules) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    """Give the rows that fit, in the staged types, and the others as rejects."""
+    reasons: dict[int, tuple[str, str]] = {}
+    _marked(batch, reasons)
+    arrays = [_fit(batch, column, rules, reasons) for column in rules.columns]
+    schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in rules.columns])
+    fitted = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    if not reasons:
+        return fitted, None
+    bad = sorted(reasons)
+    keep = pa.array([row not in reasons for row in range(batch.num_rows)], pa.bool_())
+    return fitted.filter(keep), _rejects(batch, bad, reasons)
+
+
+def _marked(batch: pa.RecordBatch, reasons: dict[int, tuple[str, str]]) -> None:
+    index = batch.schema.get_field_index(FAILED)
+    if index < 0 or batch.column(index).null_count == batch.num_rows:
+        return
+    for row, text in enumerate(batch.column(index).to_pylist()):
+        if text is not None:
+            column, _, reason = text.partition(": ")
+            reasons[row] = (column, reason or text)
+
+
+def _fit(batch: pa.RecordBatch, column: StageColumn, rules: Rules, reasons: dict[int, tuple[str, str]]) -> pa.Array:
+    array = batch.column(column.name)
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    wanted = arrow_type(column.type)
+    fitted = array if array.type == wanted else _cast(array, wanted, column, reasons)
+    if column.name in rules.required and fitted.null_count:
+        for row in _rows(pc.is_null(fitted)):
+            reasons.setdefault(row, (column.name, "is NULL but the column is NOT NULL"))
+    _check_text(fitted, column, rules, reasons)
+    if rules.forbid_nan and pa.types.is_floating(wanted):
+        for row in _rows(pc.fill_null(pc.invert(pc.is_finite(fitted)), fill_value=False)):
+            reasons.setdefault(row, (column.name, "is not a finite number, which the target cannot store"))
+    return fitted
+
+
+def _check_text(array: pa.Array, column: StageColumn, rules: Rules, reasons: dict[int, tuple[str, str]]) -> None:
+    limit = getattr(column.type, "length", None)
+    if limit is not None and len(array) and (pc.max(pc.utf8_length(array)).as_py() or 0) > limit:
+        for row in _rows(pc.fill_null(pc.greater(pc.utf8_length(array), limit), fill_value=False)):
+            reasons.setdefault(row, (column.name, f"is longer than {limit} characters"))
+    if rules.forbid_nul and pa.types.is_string(array.type) and len(array):
+        data = array.buffers()[2]
+        if data is not None and b"\0" in data.to_pybytes():
+            for row in _rows(pc.fill_null(pc.match_substring(array, "\0"), fill_value=False)):
+                reasons.setdefault(row, (column.name, "contains a NUL character, which the target cannot store"))
+    if column.type.kind == "uuid":
+        _check_uuid(array, column, reasons)
+
+
+def _check_uuid(array: pa.Array, column: StageColumn, reasons: dict[int, tuple[str, str]]) -> None:
+    pattern = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"
+    good = pc.match_substring_regex(array, pattern)
+    for row in _rows(pc.fill_null(pc.invert(good), fill_value=False)):
+        reasons.setdefault(row, (column.name, "is not a UUID"))
+
+
+def _cast(array: pa.Array, wanted: pa.DataType, column: StageColumn, reasons: dict[int, tuple[str, str]]) -> pa.Array:
+    try:
+        return _cast_all(array, wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return _cast_each(array, wanted, column, reasons)
+
+
+def _cast_all(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if pa.types.is_decimal(wanted) and not pa.types.is_string(array.type):
+        return _to_decimal(array, wanted)
+    if pa.types.is_decimal(wanted):
+        return _to_decimal(pc.cast(array, pa.decimal256(76, 38)), wanted)
+    if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(array.type) and wanted.tz != array.type.tz:
+        # A naive value counts as UTC, an instant becomes its UTC wall time: the digits stay.
+        moved = pc.cast(array, pa.timestamp(array.type.unit, tz=wanted.tz)) if array.type.tz else array
+        return pc.cast(pc.cast(moved, pa.timestamp("us"), safe=False) if not wanted.tz else moved, wanted, safe=False)
+    if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(array.type):
+        return pc.cast(array, wanted, safe=False)
+    if pa.types.is_string(wanted) and (pa.types.is_fixed_size_binary(array.type) and array.type.byte_width == 16):  # noqa: PLR2004
+        import uuid  # noqa: PLC0415 - only sources with binary UUIDs
+
+        return pa.array([None if v is None else str(uuid.UUID(bytes=v)) for v in array.to_pylist()], pa.string())
+    if pa.types.is_floating(wanted) and not pa.types.is_string(array.type):
+        return pc.cast(array, wanted, safe=False)
+    return pc.cast(array, wanted)
+
+
+def _to_decimal(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if pa.types.is_floating(array.type):
+        array = pc.cast(pc.cast(array, pa.string()), pa.decimal256(76, 38))
+    elif pa.types.is_integer(array.type):
+        array = pc.cast(array, pa.decimal128(38, 0))
+    if array.type.scale > wanted.scale:
+        array = pc.round(array, ndigits=wanted.scale, round_mode="half_towards_infinity")
+    return pc.cast(array, wanted)
+
+
+def _cast_each(
+    array: pa.Array, wanted: pa.DataType, column: StageColumn, reasons: dict[int, tuple[str, str]]
+) -> pa.Array:
+    pieces = []
+    for row in range(len(array)):
+        one = array.slice(row, 1)
+        try:
+            pieces.append(_cast_all(one, wanted))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            shown = str(one[0].as_py())[:80]
+            reasons.setdefault(row, (column.name, f"{shown!r} does not fit {column.type}"))
+            pieces.append(pa.nulls(1, wanted))
+    return pa.concat_arrays(pieces) if pieces else pa.array([], wanted)
+
+
+def _rows(mask: pa.Array) -> Sequence[int]:
+    return pc.indices_nonzero(mask).to_pylist() if isinstance(mask, pa.Array) else []
+
+
+def _rejects(batch: pa.RecordBatch, bad: list[int], reasons: dict[int, tuple[str, str]]) -> pa.RecordBatch:
+    hidden = (FAILED, POSITION)
+    chosen = batch.take(pa.array(bad, pa.int64()))
+    index = batch.schema.get_field_index(POSITION)
+    positions = chosen.column(index).to_pylist() if index >= 0 else [None] * len(bad)
+    rows = [{k: v for k, v in row.items() if k not in hidden} for row in chosen.to_pylist()]
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([reasons[row][1] for row in bad], pa.string()),
+            pa.array([reasons[row][0] for row in bad], pa.string()),
+            pa.array([None if p is None else str(p) for p in positions], pa.string()),
+            pa.array([json.dumps(row, default=str, ensure_ascii=False) for row in rows], pa.string()),
+        ],
+        schema=REJECTS,
+    )

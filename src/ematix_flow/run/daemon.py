@@ -1,0 +1,32 @@
+"""The process that Spark forks Python workers from: imports once what every worker needs; runs no task itself."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import sys
+
+SYS_PATH_VARIABLE = "EMATIX_FLOW_WORKER_PATH"
+"""The driver's module path, as JSON. PYTHONPATH would put the user's folder before the standard library."""
+
+IMPORTS_VARIABLE = "EMATIX_FLOW_WORKER_IMPORTS"
+"""Names of further modules to import before the first fork, as JSON."""
+
+_ALWAYS = ("pyarrow", "pyarrow.compute", "pyspark.sql.pandas.serializers", "pyspark.sql.pandas.types")
+
+
+def main() -> None:
+    """Take over the driver's module path, import, then serve forks until Spark closes the pipe."""
+    sys.path[:] = json.loads(os.environ.get(SYS_PATH_VARIABLE, "null")) or sys.path
+    for name in (*_ALWAYS, *json.loads(os.environ.get(IMPORTS_VARIABLE, "[]"))):
+        with contextlib.suppress(ImportError):  # the task that needs it says so better
+            importlib.import_module(name)
+    from pyspark.daemon import manager
+
+    manager()
+
+
+if __name__ == "__main__":
+    main()

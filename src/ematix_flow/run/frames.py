@@ -1,0 +1,114 @@
+"""Spark frames for sources that are not read by a database: files, and frames that the user's function gave."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.plan.shaping import SOURCE_VIEW
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ematix_flow.connect.base import Database, Split
+    from ematix_flow.connect.files import FileSet
+
+CORRUPT = "_flow_corrupt"
+"""Column that holds the raw text of a line that could not be split into fields."""
+
+POSITION = "_flow_position"
+
+
+def file_frame(spark: SparkSession, files: FileSet) -> DataFrame:
+    """Give the rows of a file set; text formats are read as text, and a broken line is marked, never dropped."""
+    from pyspark.sql import functions as sf  # noqa: PLC0415
+    from pyspark.sql import types as st  # noqa: PLC0415
+
+    paths = list(files.paths)
+    place = sf.col("_metadata.file_path").alias(POSITION)
+    if files.format in ("parquet", "orc"):
+        return spark.read.format(files.format).load(paths).select("*", place)
+    fields = [st.StructField(column.name, st.StringType()) for column in files.columns]
+    schema = st.StructType([*fields, st.StructField(CORRUPT, st.StringType())])
+    reader = spark.read.schema(schema).option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", CORRUPT)
+    if files.format == "json_lines":
+        return reader.json(paths).select("*", place)
+    for option, value in csv_options(files).items():
+        reader = reader.option(option, value)
+    return reader.csv(paths).select("*", place)
+
+
+def csv_options(files: FileSet) -> dict[str, str]:
+    """Give Spark's names for the CSV options of a connection."""
+    given = files.csv_options
+    tab = any(".tsv" in path for path in files.paths)
+    options = {
+        "header": str(given.get("has_header", True)).lower(),
+        "sep": str(given.get("delimiter") or ("\t" if tab else ",")),
+        "quote": str(given.get("quote") or '"'),
+        "escape": str(given.get("escape") or given.get("quote") or '"'),
+        "enforceSchema": "false",
+        "multiLine": "true",
+        "emptyValue": "",
+        "nullValue": "",
+        "ignoreLeadingWhiteSpace": "false",
+        "ignoreTrailingWhiteSpace": "false",
+    }
+    if given.get("comment"):
+        options["comment"] = str(given["comment"])
+    return options
+
+
+def user_frame(spark: SparkSession, frame: Any) -> DataFrame:
+    """Give a Spark frame for whatever kind of frame the user's function returned."""
+    module = type(frame).__module__.split(".")[0]
+    if module == "pyspark":
+        return frame  # type: ignore[no-any-return]
+    if module == "polars":
+        frame = frame.to_arrow()
+    if module == "pandas":
+        import pyarrow as pa  # noqa: PLC0415
+
+        frame = pa.Table.from_pandas(frame, preserve_index=False)
+    return spark.createDataFrame(_plain(frame))
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Give the table with the string and list types that Spark knows."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    fields = [
+        field.with_type(pa.string()) if pa.types.is_string_view(field.type) or pa.types.is_large_string(field.type) else field
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(fields))
+
+
+def database_frame(spark: SparkSession, source: Database, splits: tuple[Split, ...], schema: str) -> DataFrame:
+    """Give the rows of a database query as a frame, for shapes that only Spark can evaluate."""
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from source.read(splits[number])
+
+    return spark.range(0, len(splits), 1, len(splits)).mapInArrow(task, schema)
+
+
+def shaped_frame(spark: SparkSession, frame: DataFrame, sql: str, views: dict[str, DataFrame] | None = None) -> DataFrame:
+    """Give the frame that the shape's query makes of the raw rows."""
+    for name, view in (views or {}).items():
+        view.createOrReplaceTempView(name)
+    name = f"{SOURCE_VIEW}_{uuid.uuid4().hex[:12]}"
+    frame.createOrReplaceTempView(name)
+    return spark.sql(sql.replace(SOURCE_VIEW, name))
+
+
+def columns_of(frame: DataFrame) -> Sequence[tuple[str, str]]:
+    """Give names and type names of a frame."""
+    return [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]

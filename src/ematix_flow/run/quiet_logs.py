@@ -1,0 +1,46 @@
+"""Writes the log configuration of the Java process: errors only, without the credentials that may stand in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_REPORTED_ANYWAY = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.scheduler.DAGScheduler",
+    "org.apache.spark.api.python.PythonRunner",
+)
+"""What these say of a failed task reaches the caller as an exception, once instead of once per attempt."""
+
+_SHELL = "org.apache.spark.api.python.PythonGatewayServer"
+"""Spark prints advice about log levels unless this logger agrees with the root."""
+
+_CREDENTIALS = r"://[^/\s:@]*:[^/\s@]+@"
+
+
+def write_log_config(folder: Path, level: str, environ: Mapping[str, str]) -> Path:
+    """Give the file with the log settings: the installation's own where there is one, else ours."""
+    if (installed := environ.get("SPARK_CONF_DIR")) and (own := Path(installed, "log4j2.properties")).is_file():
+        return own
+    file = folder / "log4j2.properties"
+    quiet = {name: "off" for name in _REPORTED_ANYWAY} if level == "ERROR" else {}
+    loggers = [(f"q{i}", name, at) for i, (name, at) in enumerate({_SHELL: level.lower(), **quiet}.items())]
+    lines = [
+        "status = off",
+        f"rootLogger.level = {level.lower()}",
+        "rootLogger.appenderRef.err.ref = err",
+        "appender.err.type = Console",
+        "appender.err.name = err",
+        "appender.err.target = SYSTEM_ERR",
+        "appender.err.layout.type = PatternLayout",
+        # log4j reads this file as Java properties, where a backslash is written twice.
+        "appender.err.layout.pattern = %d{HH:mm:ss} spark %p %c{1}: "
+        + f"%replace{{%m%n%ex}}{{{_CREDENTIALS}}}{{://***@}}".replace("\\", "\\\\"),
+        *(line for key, name, at in loggers for line in (f"logger.{key}.name = {name}", f"logger.{key}.level = {at}")),
+    ]
+    file.write_text("\n".join(lines) + "\n", "utf-8")
+    return file

@@ -1,0 +1,145 @@
+"""One Spark session per process: started early, joined late, ended with the command; decides nothing about what runs on it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ematix_flow.run import classic as classics
+from ematix_flow.run.spark_conf import query_conf
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ematix_flow.declare.spark_settings import SparkSettings
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCapabilities:
+    """What a session can do; the one place that knows what only the classic kind has."""
+
+    connect: bool
+    """The session speaks the Connect protocol."""
+    context: bool
+    """`sparkContext` is there: job groups, the environment of workers."""
+    logical_plan: bool
+    """The analysed plan of a frame can be read, for lineage."""
+    driver_closures: bool
+    """`foreachBatch` runs in this process, so it may use open connections and live objects."""
+    local: bool
+    """Tasks run on this machine and see its files and environment."""
+
+
+@dataclass(slots=True)
+class _Current:
+    """The session of this process, perhaps still being made; `classic` is the Java process if it is ours."""
+
+    settings: SparkSettings
+    session: Future[SparkSession]
+    classic: classics.Classic | None = None
+
+    @property
+    def usable(self) -> bool:
+        if not self.session.done():
+            return True
+        return self.session.exception() is None and (self.classic is None or self.classic.alive)
+
+
+_lock = threading.RLock()
+_current: _Current | None = None
+_owner = 0
+
+
+def prestart(settings: SparkSettings) -> None:
+    """Begin to start the session and return at once; what goes wrong is told by `spark_session`."""
+    _begin(settings)
+
+
+def spark_session(settings: SparkSettings) -> SparkSession:
+    """Give the session for these settings: the one that runs or starts already when they are equal, else a new one."""
+    current = _begin(settings)
+    session = current.session.result()
+    if current.classic is not None and settings.is_local:
+        classics.tell_workers(session, settings.worker_imports)
+    return session
+
+
+def stop_session() -> None:
+    """End the session and its processes; a session that the caller's own code made is left alone."""
+    global _current  # noqa: PLW0603 - Spark has one session per process, and so have we
+    with _lock:
+        current, _current = _current, None
+    if current is None or current.session.exception() is not None:
+        return
+    if current.classic is None:
+        current.session.result().stop()
+        return
+    if current.classic.alive:
+        current.session.result().stop()
+    classics.end(current.classic)
+    classics.forget_gateway()
+
+
+def capabilities(spark: SparkSession) -> SessionCapabilities:
+    """Give what this session can do."""
+    connect = type(spark).__module__.startswith("pyspark.sql.connect")
+    local = not connect and spark.sparkContext.master.startswith("local")
+    return SessionCapabilities(
+        connect=connect, context=not connect, logical_plan=not connect, driver_closures=not connect, local=local
+    )
+
+
+def _begin(settings: SparkSettings) -> _Current:
+    """Give the current session if it fits, else begin another in its place."""
+    global _current, _owner  # noqa: PLW0603 - see stop_session
+    with _lock:
+        if _current is not None and _current.settings == settings and _current.usable:
+            return _current
+        stop_session()
+        if not _owner:
+            atexit.register(_end_with_the_process)
+        _owner = os.getpid()
+        _current = _Current(settings, Future())
+        threading.Thread(target=_fill, args=(_current,), name="spark-start", daemon=True).start()
+        return _current
+
+
+def _fill(current: _Current) -> None:
+    """Make the session, or keep the error for the one who asks for the session."""
+    try:
+        current.session.set_result(_make(current))
+    except BaseException as error:  # noqa: BLE001 - raised again by Future.result in the asking thread
+        if current.classic is not None:
+            classics.end(current.classic)
+        current.session.set_exception(error)
+
+
+def _make(current: _Current) -> SparkSession:
+    if current.settings.remote is not None:
+        return _connected(current.settings)
+    current.classic = classics.launch(current.settings)
+    return classics.open_session(current.classic)
+
+
+def _connected(settings: SparkSettings) -> SparkSession:
+    """Give a session on a Spark Connect server."""
+    from pyspark.sql import SparkSession
+
+    assert settings.remote is not None
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    session = SparkSession.builder.remote(settings.remote).getOrCreate()
+    for key, value in query_conf(settings).items():
+        session.conf.set(key, value)
+    return session
+
+
+def _end_with_the_process() -> None:
+    """End Java without the courtesies of `stop_session`, which take a second; a forked child leaves it alone."""
+    current = _current
+    if current is not None and current.classic is not None and os.getpid() == _owner:
+        classics.end(current.classic)

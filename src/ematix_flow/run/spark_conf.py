@@ -1,0 +1,112 @@
+"""What a session is configured with, as plain text pairs; refuses secrets, because Spark shows its configuration to anyone who asks."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ematix_flow.errors import DeclareError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ematix_flow.declare.spark_settings import SparkSettings
+
+_USERINFO = r"://[^/\s:@]*:[^/\s@]+@"
+_SECRET_WORDS = r"password|passwd|pwd|secret|token|access[._-]?key|secret[._-]?key|credentials?|jaas(?:[._]config)?|dsn"
+_SECRET_KEY = re.compile(rf"(?i)(?:{_SECRET_WORDS})$")
+_SECRET_VALUE = re.compile(rf"(?i){_USERINFO}|(?:password|passwd|pwd|secret|token)\s*=\s*[^\s;&,]+")
+_REFERENCE = re.compile(r"\$\{[^}]+\}")
+_LOCAL = re.compile(r"local(?:\[\s*(\d+|\*)\s*(?:,\s*\d+\s*)?\])?")
+
+_DAEMON = "ematix_flow.run.daemon"
+_STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+_QUERY = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # A Python data source that defines pushFilters fails while this is off.
+    "spark.sql.python.filterPushdown.enabled": "true",
+    # Both are frozen into a checkpoint by its first batch.
+    "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+
+_PROCESS = {
+    "spark.app.name": "ematix-flow",
+    "spark.driver.memory": "1g",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.python.worker.reuse": "true",
+    "spark.python.daemon.module": _DAEMON,
+    "spark.redaction.regex": rf"(?i){_SECRET_WORDS}|{_USERINFO}",
+    "spark.redaction.string.regex": rf"(?i){_USERINFO}|(?:{_SECRET_WORDS})\s*[=:]\s*[^\s;&,]+",
+}
+
+
+def query_conf(settings: SparkSettings) -> dict[str, str]:
+    """Give what can be set on a session that already runs, a Connect server's too."""
+    return _QUERY | {k: v for k, v in _refuse_secrets(settings.conf).items() if k.startswith("spark.sql.")}
+
+
+def session_conf(settings: SparkSettings, folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """Give the whole configuration of a session that this process starts, files going below `folder`."""
+    conf = _PROCESS | _QUERY | {"spark.sql.warehouse.dir": str(folder / "warehouse")}
+    if settings.is_local:
+        conf |= {
+            "spark.local.dir": str(folder),
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": str(2 * local_cores(settings.master)),
+        }
+    conf |= _spark_defaults(environ) | _refuse_secrets(settings.conf) | _java_packages(settings)
+    return conf | {"spark.master": settings.master}
+
+
+def local_cores(master: str) -> int:
+    """Give how many tasks a local master runs at a time."""
+    match = _LOCAL.fullmatch(master)
+    if match is None:
+        raise DeclareError(f"{master!r} is not a local Spark master.", hint="write it as `local[*, 4]`.")
+    cores = match[1] or "1"
+    return os.cpu_count() or 1 if cores == "*" else int(cores)
+
+
+def _java_packages(settings: SparkSettings) -> dict[str, str]:
+    lists = {
+        "spark.jars.packages": settings.packages,
+        "spark.jars.excludes": settings.excludes,
+        "spark.jars.repositories": settings.repositories,
+        "spark.jars": settings.jars,
+    }
+    return {key: ",".join(words) for key, words in lists.items() if words}
+
+
+def _refuse_secrets(conf: Mapping[str, str]) -> Mapping[str, str]:
+    """Give the pairs back, or refuse them by name: the value stays out of the message."""
+    for key, value in conf.items():
+        if _REFERENCE.fullmatch(value):
+            continue
+        if _SECRET_KEY.search(key) or _SECRET_VALUE.search(value):
+            raise DeclareError(
+                f"The Spark setting {key!r} looks like a secret.",
+                hint="Spark shows its settings in logs and process lists: put the secret in a connection, "
+                "or let the setting name a file or a `${...}` reference that is resolved where it is used.",
+            )
+    return conf
+
+
+def _spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
+    """Give the pairs of the installation's spark-defaults.conf, where there is one."""
+    home = environ.get("SPARK_HOME")
+    folder = environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else None)
+    file = Path(folder, "spark-defaults.conf") if folder else None
+    if file is None or not file.is_file():
+        return {}
+    lines = (line.strip() for line in file.read_text("utf-8").splitlines())
+    pairs = (re.split(r"\s*[=:]\s*|\s+", line, maxsplit=1) for line in lines if line.startswith("spark."))
+    return {key: rest[0] if rest else "" for key, *rest in pairs}

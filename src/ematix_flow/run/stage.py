@@ -1,0 +1,114 @@
+"""Stages a load on Spark: tasks read, conform and stage, and report; nothing here commits.
+
+When a source database evaluates the whole shape, a task reads Arrow batches from it and stages them without passing
+the JVM. Otherwise Spark evaluates the shape and hands Arrow batches to the staging function.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.failpoints import failpoint
+from ematix_flow.records import Part
+from ematix_flow.run.conform import conform
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ematix_flow.connect.base import Database, Split, StageSpec
+    from ematix_flow.run.conform import Rules
+
+REPORT = "partition long, attempt long, rows long, rejected long, path string, reject_path string, first_reject string"
+
+
+@dataclass(frozen=True, slots=True)
+class StageWork:
+    """What every task of a load is given."""
+
+    target: Database
+    spec: StageSpec
+    rules: Rules
+
+
+def stage_splits(spark: SparkSession, work: StageWork, source: Database, splits: tuple[Split, ...]) -> tuple[Part, ...]:
+    """Read each split in a task of its own and stage it there."""
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield _run_attempt(work, source.read(splits[number]))
+
+    frame = spark.range(0, len(splits), 1, len(splits))
+    return _collect(frame, task)
+
+
+def stage_frame(frame: DataFrame, work: StageWork) -> tuple[Part, ...]:
+    """Stage the rows of a frame, one attempt per partition."""
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield _run_attempt(work, batches)
+
+    return _collect(frame, task)
+
+
+def _collect(frame: DataFrame, task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> tuple[Part, ...]:
+    rows = frame.mapInArrow(task, REPORT).collect()
+    failpoint("stage.collected")
+    return tuple(Part(**row.asDict()) for row in rows)
+
+
+def _run_attempt(work: StageWork, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
+    from pyspark import TaskContext  # noqa: PLC0415 - only meaningful inside a task
+
+    context = TaskContext.get()
+    partition, attempt = (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
+    return report_batch(stage_batches(work, partition, attempt, batches))
+
+
+def stage_batches(work: StageWork, partition: int, attempt: int, batches: Iterable[pa.RecordBatch]) -> Part:
+    """Stage the batches of one attempt and give its report."""
+    failpoint("stage.task_start")
+    stager = work.target.stager(work.spec, partition, attempt)
+    rows = rejected = 0
+    first = ""
+    try:
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            good, bad = conform(batch, work.rules)
+            if good.num_rows:
+                stager.write(good)
+            if bad is not None:
+                stager.reject(bad)
+                first = first or describe_reject(bad)
+                rejected += bad.num_rows
+            rows += good.num_rows
+            failpoint("stage.mid_rows")
+        path, reject_path = stager.finish()
+        failpoint("stage.after_task_commit")
+    except BaseException:
+        stager.abandon()
+        raise
+    failpoint("stage.before_return")
+    return Part(partition, attempt, rows, rejected, path, reject_path, first)
+
+
+def describe_reject(rejects: pa.RecordBatch) -> str:
+    """Give the first rejected row as one line for an error message."""
+    row: dict[str, Any] = rejects.slice(0, 1).to_pylist()[0]
+    place = f" at {row['source_position']}" if row["source_position"] else ""
+    return f"{row['column_name']}: {row['reason']}{place}; row {row['row_json'][:300]}"
+
+
+def report_batch(part: Part) -> pa.RecordBatch:
+    """Give a part as the one-row batch that travels back to the driver."""
+    import pyarrow as pa  # noqa: PLC0415 - keeps this module importable without Arrow
+
+    names = ("partition", "attempt", "rows", "rejected", "path", "reject_path", "first_reject")
+    types = (*(pa.int64() for _ in range(4)), pa.string(), pa.string(), pa.string())
+    arrays = [pa.array([getattr(part, name)], kind) for name, kind in zip(names, types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=list(names))

@@ -1,0 +1,78 @@
+"""Runs typical work once so that Java can record the classes it loads; a program of its own, started when a command is done."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from ematix_flow.declare.spark_settings import SparkSettings
+from ematix_flow.run import archive as archives
+from ematix_flow.run.classic import end, launch, open_session
+from ematix_flow.run.driver import spark_jars
+from ematix_flow.run.java import find_java
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from ematix_flow.run.archive import Archive
+
+_NICENESS = 19
+_LIMIT_SECONDS = 300
+
+
+def main() -> int:
+    """Build the archive for this Java and this Spark unless it is there; give 0 when it is there in the end."""
+    os.nice(_NICENESS)
+    archive = archives.archive_for(find_java(os.environ), spark_jars(os.environ), os.environ)
+    if archive is None:
+        return 1
+    with archives.sole_builder(archive) as alone:
+        if alone and not archive.usable:
+            _build(archive)
+    return 0 if archive.usable else 1
+
+
+def _build(archive: Archive) -> None:
+    """Record a session; a failure is noted so that not every command tries again."""
+    archive.failed.touch()
+    recorded = archive.file.with_suffix(f".{os.getpid()}.part")
+    classic = launch(SparkSettings(archive="off"), record=recorded)
+    watchdog = threading.Timer(_LIMIT_SECONDS, classic.driver.process.kill)
+    watchdog.start()
+    try:
+        session = open_session(classic)
+        exercise(session, str(classic.scratch.folder / "rows"))
+        session.stop()
+    finally:
+        end(classic)
+        watchdog.cancel()
+    if recorded.exists():
+        archives.publish(archive, recorded)
+
+
+def exercise(session: SparkSession, path: str) -> None:
+    """Do a little of everything that pipelines do."""
+    rows = session.range(100).selectExpr(
+        "id", "id % 7 as k", "cast(id as string) as s", "cast(id as decimal(18, 2)) as d", "current_timestamp() as t"
+    )
+    rows.mapInArrow(_same, rows.schema).write.mode("overwrite").parquet(path)
+    session.read.parquet(path).createOrReplaceTempView("rows")
+    session.sql(
+        "select a.k, count(*) as n, max(b.d) as d, row_number() over (order by a.k) as r "
+        "from rows a join rows b on a.id = b.id where a.s like '%1%' group by a.k order by n"
+    ).collect()
+    session.sql("select try_cast(s as int), to_date(t), coalesce(d, 0) from rows limit 3").collect()
+    session.range(0, 4, 1, 2).mapInArrow(_same, "id long").collect()
+
+
+def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+
+
+if __name__ == "__main__":
+    sys.exit(main())
