@@ -128,7 +128,9 @@ def truncated(x: str | None, precision: str) -> str | None:
 
 def wall(x: str | None, zone: str) -> str | None:
     """Give the wall time of a zone for a UTC time."""
-    return None if x is None else _written(datetime.fromisoformat(x[:26]).replace(tzinfo=UTC).astimezone(ZoneInfo(zone)))
+    return (
+        None if x is None else _written(datetime.fromisoformat(x[:26]).replace(tzinfo=UTC).astimezone(ZoneInfo(zone)))
+    )
 
 
 def sha256(x: Value) -> bytes | None:
@@ -165,8 +167,11 @@ def _rounded(number: Decimal, scale: int) -> Decimal:
 
 
 def _zeroed(found: datetime, precision: str) -> datetime:
-    fields = {"day": ("hour", "minute", "second"), "hour": ("minute", "second"), "minute": ("second",), "second": ()}
-    return found.replace(microsecond=0, **dict.fromkeys(fields[precision], 0))
+    kept = ("day", "hour", "minute", "second").index(precision)
+    hour, minute, second = (
+        part if at < kept else 0 for at, part in enumerate((found.hour, found.minute, found.second))
+    )
+    return found.replace(hour=hour, minute=minute, second=second, microsecond=0)
 
 
 def _written(found: datetime) -> str:

@@ -127,7 +127,7 @@ def _to_text_column(value: Value, declared: ColumnType, dialect: str) -> Value:
 
 def _to_integer_column(value: Value, column: Column, dialect: str) -> Value:
     _refuse(value, column.type, (*MOMENTS, S.BINARY, S.JSON, S.UUID))
-    bits = INT_BITS[type(column.type)]  # type: ignore[index]
+    bits = INT_BITS[type(column.type)]
     if value.type is S.BOOLEAN:
         return value.become(_bit(value.sql), S.INTEGER)
     if value.type is S.TEXT or dialect == "sqlite":

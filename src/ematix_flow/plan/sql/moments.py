@@ -5,10 +5,15 @@ A text that matches is cut into pieces of fixed width, put together in ISO order
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from sqlglot import exp
 
-from ematix_flow.declare.moments import MomentFormat, Part
+from ematix_flow.declare.moments import Part
 from ematix_flow.plan.sql.phrases import case, number, say
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.moments import MomentFormat
 
 _LEAP_TENS = "(0[48]|[2468][048]|[13579][26])"
 _YEAR = "(000[1-9]|00[1-9][0-9]|0[1-9][0-9][0-9]|[1-9][0-9][0-9][0-9])"
@@ -98,7 +103,12 @@ def _shifted(text: exp.Expr, accepted: MomentFormat, width: int, dialect: str) -
 
 def _main(text: exp.Expr, accepted: MomentFormat, tail: int, dialect: str) -> exp.Expr:
     """Give `YYYY-MM-DD HH:MM:SS` with the fraction, as the text has it before an offset of `tail` characters."""
-    whole = say("join", dialect, x=say("join", dialect, x=_date_text(text, accepted, dialect), y=" "), y=_clock_text(text, accepted, dialect))
+    whole = say(
+        "join",
+        dialect,
+        x=say("join", dialect, x=_date_text(text, accepted, dialect), y=" "),
+        y=_clock_text(text, accepted, dialect),
+    )
     if accepted.fraction is Part.ABSENT:
         return whole
     rest = exp.Sub(this=say("length", dialect, x=text), expression=number(accepted.width + tail))
@@ -145,5 +155,3 @@ def _sign(text: exp.Expr, width: int, dialect: str) -> exp.Expr:
 
 def _signs() -> list[exp.Expr]:
     return [exp.Literal.string("+"), exp.Literal.string("-")]
-
-

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from sqlglot import exp
-
 from ematix_flow.declare.patterns import POSIX_CLASSES, read_pattern
 from ematix_flow.plan.sql.phrases import fill
 
 if TYPE_CHECKING:
+    from sqlglot import exp
+
     from ematix_flow.declare.patterns import PatternToken
 
 _SHORTHANDS = {"d": "0-9", "w": "A-Za-z0-9_", "s": " \t\n\r\f\v"}
@@ -23,20 +23,23 @@ def replace_matches(value: exp.Expr, pattern: str, replacement: str, flags: str,
     native = spelled(pattern, dialect)
     match dialect:
         case "sqlite":
-            parts = {"x": value, "p": native, "y": replacement, "n": flags}
-            return fill("FLOW_REPLACE(x, p, y, n)", dialect, **parts)
+            return fill("FLOW_REPLACE(x, p, y, n)", dialect, x=value, p=native, y=replacement, n=flags)
         case "postgres" | "duckdb":
-            text = replacement if dialect == "postgres" else replacement.replace("\\&", "\\0")
-            return fill("REGEXP_REPLACE(x, p, y, n)", dialect, x=value, p=native, y=_escaped(text), n=flags)
+            text = _escaped(replacement, whole="\\&" if dialect == "postgres" else "\\0")
+            return fill("REGEXP_REPLACE(x, p, y, n)", dialect, x=value, p=native, y=text, n=flags)
         case "mysql":
             native = ("(?i)" if "i" in flags else "(?-i)") + native
             return fill("REGEXP_REPLACE(x, p, y)", dialect, x=value, p=native, y=replacement)
-    shift = 0 if "g" in flags else 1
-    if shift:
-        # Java replaces every match; one anchored match that swallows what stands before is the first.
-        native = f"^([\\s\\S]*?)(?:{native})"
-    java = ("$1" if shift else "") + _java_replacement(replacement, shift)
-    return fill("REGEXP_REPLACE(x, p, y)", dialect, x=value, p=("(?i)" if "i" in flags else "") + native, y=java)
+    return _replace_on_spark(value, native, replacement, flags)
+
+
+def _replace_on_spark(value: exp.Expr, native: str, replacement: str, flags: str) -> exp.Expr:
+    before, shift = "", 0
+    if "g" not in flags:
+        # Java replaces every match; an anchored match that swallows what stands before is only the first.
+        native, before, shift = f"^([\\s\\S]*?)({native})", "$1", 2
+    java = before + _java_replacement(replacement, shift)
+    return fill("REGEXP_REPLACE(x, p, y)", "spark", x=value, p=("(?i)" if "i" in flags else "") + native, y=java)
 
 
 def spelled(pattern: str, dialect: str) -> str:
@@ -65,21 +68,19 @@ def _spelled_token(token: PatternToken, dialect: str) -> str:
     return token.text
 
 
-def _escaped(replacement: str) -> str:
-    r"""Give the replacement with every backslash that starts no reference doubled."""
-    return re.sub(r"\\(?![0-9&\\])", r"\\\\", replacement)
+def _escaped(replacement: str, whole: str) -> str:
+    """Give the replacement with every backslash that starts no reference doubled."""
+    doubled = re.sub(r"\\(?![0-9&\\])", r"\\\\", replacement)
+    return _REFERENCE.sub(lambda m: whole if m.group(1) == "&" else m.group(), doubled)
 
 
 def _java_replacement(replacement: str, shift: int) -> str:
     parts: list[str] = []
     at = 0
     for match in _REFERENCE.finditer(replacement):
-        parts.append(_java_literal(replacement[at : match.start()]))
         word = match.group(1)
-        if word == "\\":
-            parts.append("\\\\")
-        else:
-            parts.append(f"${(0 if word == '&' else int(word)) + shift}" if word != "&" or not shift else "$0")
+        group = f"${int(word.replace('&', '0')) + shift}" if word != "\\" else "\\\\"
+        parts += [_java_literal(replacement[at : match.start()]), group]
         at = match.end()
     return "".join([*parts, _java_literal(replacement[at:])])
 

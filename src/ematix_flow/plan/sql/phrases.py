@@ -60,7 +60,12 @@ _PHRASES: dict[str, dict[str, str]] = {
         "duckdb": "TRY_CAST(x AS TIMESTAMP)",
         "spark": "TRY_CAST(x AS TIMESTAMP_NTZ)",
     },
-    "day": {ANY: "CAST(x AS DATE)", "sqlite": "FLOW_DATE(x)", "duckdb": "TRY_CAST(x AS DATE)", "spark": "TRY_CAST(x AS DATE)"},
+    "day": {
+        ANY: "CAST(x AS DATE)",
+        "sqlite": "FLOW_DATE(x)",
+        "duckdb": "TRY_CAST(x AS DATE)",
+        "spark": "TRY_CAST(x AS DATE)",
+    },
     "earlier": {
         "postgres": "x - n * INTERVAL '1 MINUTE'",
         "mysql": "DATE_SUB(x, INTERVAL n MINUTE)",
@@ -74,7 +79,12 @@ _PHRASES: dict[str, dict[str, str]] = {
         "sqlite": "x || '+00:00'",
         "spark": "CAST(x AS TIMESTAMP)",
     },
-    "utc": {ANY: "x AT TIME ZONE 'UTC'", "mysql": "x", "sqlite": "SUBSTRING(x, 1, 26)", "spark": "CAST(x AS TIMESTAMP_NTZ)"},
+    "utc": {
+        ANY: "x AT TIME ZONE 'UTC'",
+        "mysql": "x",
+        "sqlite": "SUBSTRING(x, 1, 26)",
+        "spark": "CAST(x AS TIMESTAMP_NTZ)",
+    },
     "midnight": {
         ANY: "CAST(x AS TIMESTAMP)",
         "mysql": "CAST(x AS DATETIME(6))",

@@ -12,7 +12,7 @@ from ematix_flow.plan.sql.values import SourceType
 
 _Tree = TypeVar("_Tree", bound=exp.Expr)
 
-_FAMILIES: tuple[tuple[set[exp.DataType.Type], SourceType], ...] = (
+_FAMILIES = (
     (exp.DataType.TEXT_TYPES, SourceType.TEXT),
     (exp.DataType.INTEGER_TYPES, SourceType.INTEGER),
     (exp.DataType.FLOAT_TYPES, SourceType.FLOAT),
@@ -53,7 +53,8 @@ def read_order(text: str, written_in: str, dialect: str) -> list[exp.Expr]:
     except (ParseError, TokenError) as error:
         raise _unreadable("order", text, written_in, error) from error
     order = tree.args.get("order")
-    if order is None or set(k for k, v in tree.args.items() if v) - {"kind", "expressions", "order", "operation_modifiers"}:
+    others = {name for name, given in tree.args.items() if given} - {"expressions", "order"}
+    if order is None or others:
         raise PlanError(f"this is not an order: {text}")
     for term in order.expressions:
         if " NULLS " not in f" {text.upper()} ":

@@ -1,0 +1,258 @@
+"""The shape of a load as one query: user SQL, then one expression per declared column, then the pre-load transforms.
+
+Layers are the CTEs `_src_user`, `_src_normalized`, `_src_pre_1`, ... Sessions are expected to speak UTC (MySQL
+`time_zone`, Spark `spark.sql.session.timeZone`). Nothing here touches a database.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from ematix_flow.declare.normalize import Default, Derive
+from ematix_flow.declare.transforms import DeduplicateBy, FilterWhere, Limit, SamplePct, SqlWrap
+from ematix_flow.errors import PlanError, did_you_mean, nearest
+from ematix_flow.plan.sql.convert import source_value
+from ematix_flow.plan.sql.normalise import Speech, normalised
+from ematix_flow.plan.sql.phrases import DIALECTS, case, is_null, not_null, number, say
+from ematix_flow.plan.sql.unsupported import UNSUPPORTED, reason_against
+from ematix_flow.plan.sql.user_sql import family_of, read_expression, read_order, read_query
+from ematix_flow.plan.sql.values import SourceType, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ematix_flow.declare.layout import Column, Table
+
+__all__ = ["UNSUPPORTED", "SourceType", "parse_failures", "shape_query", "unsupported_on"]
+
+USER = "_src_user"
+NORMALIZED = "_src_normalized"
+_RANK = "_flow_rank"
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What the user's query gives and how its columns are read."""
+
+    columns: Mapping[str, str]
+    table: Table
+    column_map: Mapping[str, str]
+    speech: Speech
+
+    def find(self, name: str) -> str | None:
+        """Give the source's spelling of a column name: exact, or the only one that differs in case."""
+        if name in self.columns:
+            return name
+        alike = [c for c in self.columns if c.lower() == name.lower()]
+        return alike[0] if len(alike) == 1 else None
+
+
+def shape_query(  # noqa: PLR0913 - the keywords are the parts of a shape
+    source: exp.Expr | str,
+    source_columns: Mapping[str, str],
+    table: Table,
+    dialect: str,
+    *,
+    column_map: Mapping[str, str] | None = None,
+    transforms_pre: Sequence[object] = (),
+    keep: Sequence[str] = (),
+    user_dialect: str | None = None,
+    mark: str | None = None,
+) -> exp.Select:
+    """Give the query of the declared columns in their order, then `keep`, then `mark`.
+
+    `mark` names an extra column: NULL, or the name of the first column whose value could not be read. Marked rows pass
+    the pre-load transforms untouched, so that none of them is lost and none wins over a good row.
+    """
+    found = _source(source_columns, table, dialect, column_map, user_dialect)
+    names = [*table.column_names, *(k for k in keep if k not in table.column_names)]
+    values = _values(found)
+    carried = [_kept(found, name) for name in names[len(values) :]]
+    projections = [exp.alias_(v.sql, c.name, quoted=True) for c, v in zip(table.columns, values, strict=True)]
+    if mark is not None:
+        carried.append(exp.alias_(_mark(table, values), mark, quoted=True))
+        names.append(mark)
+    layers = [(USER, _user_query(source, found.speech))]
+    layers.append((NORMALIZED, exp.select(*projections, *carried).from_(USER)))
+    for index, transform in enumerate(transforms_pre, start=1):
+        inner = _Inner(layers[-1][0], tuple(names), table, found.speech, mark)
+        layers.append((f"_src_pre_{index}", _transformed(transform, inner)))
+    query = exp.select(*(_column(name) for name in names)).from_(layers[-1][0])
+    for name, layer in layers:
+        query = query.with_(name, layer)
+    return query
+
+
+def parse_failures(
+    table: Table,
+    dialect: str,
+    source_columns: Mapping[str, str],
+    *,
+    column_map: Mapping[str, str] | None = None,
+    user_dialect: str | None = None,
+) -> list[tuple[str, exp.Expr]]:
+    """Give, per column that can fail, the condition over the source columns under which it does."""
+    found = _source(source_columns, table, dialect, column_map, user_dialect)
+    pairs = zip(table.column_names, _values(found), strict=True)
+    return [(name, exp.or_(*value.failures)) for name, value in pairs if value.failures]
+
+
+def unsupported_on(table: Table, dialect: str, transforms_pre: Sequence[object] = ()) -> str:
+    """Give what the dialect cannot express and why, or an empty text."""
+    for column in table.columns:
+        for step in column.normalizers:
+            reason = reason_against(step, dialect)
+            if reason:
+                return f"{type(step).__name__} on column {column.name!r}: {reason}"
+    return next((r for t in transforms_pre if (r := reason_against(t, dialect))), "")
+
+
+def _source(
+    columns: Mapping[str, str],
+    table: Table,
+    dialect: str,
+    column_map: Mapping[str, str] | None,
+    user_dialect: str | None,
+) -> _Source:
+    if dialect not in DIALECTS:
+        raise PlanError(f"no SQL is known for the dialect {dialect!r}", hint=did_you_mean(dialect, DIALECTS))
+    for name in column_map or {}:
+        if name not in table.column_names:
+            hint = did_you_mean(name, table.column_names)
+            raise PlanError(f"column_map names {name!r}, which {table.qualified_name} does not have", hint=hint)
+    found = _Source(columns, table, column_map or {}, Speech(dialect, user_dialect or dialect))
+    _refuse_missing(found)
+    reason = unsupported_on(table, dialect)
+    if reason:
+        raise PlanError(f"{dialect} cannot express {reason}", origin=table.origin)
+    return found
+
+
+def _values(found: _Source) -> list[Value]:
+    values = []
+    for column in found.table.columns:
+        try:
+            values.append(normalised(_input(found, column), column, found.speech))
+        except PlanError as error:
+            what = f"column {column.name!r} of {found.table.qualified_name}: {error.what}"
+            raise PlanError(what, hint=error.hint, origin=found.table.origin) from error
+    return values
+
+
+def _input(found: _Source, column: Column) -> Value:
+    mapped = found.column_map.get(column.name)
+    name = found.find(mapped if mapped is not None else column.name)
+    if name is not None:
+        return source_value(name, found.columns[name], found.speech.dialect)
+    if mapped is not None:
+        tree = read_expression(mapped, found.speech.user_dialect, found.speech.dialect)
+        return Value(tree, family_of(tree))
+    return Value(exp.null(), SourceType.TEXT)
+
+
+def _refuse_missing(found: _Source) -> None:
+    missing = [c.name for c in found.table.columns if _needs_source(found, c)]
+    if not missing:
+        return
+    near = {name: nearest(name, found.columns) for name in missing}
+    listed = ", ".join(f"{name} (near: {like})" if like else name for name, like in near.items())
+    raise PlanError(
+        f"the source of {found.table.qualified_name} lacks {listed}",
+        hint=f"it has: {', '.join(found.columns) or 'no column'}; rename with AS or column_map=, or use derive()",
+        origin=found.table.origin,
+    )
+
+
+def _needs_source(found: _Source, column: Column) -> bool:
+    stands_alone = any(isinstance(step, Derive | Default) for step in column.normalizers)
+    return not stands_alone and column.name not in found.column_map and found.find(column.name) is None
+
+
+def _kept(found: _Source, name: str) -> exp.Expr:
+    spelled = found.find(name)
+    if spelled is None:
+        hint = did_you_mean(name, found.columns)
+        raise PlanError(f"the source of {found.table.qualified_name} lacks {name!r}", hint=hint)
+    return exp.alias_(_column(spelled), name, quoted=True)
+
+
+def _mark(table: Table, values: list[Value]) -> exp.Expr:
+    failing = [
+        (exp.or_(*value.failures), exp.Literal.string(name))
+        for name, value in zip(table.column_names, values, strict=True)
+        if value.failures
+    ]
+    return case(*failing) if failing else exp.cast(exp.null(), "text")
+
+
+def _user_query(source: exp.Expr | str, speech: Speech) -> exp.Query:
+    if isinstance(source, str):
+        return read_query(source, speech.user_dialect, speech.dialect)
+    if isinstance(source, exp.Query):
+        return source
+    return exp.select("*").from_(source)
+
+
+@dataclass(frozen=True, slots=True)
+class _Inner:
+    """The layer that a transform works on."""
+
+    relation: str
+    names: tuple[str, ...]
+    table: Table
+    speech: Speech
+    mark: str | None
+
+    def rows(self) -> exp.Select:
+        """Give all rows of the layer."""
+        return exp.select(*(_column(name) for name in self.names)).from_(self.relation)
+
+    def spare_marked(self, condition: exp.Expr) -> exp.Expr:
+        """Give the condition, true also for rows that could not be read."""
+        return condition if self.mark is None else exp.or_(condition, not_null(_column(self.mark)))
+
+
+def _transformed(transform: object, inner: _Inner) -> exp.Query:
+    speech = inner.speech
+    match transform:
+        case FilterWhere(text):
+            condition = read_expression(text, speech.user_dialect, speech.dialect)
+            return inner.rows().where(inner.spare_marked(condition))
+        case Limit(n):
+            return inner.rows().limit(n)
+        case SamplePct(p):
+            chosen = exp.LT(this=say("random", speech.dialect), expression=exp.Literal.number(str(p)))
+            return inner.rows().where(inner.spare_marked(chosen))
+        case DeduplicateBy():
+            return _deduplicated(transform, inner)
+        case SqlWrap():
+            query = read_query(transform.to_sql_wrap(inner.relation), speech.user_dialect, speech.dialect)
+            return exp.select(*(_column(name) for name in inner.names)).from_(query.subquery("_wrapped"))
+    raise PlanError(f"{transform!r} is not a pre-load transform")
+
+
+def _deduplicated(transform: DeduplicateBy, inner: _Inner) -> exp.Select:
+    """Give one row per key; equal rows by the wanted order are told apart by their other columns, so a replay agrees."""
+    for key in transform.keys:
+        if key not in inner.names:
+            raise PlanError(f"deduplicate_by() names {key!r}", hint=did_you_mean(key, inner.names))
+    terms = (
+        read_order(transform.order_by, inner.speech.user_dialect, inner.speech.dialect) if transform.order_by else []
+    )
+    rest = [c.name for c in inner.table.columns if c.type.kind not in {"json", "jsonb", "bytes"}]
+    terms += [exp.Ordered(this=_column(name), nulls_first=False) for name in rest if name not in transform.keys]
+    terms = terms or [exp.Ordered(this=_column(transform.keys[0]), nulls_first=False)]
+    by: list[exp.Expr] = [_column(key) for key in transform.keys]
+    if inner.mark is not None:
+        by.append(case((is_null(_column(inner.mark)), number(0)), otherwise=number(1)))
+    rank = exp.Window(this=exp.RowNumber(), partition_by=by, order=exp.Order(expressions=terms))
+    ranked = inner.rows().select(exp.alias_(rank, _RANK, quoted=True)).subquery("_ranked")
+    first = exp.EQ(this=_column(_RANK), expression=number(1))
+    return exp.select(*(_column(name) for name in inner.names)).from_(ranked).where(inner.spare_marked(first))
+
+
+def _column(name: str) -> exp.Column:
+    return exp.column(exp.to_identifier(name, quoted=True))
