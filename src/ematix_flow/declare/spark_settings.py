@@ -131,7 +131,9 @@ def _flat(conf: Any, prefix: str = "") -> dict[str, str]:
         if isinstance(value, Mapping):
             flat |= _flat(value, f"{name}.")
         elif not name.startswith("spark."):
-            raise DeclareError(f"{name!r} in the Spark conf is no setting of Spark.", hint="they all begin with `spark.`")
+            raise DeclareError(
+                f"{name!r} in the Spark conf is no setting of Spark.", hint="they all begin with `spark.`"
+            )
         else:
             flat[name] = _conf_text(name, value)
     return flat
