@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from ematix_flow.errors import RunError
 from ematix_flow.run import archive as archives
 from ematix_flow.run.daemon import IMPORTS_VARIABLE, SYS_PATH_VARIABLE
-from ematix_flow.run.driver import Driver, await_gateway, end_driver, spark_jars, start_driver
-from ematix_flow.run.java import Java, find_java
+from ematix_flow.run.driver import await_gateway, end_driver, spark_jars, start_driver
+from ematix_flow.run.java import find_java
 from ematix_flow.run.packages import remember_jars, with_known_jars
-from ematix_flow.run.scratch import Scratch, open_scratch
+from ematix_flow.run.scratch import open_scratch
 from ematix_flow.run.spark_conf import session_conf
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
     from ematix_flow.declare.spark_settings import SparkSettings
     from ematix_flow.run.archive import Archive
+    from ematix_flow.run.driver import Driver
+    from ematix_flow.run.java import Java
+    from ematix_flow.run.scratch import Scratch
 
 _gateway_lock = threading.Lock()
 
@@ -45,6 +49,7 @@ class Classic:
     scratch: Scratch
     driver: Driver
     archive: Archive | None
+    ending: bool = False
 
     @property
     def alive(self) -> bool:
@@ -75,6 +80,7 @@ def open_session(classic: Classic) -> SparkSession:
 
     gateway = _gateway(*_await_port(classic))
     _choose_python(classic.settings)
+    SparkContext._gateway = None  # noqa: SLF001 - an earlier Connect server of this process may have left one
     SparkContext(conf=_spark_conf(classic, gateway), gateway=gateway)
     session = SparkSession.builder.getOrCreate()
     _expect_the_end(session)
@@ -83,24 +89,42 @@ def open_session(classic: Classic) -> SparkSession:
     return session
 
 
+def stop_context(session: SparkSession) -> None:
+    """Stop Spark inside Java, if it is there; what pyspark keeps in this process is the business of `forget`."""
+    from py4j.protocol import Py4JError
+
+    context: Any = session.sparkContext
+    with contextlib.suppress(Py4JError, OSError):
+        context._jsc.stop()  # noqa: SLF001 - the public stop() waits a second, which no command has at its end
+        context._gateway.shutdown()  # noqa: SLF001 - or py4j would still talk to Java when objects die
+
+
 def end(classic: Classic) -> None:
-    """End Java, remove its files, and see to it that the next start is quick."""
+    """End Java, remove its files, and see to it that the next start is quick.
+
+    Java is killed: after Spark has stopped there is nothing left to lose, and an orderly exit would wait for idle threads.
+    """
+    classic.ending = True
+    classic.driver.process.kill()
     end_driver(classic.driver)
     classic.scratch.remove()
     archives.build_in_background(classic.archive)
 
 
+def forget(session: SparkSession) -> None:
+    """Clear what pyspark keeps of a session whose Java has ended; it expects one Java for a whole process."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    session.sparkContext._jsc = None  # noqa: SLF001 - so that stop() does not talk to Java
+    session.sparkContext.stop()
+    SparkSession._instantiatedSession = SparkSession._activeSession = None  # noqa: SLF001
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+
+
 def tell_workers(session: SparkSession, imports: Sequence[str]) -> None:
     """Let workers that start from now on find the modules that this process finds."""
     session.sparkContext.environment |= _worker_environment(imports)
-
-
-def forget_gateway() -> None:
-    """Make pyspark open a new connection next time: it keeps the one to a Java that has ended for ever."""
-    from pyspark import SparkContext
-
-    SparkContext._gateway = None  # noqa: SLF001 - there is no public way to a second Java in one process
-    SparkContext._jvm = None  # noqa: SLF001
 
 
 def _archive(settings: SparkSettings, java: Java, conf: dict[str, str]) -> Archive | None:
@@ -115,7 +139,7 @@ def _await_port(classic: Classic) -> tuple[int, str]:
     try:
         return await_gateway(classic.driver)
     except RunError:
-        if classic.archive is None or not classic.archive.usable:
+        if classic.ending or classic.archive is None or not classic.archive.usable:
             raise
     archives.discard(classic.archive)
     classic.driver = start_driver(classic.java, classic.settings, classic.conf, classic.scratch.folder)
@@ -129,7 +153,7 @@ def _gateway(port: int, word: str) -> JavaGateway:
     with _gateway_lock:
         os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": word}
         try:
-            return launch_gateway()
+            return cast("JavaGateway", launch_gateway())  # type: ignore[no-untyped-call]
         finally:
             del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
 
@@ -152,7 +176,7 @@ def _spark_conf(classic: Classic, gateway: JavaGateway) -> SparkConf:
 
 def _expect_the_end(session: SparkSession) -> None:
     """Keep pyspark's accumulator server from printing a traceback when Java ends before Python does."""
-    server = session.sparkContext._accumulatorServer  # noqa: SLF001 - it has no setting for this
+    server: Any = session.sparkContext._accumulatorServer  # noqa: SLF001 - it has no setting for this
     server.handle_error = lambda *_: None
 
 

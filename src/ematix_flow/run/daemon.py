@@ -14,7 +14,7 @@ SYS_PATH_VARIABLE = "EMATIX_FLOW_WORKER_PATH"
 IMPORTS_VARIABLE = "EMATIX_FLOW_WORKER_IMPORTS"
 """Names of further modules to import before the first fork, as JSON."""
 
-_ALWAYS = ("pyarrow", "pyarrow.compute", "pyspark.sql.pandas.serializers", "pyspark.sql.pandas.types")
+_ALWAYS = ("pyspark.worker", "pyarrow")
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
             importlib.import_module(name)
     from pyspark.daemon import manager
 
-    manager()
+    manager()  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":

@@ -57,7 +57,9 @@ def spark_jars(environ: Mapping[str, str]) -> tuple[str, ...]:
     home = Path(environ.get("SPARK_HOME") or _installed_spark())
     jars = sorted(map(str, (home / "jars").glob("*.jar")))
     if not jars:
-        raise MissingExtraError(f"There is no Spark below {home}.", hint="install it with: pip install 'pyspark==4.1.*'")
+        raise MissingExtraError(
+            f"There is no Spark below {home}.", hint="install it with: pip install 'pyspark==4.1.*'"
+        )
     # Some jars bring an older copy of slf4j along; the first one on the class path wins.
     return tuple(sorted(jars, key=lambda jar: not Path(jar).name.startswith("slf4j-api")))
 
@@ -130,8 +132,11 @@ def _java_options(settings: SparkSettings, conf: Mapping[str, str]) -> list[str]
         "-XX:-UsePerfData",
         "-XX:+IgnoreUnrecognizedVMOptions",
         *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED),
+        "--enable-native-access=ALL-UNNAMED",
         "-Djdk.reflect.useDirectMethodHandle=false",
         "-Dio.netty.tryReflectionSetAccessible=true",
+        "-Dio.netty.allocator.type=pooled",
+        "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",  # as Spark's launcher: its own TLS decides
         *(option for text in wished for option in shlex.split(text)),
     ]
 
@@ -146,11 +151,15 @@ def _class_path(conf: Mapping[str, str], *, with_jars: bool) -> list[str]:
 
 def _environment(settings: SparkSettings, folder: Path) -> dict[str, str]:
     """Give Java's environment, which local Python workers inherit."""
-    environ = dict(os.environ) | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(_connection_file(folder)), "PYTHONSAFEPATH": "1"}
+    environ = dict(os.environ) | {
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(_connection_file(folder)),
+        "PYTHONSAFEPATH": "1",
+    }
     environ["PYTHONPATH"] = _package_root() or ""
     if settings.is_local:
         # With a SPARK_HOME, workers would import pyspark from a zip file without byte code: a second more each.
         environ.pop("SPARK_HOME", None)
+        environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     else:
         environ.setdefault("SPARK_HOME", _installed_spark())
     return environ

@@ -27,7 +27,7 @@ def write_log_config(folder: Path, level: str, environ: Mapping[str, str]) -> Pa
     if (installed := environ.get("SPARK_CONF_DIR")) and (own := Path(installed, "log4j2.properties")).is_file():
         return own
     file = folder / "log4j2.properties"
-    quiet = {name: "off" for name in _REPORTED_ANYWAY} if level == "ERROR" else {}
+    quiet = dict.fromkeys(_REPORTED_ANYWAY, "off") if level == "ERROR" else {}
     loggers = [(f"q{i}", name, at) for i, (name, at) in enumerate({_SHELL: level.lower(), **quiet}.items())]
     lines = [
         "status = off",

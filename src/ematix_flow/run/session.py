@@ -70,25 +70,25 @@ def spark_session(settings: SparkSettings) -> SparkSession:
 
 
 def stop_session() -> None:
-    """End the session and its processes; a session that the caller's own code made is left alone."""
-    global _current  # noqa: PLW0603 - Spark has one session per process, and so have we
+    """End the session and its processes; one that the caller's own code made is left alone."""
+    global _current  # Spark has one session per process, and so have we
     with _lock:
         current, _current = _current, None
     if current is None or current.session.exception() is not None:
         return
-    if current.classic is None:
-        current.session.result().stop()
-        return
-    if current.classic.alive:
-        current.session.result().stop()
-    classics.end(current.classic)
-    classics.forget_gateway()
+    session = current.session.result()
+    if current.classic is not None:
+        classics.stop_context(session)
+        classics.end(current.classic)
+        classics.forget(session)
+    elif current.settings.remote is not None:
+        session.stop()
 
 
 def capabilities(spark: SparkSession) -> SessionCapabilities:
     """Give what this session can do."""
     connect = type(spark).__module__.startswith("pyspark.sql.connect")
-    local = not connect and spark.sparkContext.master.startswith("local")
+    local = not connect and str(spark.sparkContext.master).startswith("local")
     return SessionCapabilities(
         connect=connect, context=not connect, logical_plan=not connect, driver_closures=not connect, local=local
     )
@@ -114,32 +114,55 @@ def _fill(current: _Current) -> None:
     try:
         current.session.set_result(_make(current))
     except BaseException as error:  # noqa: BLE001 - raised again by Future.result in the asking thread
-        if current.classic is not None:
-            classics.end(current.classic)
+        started, current.classic = current.classic, None
+        if started is not None and not started.ending:
+            classics.end(started)
         current.session.set_exception(error)
 
 
 def _make(current: _Current) -> SparkSession:
-    if current.settings.remote is not None:
-        return _connected(current.settings)
-    current.classic = classics.launch(current.settings)
+    settings = current.settings
+    if settings.remote is not None:
+        return _connected(settings, settings.remote)
+    found = _session_of_the_caller()
+    if found is not None:
+        return _with_query_conf(found.newSession(), settings)
+    current.classic = classics.launch(settings)
     return classics.open_session(current.classic)
 
 
-def _connected(settings: SparkSettings) -> SparkSession:
+def _session_of_the_caller() -> SparkSession | None:
+    """Give a session that notebooks or tests around us have made; Spark allows no second one beside it."""
+    if "pyspark" not in sys.modules:
+        return None
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        return None
+
+
+def _connected(settings: SparkSettings, remote: str) -> SparkSession:
     """Give a session on a Spark Connect server."""
     from pyspark.sql import SparkSession
 
-    assert settings.remote is not None
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    session = SparkSession.builder.remote(settings.remote).getOrCreate()
+    return _with_query_conf(SparkSession.builder.remote(remote).getOrCreate(), settings)
+
+
+def _with_query_conf(session: SparkSession, settings: SparkSettings) -> SparkSession:
     for key, value in query_conf(settings).items():
         session.conf.set(key, value)
     return session
 
 
 def _end_with_the_process() -> None:
-    """End Java without the courtesies of `stop_session`, which take a second; a forked child leaves it alone."""
+    """End Spark and Java; a forked child leaves them to its parent."""
     current = _current
-    if current is not None and current.classic is not None and os.getpid() == _owner:
-        classics.end(current.classic)
+    if current is None or current.classic is None or os.getpid() != _owner:
+        return
+    if current.session.done() and current.session.exception() is None:
+        classics.stop_context(current.session.result())
+    classics.end(current.classic)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.spark_settings import SparkSettings
 
 _USERINFO = r"://[^/\s:@]*:[^/\s@]+@"
-_SECRET_WORDS = r"password|passwd|pwd|secret|token|access[._-]?key|secret[._-]?key|credentials?|jaas(?:[._]config)?|dsn"
+_SECRET_WORDS = r"password|passwd|pwd|secret|token|access[._-]?key|secret[._-]?key|credentials?|jaas(?:[._]config)?|dsn"  # noqa: S105
 _SECRET_KEY = re.compile(rf"(?i)(?:{_SECRET_WORDS})$")
 _SECRET_VALUE = re.compile(rf"(?i){_USERINFO}|(?:password|passwd|pwd|secret|token)\s*=\s*[^\s;&,]+")
 _REFERENCE = re.compile(r"\$\{[^}]+\}")
@@ -86,7 +86,7 @@ def _java_packages(settings: SparkSettings) -> dict[str, str]:
     return {key: ",".join(words) for key, words in lists.items() if words}
 
 
-def _refuse_secrets(conf: Mapping[str, str]) -> Mapping[str, str]:
+def _refuse_secrets(conf: Mapping[str, str]) -> dict[str, str]:
     """Give the pairs back, or refuse them by name: the value stays out of the message."""
     for key, value in conf.items():
         if _REFERENCE.fullmatch(value):
@@ -97,7 +97,7 @@ def _refuse_secrets(conf: Mapping[str, str]) -> Mapping[str, str]:
                 hint="Spark shows its settings in logs and process lists: put the secret in a connection, "
                 "or let the setting name a file or a `${...}` reference that is resolved where it is used.",
             )
-    return conf
+    return dict(conf)
 
 
 def _spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:

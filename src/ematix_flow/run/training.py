@@ -14,7 +14,7 @@ from ematix_flow.run.driver import spark_jars
 from ematix_flow.run.java import find_java
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
@@ -70,7 +70,7 @@ def exercise(session: SparkSession, path: str) -> None:
     session.range(0, 4, 1, 2).mapInArrow(_same, "id long").collect()
 
 
-def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _same(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
     yield from batches
 
 
