@@ -69,6 +69,32 @@ def publish(order: Order, database: Database, clock: Clock) -> Committed:
         session.close()
 
 
+def rehearse(order: Order, database: Database, prepare: Sequence[str]) -> Counts:
+    """Do everything that a commit does to the user's rows, count it and roll it back; no bookkeeping is touched.
+
+    `prepare` creates or alters the target inside the transaction, on databases whose DDL can be rolled back.
+    """
+    session = database.session()
+    try:
+        names = _work_tables(order, database, session)
+        session.begin()
+        try:
+            for statement in prepare:
+                session.execute(statement)
+            relation, counts = _staged(order, database, session, names)
+            if counts.rejected and not order.rejects_allowed:
+                raise bad_rows(order.parts)
+            relation = _without_duplicates(order, database, session, relation)
+            return _run_program(order, database, session, relation, counts, names)
+        except database.errors as error:
+            message = f"the target would refuse the load: {safe_text(error)}"
+            raise CommitError(message) from None
+        finally:
+            session.rollback()
+    finally:
+        session.close()
+
+
 def _work_tables(order: Order, database: Database, session: Session) -> dict[str, str]:
     """Create scratch tables before the transaction, because some databases commit at any DDL."""
     tables = list(order.program.work_tables)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from ematix_flow.errors import PlanError, did_you_mean
 from ematix_flow.plan.sql.render import quoted, render, text
 
+from ematix_flow.connect.base import SourceColumn
+
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from ematix_flow.connect.base import SourceColumn
     from ematix_flow.declare.write import Write
     from ematix_flow.plan.steps import Bounds
 
@@ -90,3 +91,21 @@ def _native(canonical: str, dialect: str) -> str:
     if dialect in ("mysql", "sqlite"):
         return canonical
     return render(f"SELECT {canonical}", dialect).removeprefix("SELECT ")
+
+
+_FAMILIES = {"date": "date", "timestamp": "timestamp", "timestamp_tz": "timestamp_tz"}
+
+
+def range_condition(bounds: Bounds, kind: str, write: Write) -> str:
+    """Give the condition on shaped rows in Spark, for a declared column of this kind."""
+    family = _FAMILIES.get(kind, "text" if kind in ("text", "string") else "integer")
+    column = SourceColumn(bounds.column, family)
+    name = f"`{bounds.column.replace('`', '``')}`"
+    conditions = []
+    if bounds.lo is not None:
+        conditions.append(f"{name} > {_native(lower_sql(bounds.lo, column, 'spark', write.lookback), 'spark')}")
+    if bounds.hi is not None:
+        conditions.append(f"{name} <= {_native(value_sql(bounds.hi, column, 'spark'), 'spark')}")
+    condition = " AND ".join(conditions) if bounds.hi is not None else "1 = 0"
+    # A row without a bound cannot be skipped: it is checked, and rejected or refused, like any other bad row.
+    return f"({condition}) OR {name} IS NULL"

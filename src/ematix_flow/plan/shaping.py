@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ematix_flow.plan.bounds import bounded_sql, watermark_column
-from ematix_flow.plan.sql.render import native_column
-from ematix_flow.plan.sql.shape import shape_query, unsupported_on
+from ematix_flow.plan.bounds import bounded_sql, range_condition, watermark_column
+from ematix_flow.plan.sql.render import native_column, text
+from ematix_flow.plan.sql.shape import parse_failures, shape_query, unsupported_on
 from ematix_flow.plan.steps import Choice
 
 if TYPE_CHECKING:
@@ -21,6 +21,17 @@ SOURCE_VIEW = "_src_raw"
 EVENT = "_flow_event"
 """Staged column with the event time of scd2."""
 
+FAILED = "_flow_failed"
+"""Column in which the shape names the column that could not be parsed; NULL for good rows."""
+
+POSITION = "_flow_position"
+"""Column with the row's place in its source, where the source has one."""
+
+CORRUPT = "_flow_corrupt"
+"""Column with the raw text of a line that could not be split into fields."""
+
+TEXT_FORMATS = ("csv", "json_lines")
+
 
 @dataclass(frozen=True, slots=True)
 class Shaping:
@@ -31,6 +42,8 @@ class Shaping:
     sql: str
     read_sql: str = ""
     """What is read from a source database when Spark evaluates the shape."""
+    marked: bool = False
+    """True when rows can fail to parse, so that the query also gives the column that names the failure."""
 
 
 def plan_shape(
@@ -38,15 +51,30 @@ def plan_shape(
 ) -> Shaping:
     """Give the query of the load in the dialect of whoever evaluates it."""
     place = _place(pipeline, target, observed, path)
+    columns = _known_columns(observed)
+    user = observed.source_dialect
+    dialect = "spark" if place.value == "spark" else user
+    marked = bool(parse_failures(target.table, dialect, columns, column_map=target.column_map, user_dialect=user))
+    marked = marked or CORRUPT in columns
     if place.value == "spark":
-        raw = observed.source_sql if observed.source_dialect != "spark" else ""
-        read = _bounded(raw, target, observed) if raw else observed.source_sql
-        shaped = _shaped(f"SELECT * FROM {SOURCE_VIEW}", pipeline, target, observed, "spark")
-        return Shaping(place, "spark", _final(shaped, target, observed, "spark", None), read)
+        read = _bounded(observed.source_sql, target, observed) if user != "spark" else observed.source_sql
+        shaped = _shaped(f"SELECT * FROM {SOURCE_VIEW}", pipeline, target, columns, dialect, user, marked=marked)
+        final = _final(shaped, target, observed, dialect, None, marked=marked)
+        return Shaping(place, dialect, _bounded_after(final, target, observed), read, marked)
     bounded = _bounded(observed.source_sql, target, observed)
-    shaped = _shaped(bounded, pipeline, target, observed, observed.source_dialect)
+    shaped = _shaped(bounded, pipeline, target, columns, dialect, user, marked=marked)
     interchange = source if place.value == "source" else None
-    return Shaping(place, observed.source_dialect, _final(shaped, target, observed, observed.source_dialect, interchange))
+    return Shaping(place, dialect, _final(shaped, target, observed, dialect, interchange, marked=marked), "", marked)
+
+
+def _known_columns(observed: Observed) -> dict[str, str]:
+    """Give the families of the source's columns, with those that reading files adds."""
+    columns = {column.name: column.family for column in observed.source_columns}
+    if observed.source_format and not observed.source_sql:
+        columns[POSITION] = "text"
+        if observed.source_format in TEXT_FORMATS:
+            columns[CORRUPT] = "text"
+    return columns
 
 
 def _place(pipeline: Pipeline, target: TargetDeclaration, observed: Observed, path: str) -> Choice:
@@ -65,11 +93,28 @@ def _bounded(sql: str, target: TargetDeclaration, observed: Observed) -> str:
     return bounded_sql(sql, observed.bounds, column, target.write, observed.source_dialect)
 
 
-def _shaped(sql: str, pipeline: Pipeline, target: TargetDeclaration, observed: Observed, dialect: str) -> str:
+def _bounded_after(sql: str, target: TargetDeclaration, observed: Observed) -> str:
+    """Restrict the shaped rows: only for sources that Spark reads, whose bounds were taken over the shaped rows."""
+    if observed.bounds is None or observed.source_dialect != "spark":
+        return sql
+    declared = {column.name: column.type.kind for column in target.table.columns}
+    condition = range_condition(observed.bounds, declared[observed.bounds.column], target.write)
+    return f"SELECT * FROM ({sql}) AS _bounded WHERE {condition}"
+
+
+def _shaped(  # noqa: PLR0913 - the parts of a shape
+    sql: str,
+    pipeline: Pipeline,
+    target: TargetDeclaration,
+    columns: dict[str, str],
+    dialect: str,
+    user_dialect: str,
+    *,
+    marked: bool,
+) -> str:
     event = target.write.event_timestamp_column
     declared = {column.name for column in target.table.columns}
-    keep = tuple(name for name in (event,) if name is not None and name not in declared)
-    columns: dict[str, str] = {column.name: column.family for column in observed.source_columns}
+    keep = [name for name in (event, POSITION, CORRUPT) if name in columns and name not in declared]
     query = shape_query(
         sql,
         columns,
@@ -78,20 +123,34 @@ def _shaped(sql: str, pipeline: Pipeline, target: TargetDeclaration, observed: O
         column_map=target.column_map,
         transforms_pre=pipeline.transforms_pre,
         keep=keep,
-        user_dialect=observed.source_dialect,
+        user_dialect=user_dialect,
+        mark=FAILED if marked else None,
     )
     return query.sql(dialect=dialect)
 
 
-def _final(
-    shaped: str, target: TargetDeclaration, observed: Observed, dialect: str, interchange: Database | None
+def _final(  # noqa: PLR0913 - the parts of a projection
+    shaped: str,
+    target: TargetDeclaration,
+    observed: Observed,
+    dialect: str,
+    interchange: Database | None,
+    *,
+    marked: bool,
 ) -> str:
-    """Give the outermost projection: exactly the staged columns."""
+    """Give the outermost projection: exactly the staged columns, and the marks of rows that do not parse."""
     known = {column.name: column for column in observed.source_columns}
     parts = [_column(column.name, known, dialect, interchange) for column in target.table.columns]
     event = target.write.event_timestamp_column
     if event is not None:
         parts.append(f"{native_column(event, dialect)} AS {native_column(EVENT, dialect)}")
+    extra = _known_columns(observed)
+    if POSITION in extra:
+        parts.append(native_column(POSITION, dialect))
+    if marked:
+        failed = native_column(FAILED, dialect)
+        corrupt = f"WHEN {CORRUPT} IS NOT NULL THEN CONCAT({text('line: malformed line ')}, {CORRUPT}) "
+        parts.append(f"CASE {corrupt}ELSE {failed} END AS {failed}" if CORRUPT in extra else failed)
     return f"SELECT {', '.join(parts)} FROM ({shaped}) AS _shaped"
 
 

@@ -10,17 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ematix_flow.connect.arrow import REJECTS, arrow_type
+from ematix_flow.plan.shaping import FAILED, POSITION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ematix_flow.connect.base import StageColumn
-
-FAILED = "_flow_failed"
-"""Column in which the shape says why a row could not be parsed; NULL for good rows."""
-
-POSITION = "_flow_position"
-"""Column with the row's place in its source, where the source has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +50,7 @@ def _marked(batch: pa.RecordBatch, reasons: dict[int, tuple[str, str]]) -> None:
     for row, text in enumerate(batch.column(index).to_pylist()):
         if text is not None:
             column, _, reason = text.partition(": ")
-            reasons[row] = (column, reason or text)
+            reasons[row] = (column, reason or "could not be parsed")
 
 
 def _fit(batch: pa.RecordBatch, column: StageColumn, rules: Rules, reasons: dict[int, tuple[str, str]]) -> pa.Array:

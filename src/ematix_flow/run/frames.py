@@ -5,7 +5,8 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.plan.shaping import SOURCE_VIEW
+from ematix_flow.plan.shaping import CORRUPT, POSITION, SOURCE_VIEW
+from ematix_flow.plan.sql.render import native_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -13,17 +14,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from ematix_flow.connect.base import Database, Split
+    from ematix_flow.connect.base import Database, SourceColumn, Split
     from ematix_flow.connect.files import FileSet
 
-CORRUPT = "_flow_corrupt"
-"""Column that holds the raw text of a line that could not be split into fields."""
+def file_frame(spark: SparkSession, files: FileSet, *, strict: bool = False) -> DataFrame:
+    """Give the rows of a file set; text formats are read as text, and a broken line is marked, never dropped.
 
-POSITION = "_flow_position"
-
-
-def file_frame(spark: SparkSession, files: FileSet) -> DataFrame:
-    """Give the rows of a file set; text formats are read as text, and a broken line is marked, never dropped."""
+    With `strict` a broken line fails the read: a user's own query over the files would lose the mark.
+    """
     from pyspark.sql import functions as sf  # noqa: PLC0415
     from pyspark.sql import types as st  # noqa: PLC0415
 
@@ -32,8 +30,9 @@ def file_frame(spark: SparkSession, files: FileSet) -> DataFrame:
     if files.format in ("parquet", "orc"):
         return spark.read.format(files.format).load(paths).select("*", place)
     fields = [st.StructField(column.name, st.StringType()) for column in files.columns]
-    schema = st.StructType([*fields, st.StructField(CORRUPT, st.StringType())])
-    reader = spark.read.schema(schema).option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", CORRUPT)
+    schema = st.StructType(fields if strict else [*fields, st.StructField(CORRUPT, st.StringType())])
+    reader = spark.read.schema(schema).option("mode", "FAILFAST" if strict else "PERMISSIVE")
+    reader = reader if strict else reader.option("columnNameOfCorruptRecord", CORRUPT)
     if files.format == "json_lines":
         return reader.json(paths).select("*", place)
     for option, value in csv_options(files).items():
@@ -89,26 +88,66 @@ def _plain(table: pa.Table) -> pa.Table:
     return table.cast(pa.schema(fields))
 
 
-def database_frame(spark: SparkSession, source: Database, splits: tuple[Split, ...], schema: str) -> DataFrame:
+def query_frame(spark: SparkSession, sql: str, views: dict[str, DataFrame]) -> DataFrame:
+    """Give the result of a user's Spark SQL over named frames."""
+    for name, view in views.items():
+        view.createOrReplaceTempView(name)
+    return spark.sql(sql)
+
+
+_SPARK_TYPES = {
+    "integer": "bigint",
+    "float": "double",
+    "boolean": "boolean",
+    "date": "date",
+    "timestamp": "timestamp_ntz",
+    "timestamp_tz": "timestamp",
+    "binary": "binary",
+}
+
+
+def interchange_query(source: Database, columns: Sequence[SourceColumn], sql: str) -> str:
+    """Give the query that reads every column in its interchange form."""
+    read = [source.interchange(c, native_column(c.name, source.dialect)) for c in columns]
+    named = [f"{r} AS {native_column(c.name, source.dialect)}" for r, c in zip(read, columns, strict=True)]
+    return f"SELECT {', '.join(named)} FROM ({sql}) AS _src_read"
+
+
+def database_frame(
+    spark: SparkSession, source: Database, splits: tuple[Split, ...], columns: Sequence[SourceColumn]
+) -> DataFrame:
     """Give the rows of a database query as a frame, for shapes that only Spark can evaluate."""
+    schema = ", ".join(f"`{c.name.replace('`', '``')}` {_SPARK_TYPES.get(c.family, 'string')}" for c in columns)
+    arrow = {c.name: _ARROW_NAMES.get(c.family, "string") for c in columns}
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from source.read(splits[number])
+                for read in source.read(splits[number]):
+                    yield _as_declared(read, arrow)
 
     return spark.range(0, len(splits), 1, len(splits)).mapInArrow(task, schema)
 
 
-def shaped_frame(spark: SparkSession, frame: DataFrame, sql: str, views: dict[str, DataFrame] | None = None) -> DataFrame:
+_ARROW_NAMES = {"integer": "int64", "float": "float64", "boolean": "bool", "date": "date32", "binary": "binary"}
+
+
+def _as_declared(batch: pa.RecordBatch, names: dict[str, str]) -> pa.RecordBatch:
+    """Give a batch in the Arrow types of the frame's schema."""
+    import pyarrow as pa  # noqa: PLC0415 - runs in a task
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    arrays = []
+    for field, array in zip(batch.schema, batch.columns, strict=True):
+        wanted = pa.type_for_alias(names[field.name])
+        keep = pa.types.is_timestamp(field.type)
+        arrays.append(array if keep or field.type == wanted else pc.cast(array, wanted))
+    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+
+
+def shaped_frame(spark: SparkSession, frame: DataFrame, sql: str) -> DataFrame:
     """Give the frame that the shape's query makes of the raw rows."""
-    for name, view in (views or {}).items():
-        view.createOrReplaceTempView(name)
     name = f"{SOURCE_VIEW}_{uuid.uuid4().hex[:12]}"
     frame.createOrReplaceTempView(name)
     return spark.sql(sql.replace(SOURCE_VIEW, name))
 
-
-def columns_of(frame: DataFrame) -> Sequence[tuple[str, str]]:
-    """Give names and type names of a frame."""
-    return [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]

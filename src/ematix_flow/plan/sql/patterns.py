@@ -70,8 +70,8 @@ def _spelled_token(token: PatternToken, dialect: str) -> str:
 
 def _escaped(replacement: str, whole: str) -> str:
     """Give the replacement with every backslash that starts no reference doubled."""
-    doubled = re.sub(r"\\(?![0-9&\\])", r"\\\\", replacement)
-    return _REFERENCE.sub(lambda m: whole if m.group(1) == "&" else m.group(), doubled)
+    spellings = {"": "\\\\", "&": whole}
+    return re.sub(r"\\([0-9&\\]?)", lambda m: spellings.get(m.group(1), m.group()), replacement)
 
 
 def _java_replacement(replacement: str, shift: int) -> str:

@@ -167,4 +167,5 @@ def not_null(value: exp.Expr) -> exp.Expr:
 
 @lru_cache(maxsize=512)
 def _parsed(template: str, dialect: str) -> exp.Expr:
-    return parse_one(template, dialect=dialect)
+    # Alone, REPLACE(...) would be read as a statement.
+    return cast("exp.Expr", parse_one(f"SELECT {template}", dialect=dialect).expressions[0])

@@ -38,18 +38,20 @@ def read_query(text: str, written_in: str, dialect: str) -> exp.Query:
 def read_expression(text: str, written_in: str, dialect: str) -> exp.Expr:
     """Give an expression of a user; a whole statement is refused."""
     try:
-        tree = parse_one(text, dialect=written_in)
+        tree = parse_one(f"SELECT {text}\n", dialect=written_in)
     except (ParseError, TokenError) as error:
         raise _unreadable("expression", text, written_in, error) from error
-    if not isinstance(tree, exp.Condition | exp.Subquery | exp.Interval):
-        raise PlanError(f"this is not an SQL expression: {text}")
-    return _adapted(tree, dialect)
+    others = {name for name, given in tree.args.items() if given} - {"expressions"}
+    if not isinstance(tree, exp.Select) or others or len(tree.expressions) != 1 or tree.find(exp.Alias, exp.Star):
+        raise PlanError(f"this is not one SQL expression: {text}")
+    expression: exp.Expr = _adapted(tree, dialect).expressions[0]
+    return expression.pop()
 
 
 def read_order(text: str, written_in: str, dialect: str) -> list[exp.Expr]:
     """Give the terms of an ORDER BY; NULL comes last where the text does not say."""
     try:
-        tree = parse_one(f"SELECT 1 ORDER BY {text}", dialect=written_in)
+        tree = parse_one(f"SELECT 1 ORDER BY {text}\n", dialect=written_in)
     except (ParseError, TokenError) as error:
         raise _unreadable("order", text, written_in, error) from error
     order = tree.args.get("order")

@@ -1,0 +1,45 @@
+"""Removes staging that no load can need any more; by age, repeatedly, never that of an unknown run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.base import StageSpec
+from ematix_flow.failpoints import failpoint
+
+if TYPE_CHECKING:
+    from ematix_flow.connect.base import Database
+
+STALE_SECONDS = 24 * 3600.0
+"""Older than any task can live: a day."""
+
+
+def drop_stage_of(database: Database, spec: StageSpec) -> None:
+    """Remove the staging of a committed load, and what crashed loads left long ago; errors here are not the load's."""
+    failpoint("gc.before_drop")
+    try:
+        session = database.session()
+    except (*database.errors, OSError):
+        return
+    try:
+        database.drop_stage(session, spec)
+        failpoint("gc.mid_drop")
+        collect(database, STALE_SECONDS)
+    except (*database.errors, OSError):
+        return
+    finally:
+        session.close()
+
+
+def collect(database: Database, older_than: float) -> int:
+    """Remove every staging older than this many seconds and give how many there were."""
+    session = database.session()
+    dropped = 0
+    try:
+        for name, age in list(database.stages(session)):
+            if age >= older_than:
+                database.drop_stage(session, StageSpec(name, b""))
+                dropped += 1
+    finally:
+        session.close()
+    return dropped

@@ -1,0 +1,143 @@
+"""Runs a pipeline: every target under one request, then the post steps, then the run log; the only place of this order."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.commit.runlog.opening import open_run_log
+from ematix_flow.connect.redact import safe_text
+from ematix_flow.engine.loading import load_target
+from ematix_flow.engine.options import Options
+from ematix_flow.engine.posting import run_named_transform, run_posts
+from ematix_flow.engine.results import result_of
+from ematix_flow.engine.sourcing import open_source, with_frame
+from ematix_flow.engine.spark import session_for
+from ematix_flow.errors import FlowError, RunError
+from ematix_flow.events import RunResumed
+from ematix_flow.failpoints import failpoint
+from ematix_flow.records import Request, RunRecord
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+    from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
+    from ematix_flow.engine.sourcing import OpenSource
+
+
+def run_pipeline(pipeline: Pipeline, options: Options | None = None) -> Any:
+    """Run a pipeline now and give its result; an interrupted request is resumed."""
+    options = options or Options()
+    log = options.run_log or open_run_log()
+    request = _request(pipeline, log, options)
+    try:
+        result, complete = _run(pipeline, request, log, options)
+    except BaseException:
+        log.release_request(request)
+        raise
+    failpoint("runlog.before_success")
+    if complete:
+        log.close_request(request, options.clock.now())
+    else:
+        log.release_request(request)
+    failpoint("runlog.after_success")
+    return result
+
+
+def run_transform(name: str, options: Options | None = None) -> dict[str, Any]:
+    """Run a named transform on its own."""
+    return run_named_transform(name, options or Options())
+
+
+def _request(pipeline: Pipeline, log: SqliteRunLog, options: Options) -> Request:
+    if options.slot is not None:
+        return Request(options.slot, pipeline.name)
+    request = log.open_request(pipeline.name, options.clock.now(), new=options.new)
+    if request.resumed:
+        options.bus.emit(RunResumed(pipeline.name, "", request.id))
+    return request
+
+
+def _run(pipeline: Pipeline, request: Request, log: SqliteRunLog, options: Options) -> tuple[Any, bool]:
+    """Load every target, then run the post steps; gives the result and whether everything is done."""
+    started = options.clock.now()
+    if options.source_frame is not None:
+        source = with_frame(options.source_frame)
+    else:
+        source = open_source(pipeline, spark=session_for(options))
+    if source.value.result is not None:
+        return source.value.result, True
+    results: dict[str, Any] = {}
+    errors: dict[str, str] = {}
+    for target in pipeline.targets:
+        try:
+            results[_key(target)] = _load_one(pipeline, target, source, request, log, options, started)
+        except Exception as error:  # noqa: BLE001 - the engine's boundary: a fan-out may go on without this target
+            errors[_key(target)] = safe_text(error)
+            if not (pipeline.fan_out and pipeline.continue_on_failure):
+                raise
+    if errors:
+        return {"results": results, "errors": errors, "status": "failed"}, False
+    result = results if pipeline.fan_out else next(iter(results.values()))
+    if not pipeline.fan_out:
+        run_posts(pipeline, result, options)
+    return result, True
+
+
+def _key(target: TargetDeclaration) -> str:
+    return target.table.qualified_name
+
+
+def _load_one(  # noqa: PLR0913 - the parts of one recorded load
+    pipeline: Pipeline,
+    target: TargetDeclaration,
+    source: OpenSource,
+    request: Request,
+    log: SqliteRunLog,
+    options: Options,
+    started: datetime,
+) -> dict[str, Any]:
+    """Load one target and record the run, whatever happens."""
+    record = RunRecord(
+        run_id="", pipeline=pipeline.name, status="failed", started_at=started.isoformat(), target=_key(target),
+        request_id=request.id,
+    )  # fmt: skip
+    try:
+        loaded = load_target(pipeline, target, source, request.id, options)
+    except BaseException as error:
+        _record(log, record, options, run_id=f"{request.id}:{_key(target)}", error_summary=safe_text(error)[:2000])
+        raise _as_ours(error, pipeline) from error
+    counts = loaded.committed.counts
+    _record(
+        log,
+        record,
+        options,
+        run_id=loaded.committed.run_id,
+        status="succeeded",
+        rows_inserted=counts.inserted,
+        rows_updated=counts.updated + counts.closed,
+        rows_deleted=counts.deleted,
+        rows_rejected=counts.rejected,
+        extras={"path": loaded.path, "mode": target.write.spelled, "recovered": loaded.committed.replayed},
+    )
+    return result_of(loaded, target)
+
+
+def _record(log: SqliteRunLog, record: RunRecord, options: Options, **known: Any) -> None:
+    """Write a run to the run log; a log that cannot be written never fails a load."""
+    import sqlite3  # noqa: PLC0415 - only for its exception
+    from dataclasses import replace  # noqa: PLC0415
+
+    with suppress(sqlite3.Error, OSError):
+        log.record(replace(record, finished_at=options.clock.now().isoformat(), **known))
+
+
+def _as_ours(error: BaseException, pipeline: Pipeline) -> BaseException:
+    """Give the error with the pipeline's place; errors of drivers become ours, without secrets."""
+    if isinstance(error, FlowError):
+        return error.at(pipeline.origin)
+    module = type(error).__module__.split(".")[0]
+    if module in ("psycopg", "pymysql", "duckdb", "_duckdb", "sqlite3", "adbc_driver_manager", "pyspark", "py4j"):
+        return RunError(safe_text(error), origin=pipeline.origin)
+    return error

@@ -1,0 +1,148 @@
+"""The connection object that user functions and post steps receive: plain SQL on one database, nothing planned."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.commit.ledger import Ledger
+from ematix_flow.connect.redact import safe_text
+from ematix_flow.declare.connection import dsn_of
+from ematix_flow.errors import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ematix_flow.connect.base import Database, Session
+    from ematix_flow.declare.connection import Connection as Declared
+
+
+class Connection:
+    """SQL on one database, opened at the first use."""
+
+    def __init__(self, database: Database, declared: Declared) -> None:
+        self._database = database
+        self._declared = declared
+        self._session: Session | None = None
+
+    @property
+    def connection_ref(self) -> Declared:
+        """Give the declared connection behind this handle."""
+        return self._declared
+
+    @property
+    def database(self) -> Database:
+        """Give the system behind this handle."""
+        return self._database
+
+    def session(self) -> Session:
+        """Give the open session."""
+        if self._session is None:
+            self._session = self._database.session()
+        return self._session
+
+    @contextmanager
+    def _told(self) -> Iterator[Session]:
+        """Run a block whose driver errors become ours, without secrets."""
+        try:
+            yield self.session()
+        except self._database.errors as error:
+            raise RunError(safe_text(error)) from None
+
+    def connection_info(self) -> dict[str, object]:
+        """Give host, port, dbname and user."""
+        return dict(self._database.info())
+
+    def dialect(self) -> str:
+        """Give the name of the database's SQL."""
+        return self._database.dialect
+
+    def dsn(self) -> str | None:
+        """Give the address with its secrets; it is the user's own."""
+        return dsn_of(self._declared)
+
+    def ping(self) -> None:
+        """Ask the database for a sign of life."""
+        with self._told() as session:
+            session.query("SELECT 1")
+
+    def execute(self, sql: str) -> int:
+        """Run one statement and give the rows it changed."""
+        with self._told() as session:
+            return session.execute(sql)
+
+    def execute_in_transaction(self, statements: Sequence[str]) -> None:
+        """Run statements in one transaction: all of them or none."""
+        with self._told() as session:
+            session.begin()
+            try:
+                for statement in statements:
+                    session.execute(statement)
+            except BaseException:
+                session.rollback()
+                raise
+            session.commit()
+
+    def fetch_scalar_int(self, sql: str) -> int | None:
+        """Give the first value of the first row as a number."""
+        with self._told() as session:
+            rows = session.query(sql)
+        return None if not rows or rows[0][0] is None else int(rows[0][0])
+
+    def query(self, sql: str, max_rows: int | None = None) -> dict[str, Any]:
+        """Give columns, rows and whether rows were left off; a sample, not a way to move data."""
+        with self._told() as session:
+            columns = self._database.describe(session, sql.strip().rstrip(";"))
+            rows = session.query(sql)
+        kept = rows if max_rows is None else rows[:max_rows]
+        labels = {"integer": "int", "decimal": "double", "float": "double", "boolean": "bool", "binary": "binary"}
+        labels |= {"timestamp": "timestamp", "timestamp_tz": "timestamp", "date": "timestamp"}
+        return {
+            "columns": [{"name": c.name, "type": labels.get(c.family, "string")} for c in columns],
+            "rows": [[_plain(value) for value in row] for row in kept],
+            "truncated": len(kept) < len(rows),
+        }
+
+    def read_watermark(self, pipeline_name: str) -> dict[str, str] | None:
+        """Give how far a pipeline has read, or None."""
+        ledger = Ledger(self._database)
+        with self._told() as session:
+            found = ledger.watermark(session, pipeline_name) if ledger.exists(session) else None
+        if found is None:
+            return None
+        return {"pipeline_name": pipeline_name, "column_name": found.column, "last_value": found.value}
+
+    def close(self) -> None:
+        """Close the session if one was opened."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def __repr__(self) -> str:
+        return f"<connection {self._declared.name!r} ({self._database.kind})>"
+
+
+class PlaceholderConnection:
+    """Stands for a connection while only a plan is wanted; any use says so."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        message = f"connection {self._name!r} is not open while a plan is previewed (its {attribute} was used)"
+        raise RunError(message, hint="compute the SQL without asking the database, or use dry-run.")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None).isoformat()
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    return value if isinstance(value, int | float | str | bool | type(None)) else str(value)
+

@@ -1,0 +1,29 @@
+"""How one run was asked for: by whom it is told, which clock and run log it uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.clock import SYSTEM_CLOCK, Clock
+from ematix_flow.observe.bus import Bus
+
+if TYPE_CHECKING:
+    from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of a run that are not part of the declaration."""
+
+    new: bool = False
+    """Ask for a fresh load even if an earlier request was interrupted."""
+    slot: str | None = None
+    """The scheduled instant of the run; None for a run that somebody asked for."""
+    run_log: SqliteRunLog | None = None
+    bus: Bus = field(default_factory=Bus)
+    clock: Clock = SYSTEM_CLOCK
+    spark: Any = None
+    """A session to borrow; the engine builds its own when it needs one."""
+    source_frame: Any = None
+    """Rows to use instead of the declared source; for tests of a user's pipeline."""

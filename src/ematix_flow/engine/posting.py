@@ -1,0 +1,182 @@
+"""Post steps and named transforms: each in its own transaction, with its own row in the run history."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.commit.ledger import HistoryRow, Ledger, transaction
+from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.registry import open_database
+from ematix_flow.connect.resolve import resolve_connection
+from ematix_flow.declare.pipeline import ParentContext, Transform, TransformRef, arguments_of
+from ematix_flow.declare.project import PROJECT
+from ematix_flow.engine.handles import Connection
+from ematix_flow.errors import RunError, UnknownNameError, did_you_mean
+from ematix_flow.events import PostFinished
+from ematix_flow.failpoints import failpoint
+from ematix_flow.records import Token
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ematix_flow.declare.connection import Connection as Declared
+    from ematix_flow.declare.pipeline import Pipeline
+    from ematix_flow.engine.options import Options
+
+MAINTENANCE = ("analyze", "vacuum", "optimize", "pragma", "reindex", "checkpoint", "cluster", "refresh")
+"""First words of statements that keep a database healthy; some of them refuse to run inside a transaction."""
+
+
+def step_name(index: int, step: Any) -> str:
+    """Give the name of a post step in the run history."""
+    if isinstance(step, str):
+        return f"transform[{index}]:sql"
+    if isinstance(step, TransformRef):
+        return f"transform[{index}]:ref={step.name}"
+    return f"transform[{index}]:{getattr(step, '__name__', type(step).__name__)}"
+
+
+def run_posts(pipeline: Pipeline, result: dict[str, Any], options: Options) -> None:
+    """Run the post steps of a loaded pipeline in order; each runs once per load, also after a crash between them."""
+    parent = ParentContext(
+        pipeline.name,
+        str(result["run_id"]),
+        int(result.get("rows_inserted", 0)),
+        int(result.get("rows_updated", 0)),
+        int(result.get("rows_unchanged", 0)),
+    )
+    connection = pipeline.targets[0].connection
+    for index, step in enumerate(pipeline.transforms_post):
+        name = step_name(index, step)
+        failpoint("post.before")
+        try:
+            _post(pipeline, name, step, parent, connection, options)
+        except Exception as error:  # noqa: BLE001 - the engine's boundary: the user may want later steps to run
+            options.bus.emit(PostFinished(pipeline.name, "", name, ok=False, message=safe_text(error)))
+            if not pipeline.continue_on_failure_post:
+                raise
+            continue
+        failpoint("post.after")
+        options.bus.emit(PostFinished(pipeline.name, "", name, ok=True))
+
+
+def _post(  # noqa: PLR0913 - what one step needs to run and to be recorded
+    pipeline: Pipeline,
+    name: str,
+    step: Any,
+    parent: ParentContext,
+    connection: str | Declared | None,
+    options: Options,
+) -> None:
+    if isinstance(step, TransformRef):
+        if step.name in PROJECT.transforms:
+            transform = PROJECT.transforms[step.name]
+            step, connection = transform.function, transform.connection or connection
+        elif step.name in PROJECT.pipelines:
+            from ematix_flow.engine.conductor import run_pipeline  # noqa: PLC0415 - a pipeline may run another one
+
+            step = _whole_pipeline(step.name, run_pipeline, options)
+        else:
+            known = [*PROJECT.transforms, *PROJECT.pipelines]
+            message = f"no transform or pipeline named {step.name!r}"
+            raise UnknownNameError(message, hint=did_you_mean(step.name, known), origin=pipeline.origin)
+    token = Token(pipeline.name, parent.pipeline_name, f"{parent.run_id}:{name}")
+    _recorded_step(token, name, step, parent, connection, options)
+
+
+def _whole_pipeline(name: str, run: Any, options: Options) -> Callable[..., Any]:
+    def step(_: Connection) -> Any:
+        from dataclasses import replace  # noqa: PLC0415
+
+        return run(PROJECT.pipeline(name), replace(options, source_frame=None))
+
+    return step
+
+
+def _recorded_step(  # noqa: PLR0913 - what one step needs to run and to be recorded
+    token: Token,
+    name: str,
+    step: Any,
+    parent: ParentContext | None,
+    connection: str | Declared | None,
+    options: Options,
+) -> dict[str, Any]:
+    declared = resolve_connection("default" if connection is None else connection)
+    database = open_database(declared)
+    ledger = Ledger(database)
+    handle = Connection(database, declared)
+    started = options.clock.now()
+    row = HistoryRow(
+        run_id=token.run_id, pipeline=token.pipeline, schema="", table="", mode="transform", path="post",
+        started_at=started, status="transform_success", parent_run_id=parent.run_id if parent else None, step=name,
+    )  # fmt: skip
+    try:
+        session = handle.session()
+        ledger.ensure(session)
+        if parent is not None and _done(ledger, handle, token):
+            return {"status": "success", "metrics": None, "run_id": token.run_id}
+        metrics = _execute(step, handle, parent)
+        _finish(ledger, handle, row, options, metrics=metrics)
+    except BaseException as error:
+        _finish(ledger, handle, row, options, error=safe_text(error)[:4000])
+        raise
+    finally:
+        handle.close()
+    return {"status": "success", "metrics": metrics, "run_id": token.run_id}
+
+
+def _done(ledger: Ledger, handle: Connection, token: Token) -> bool:
+    """Say whether this step of this load succeeded before a crash."""
+    rows = handle.session().query(
+        f"SELECT status FROM {ledger.name('run_history')} WHERE CAST(run_id AS CHAR(36)) = ?", (token.run_id,)
+    )
+    return bool(rows) and rows[0][0] == "transform_success"
+
+
+def _execute(step: Any, handle: Connection, parent: ParentContext | None) -> Any:
+    """Run a step in one transaction; maintenance statements run outside of one."""
+    session = handle.session()
+    if isinstance(step, str):
+        if step.split(None, 1)[0].lower() in MAINTENANCE:
+            handle.execute(step)
+            return None
+        with transaction(session):
+            handle.execute(step)
+        return None
+    wanted = len(arguments_of(step))
+    with transaction(session):
+        returned = step(handle, parent) if wanted > 1 else step(handle)
+        if inspect.isawaitable(returned):
+            message = "a transform cannot be async: it runs inside a transaction"
+            raise RunError(message)
+    return returned if isinstance(returned, dict) else None
+
+
+def _finish(  # noqa: PLR0913 - one history row
+    ledger: Ledger,
+    handle: Connection,
+    row: HistoryRow,
+    options: Options,
+    *,
+    metrics: Any = None,
+    error: str | None = None,
+) -> None:
+    from dataclasses import replace  # noqa: PLC0415
+
+    status = "transform_failed" if error else "transform_success"
+    text = json.dumps(metrics, default=str) if metrics is not None else None
+    done = replace(row, status=status, finished_at=options.clock.now(), error=error, metrics=text)
+    session = handle.session()
+    with transaction(session):
+        ledger.record(session, done)
+
+
+def run_named_transform(name: str, options: Options) -> dict[str, Any]:
+    """Run a declared transform on its own, as a run of its own."""
+    import uuid  # noqa: PLC0415
+
+    transform: Transform = PROJECT.transform(name)
+    token = Token(name, "transform", uuid.uuid4().hex)
+    return _recorded_step(token, name, transform.function, None, transform.connection, options)

@@ -1,0 +1,30 @@
+"""The result of a run as the dictionary that callers and the command line read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.pipeline import TargetDeclaration
+    from ematix_flow.engine.loading import Loaded
+
+
+def result_of(loaded: Loaded, target: TargetDeclaration) -> dict[str, Any]:
+    """Give what a load did: run id, status, path and the counts that belong to its mode."""
+    committed = loaded.committed
+    counts = committed.counts
+    result: dict[str, Any] = {
+        "run_id": committed.run_id,
+        "status": "success",
+        "path": loaded.path,
+        "rows_inserted": counts.inserted,
+        "rows_deleted": counts.deleted,
+        "rows_rejected": counts.rejected,
+    }
+    if target.write.mode == "merge":
+        result |= {"rows_updated": counts.updated, "rows_unchanged": counts.unchanged}
+    if target.write.mode == "scd2":
+        result |= {"rows_closed": counts.closed, "rows_updated": counts.updated, "rows_unchanged": counts.unchanged}
+    if committed.replayed:
+        result["recovered"] = True
+    return result

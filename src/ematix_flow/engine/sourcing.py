@@ -1,0 +1,112 @@
+"""Calls the user's function and says what it gave: the source of a run as a value, with the system it lives in."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.connect.files import Files
+from ematix_flow.connect.registry import open_system
+from ematix_flow.connect.resolve import resolve_connection
+from ematix_flow.declare.pipeline import arguments_of
+from ematix_flow.engine.handles import Connection, PlaceholderConnection
+from ematix_flow.errors import UnsupportedError
+from ematix_flow.plan.source import SourceValue, source_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ematix_flow.connect.base import Database
+    from ematix_flow.declare.connection import Connection as Declared
+    from ematix_flow.declare.pipeline import Pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSource:
+    """A source with the system behind it; `database` or `files` is set, neither for rows in memory."""
+
+    value: SourceValue
+    name: str
+    database: Database | None = None
+    files: Files | None = None
+
+    @property
+    def dialect(self) -> str:
+        """Give the SQL dialect of the source."""
+        return self.database.dialect if self.database is not None else "spark"
+
+
+def open_source(pipeline: Pipeline, *, spark: Callable[[], Any] | None, placeholder: bool = False) -> OpenSource:
+    """Evaluate the pipeline's function; with `placeholder` it gets connections that refuse to be used."""
+    reference = pipeline.source_ref()
+    kind, name = _kind_and_name(reference)
+    wants = arguments_of(pipeline.function)
+    opened: list[Connection] = []
+    try:
+        arguments = [_argument(n, wants, pipeline, opened, spark, placeholder=placeholder) for n in wants]
+        returned = pipeline.function(*arguments)
+        if inspect.isawaitable(returned):
+            returned = asyncio.run(_awaited(returned))
+    finally:
+        for handle in opened:
+            handle.close()
+    value = source_value(returned, reference, pipeline.source_table, kind)
+    return attach(value, name)
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+def attach(value: SourceValue, name: str) -> OpenSource:
+    """Open the system that a source value names."""
+    if value.frame is not None or value.result is not None:
+        return OpenSource(value, name)
+    if value.connection is not None and not isinstance(value.connection, str):
+        name = value.connection.name
+    system = open_system(value.connection)
+    if isinstance(system, Files):
+        return OpenSource(value, name, files=system)
+    return OpenSource(value, name, database=system)
+
+
+def with_frame(source_frame: Any, name: str = "given rows") -> OpenSource:
+    """Give a source made of rows that a test hands in."""
+    return OpenSource(SourceValue(None, frame=source_frame), name)
+
+
+def _kind_and_name(reference: str | Declared | None) -> tuple[str, str]:
+    if reference is not None and not isinstance(reference, str):
+        return reference.kind, reference.name
+    name = reference or "default"
+    return resolve_connection(name).kind, name
+
+
+def _argument(  # noqa: PLR0913 - one per thing an argument can be
+    name: str,
+    wanted: tuple[str, ...],
+    pipeline: Pipeline,
+    opened: list[Connection],
+    spark: Callable[[], Any] | None,
+    *,
+    placeholder: bool,
+) -> Any:
+    if name == "spark":
+        if spark is None:
+            message = f"pipeline {pipeline.name!r} builds its source with Spark, which a preview does not start"
+            raise UnsupportedError(message, hint="use dry-run to see its counts.")
+        return spark()
+    connections = [n for n in wanted if n != "spark"]
+    is_target = len(connections) == 2 and connections.index(name) == 1  # noqa: PLR2004 - (source, target)
+    reference = pipeline.targets[0].connection if is_target else pipeline.source_ref()
+    if placeholder:
+        return PlaceholderConnection(reference if isinstance(reference, str) else "default")
+    declared = resolve_connection("default" if reference is None else reference)
+    system = open_system(declared)
+    if isinstance(system, Files):
+        return system
+    opened.append(Connection(system, declared))
+    return opened[-1]
+

@@ -1,0 +1,142 @@
+"""Turns the read, shape and stage steps of a plan into one Spark job; it commits nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.connect.base import StageSpec
+from ematix_flow.engine.looking import frame_columns, with_bounds
+from ematix_flow.errors import RunError
+from ematix_flow.plan.bounds import check_comparable, highest_sql
+from ematix_flow.plan.shaping import plan_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ematix_flow.connect.base import Database
+    from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
+    from ematix_flow.engine.looking import Look
+    from ematix_flow.engine.sourcing import OpenSource
+    from ematix_flow.plan.batch import Observed
+    from ematix_flow.plan.steps import TargetPlan
+    from ematix_flow.records import Part
+
+PARALLEL_READS = 2
+
+
+def stage(  # noqa: PLR0913 - source, target, plan and the session that joins them
+    name: str,
+    plan: TargetPlan,
+    source: OpenSource,
+    look: Look,
+    database: Database,
+    spark: Callable[[], Any],
+) -> tuple[StageSpec, tuple[Part, ...]]:
+    """Stage the rows of a plan and give the reports of the winning attempts."""
+    from ematix_flow.connect.arrow import staged_schema  # noqa: PLC0415 - loads Arrow
+    from ematix_flow.run.conform import Rules  # noqa: PLC0415
+    from ematix_flow.run.stage import StageWork, stage_frame, stage_splits  # noqa: PLC0415
+
+    schema = staged_schema(plan.stage.columns).serialize().to_pybytes()
+    spec = StageSpec(name, schema, columns=plan.stage.columns)
+    session = database.session()
+    try:
+        spec = database.open_stage(session, spec)
+    finally:
+        session.close()
+    rules = Rules(
+        columns=plan.stage.columns,
+        required=frozenset(plan.check.required),
+        forbid_nul=database.kind == "postgres",
+        forbid_nan=database.kind == "mysql",
+    )
+    work = StageWork(database, spec, rules)
+    try:
+        if plan.read.kind == "sql" and plan.shape.place.value == "source":
+            return spec, _stage_query(spark(), work, source, plan, stage_splits)
+        return spec, stage_frame(_frame(spark(), plan, source, look), work)
+    except Exception as error:
+        raise told(error) from error
+
+
+def _stage_query(spark: Any, work: Any, source: OpenSource, plan: TargetPlan, run: Any) -> tuple[Part, ...]:
+    reader = source.database
+    assert reader is not None  # noqa: S101 - plans of kind sql have a source database
+    session = reader.session()
+    try:
+        opened = reader.open_read(session, plan.read.sql, PARALLEL_READS)
+        if opened.keep_open is None:
+            return run(spark, work, reader, opened.splits)  # type: ignore[no-any-return]
+        with opened.keep_open:
+            return run(spark, work, reader, opened.splits)  # type: ignore[no-any-return]
+    finally:
+        session.close()
+
+
+def _frame(spark: Any, plan: TargetPlan, source: OpenSource, look: Look) -> Any:
+    from ematix_flow.run.frames import shaped_frame  # noqa: PLC0415 - loads pyspark
+
+    raw = raw_frame(spark, source, look, plan.read.sql)
+    return shaped_frame(spark, raw, plan.shape.sql)
+
+
+def raw_frame(spark: Any, source: OpenSource, look: Look, sql: str) -> Any:
+    """Give the rows of a source as Spark sees them before the shape."""
+    from ematix_flow.run import frames  # noqa: PLC0415 - loads pyspark
+
+    if source.value.frame is not None:
+        return frames.user_frame(spark, source.value.frame)
+    if look.files is not None and source.files is not None:
+        if not source.value.sql:
+            return frames.file_frame(spark, look.files)
+        views = {"source": frames.file_frame(spark, look.files, strict=True)}
+        for folder in source.files.folders():
+            if folder in source.value.sql:
+                chosen = source.files.file_set(folder, source.value.options)
+                views[folder] = frames.file_frame(spark, chosen, strict=True)
+        return frames.query_frame(spark, source.value.sql, views)
+    assert source.database is not None  # noqa: S101 - the remaining kind
+    session = source.database.session()
+    try:
+        columns = look.observed.source_columns
+        opened = source.database.open_read(session, frames.interchange_query(source.database, columns, sql), 1)
+        return frames.database_frame(spark, source.database, opened.splits, columns)
+    finally:
+        session.close()
+
+
+def bound_in_spark(  # noqa: PLR0913 - the planner's inputs again, before there is a plan
+    pipeline: Pipeline,
+    target: TargetDeclaration,
+    source: OpenSource,
+    look: Look,
+    seen: Observed,
+    spark: Callable[[], Any],
+) -> Observed:
+    """Fix the range of an incremental load whose source only Spark can read, over the shaped rows."""
+    from dataclasses import replace  # noqa: PLC0415
+
+    from ematix_flow.run.frames import shaped_frame  # noqa: PLC0415
+
+    raw = raw_frame(spark(), source, look, seen.source_sql)
+    if not seen.source_columns:
+        seen = replace(seen, source_columns=frame_columns(raw))
+    shaping = plan_shape(pipeline, target, replace(seen, bounds=None), "cross_db", None)
+    shaped = shaped_frame(spark(), raw, shaping.sql)
+    column = next((c for c in frame_columns(shaped) if c.name == target.write.incremental_column), None)
+    if column is None:
+        message = f"incremental_column {target.write.incremental_column!r} must be a declared column when files are read"
+        raise RunError(message)
+    check_comparable(column, "spark")
+    lo = seen.watermark.value if seen.watermark else None
+    sql = highest_sql(shaping.sql, lo, column, target.write, "spark")
+    row = shaped_frame(spark(), raw, sql).collect()[0]
+    return with_bounds(target, seen, lo, row[0], int(row[1] or 0))
+
+
+def told(error: BaseException) -> BaseException:
+    """Give an error of a Spark job as one of ours: the deepest fact first, without a Java stack."""
+    from ematix_flow.run.failures import reason_of  # noqa: PLC0415 - knows Spark's exceptions
+
+    return reason_of(error)
+
