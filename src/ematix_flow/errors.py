@@ -98,6 +98,10 @@ class CommitError(RunError):
     """The commit was refused or rolled back; the target is unchanged."""
 
 
+class RefusedError(CommitError):
+    """The target's own rules refused the rows, for example one of its constraints."""
+
+
 class FencedError(CommitError):
     """A newer run of the same pipeline took over; this one may not commit any more."""
 

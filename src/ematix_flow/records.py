@@ -22,7 +22,7 @@ class Token:
     @property
     def key(self) -> str:
         """Give the fixed-size form under which the ledger keeps the token."""
-        joined = "\x1f".join((self.pipeline, self.target, self.slot))
+        joined = f"{self.pipeline}\x1f{self.target}\x1f{self.slot}"
         return hashlib.sha256(joined.encode()).hexdigest()
 
     @property

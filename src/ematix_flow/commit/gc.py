@@ -19,13 +19,13 @@ def drop_stage_of(database: Database, spec: StageSpec) -> None:
     failpoint("gc.before_drop")
     try:
         session = database.session()
-    except (*database.errors, OSError):
+    except database.failures:
         return
     try:
         database.drop_stage(session, spec)
         failpoint("gc.mid_drop")
         collect(database, STALE_SECONDS)
-    except (*database.errors, OSError):
+    except database.failures:
         return
     finally:
         session.close()

@@ -10,9 +10,10 @@ from ematix_flow.errors import CommitError, FencedError
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.bookkeeping import FORMAT, TABLES, create_bookkeeping_sql
 from ematix_flow.plan.sql.render import instant, native_column, native_name, render
-from ematix_flow.records import Committed, Counts, Fence, Token, Watermark
+from ematix_flow.records import Committed, Counts, Fence, Watermark
 
 if TYPE_CHECKING:
+    from ematix_flow.records import Token
     from collections.abc import Iterator
     from datetime import datetime
 
@@ -103,9 +104,7 @@ class Ledger:
             (token.key, token.pipeline, token.target, token.slot, fence.epoch, schema_hash, FORMAT),
         )
 
-    def finish_token(
-        self, session: Session, token: Token, counts: Counts, lo: str | None, hi: str | None
-    ) -> None:
+    def finish_token(self, session: Session, token: Token, counts: Counts, lo: str | None, hi: str | None) -> None:
         """Complete the token's row with what the load did."""
         session.execute(
             f"UPDATE {self.name('ledger')} SET rows_staged = ?, rows_inserted = ?, rows_updated = ?, "
@@ -144,7 +143,9 @@ class Ledger:
 
     def watermark(self, session: Session, name: str) -> Watermark | None:
         """Give how far a pipeline has read."""
-        rows = session.query(f"SELECT column_name, last_value FROM {self.name('watermarks')} WHERE pipeline_name = ?", (name,))
+        rows = session.query(
+            f"SELECT column_name, last_value FROM {self.name('watermarks')} WHERE pipeline_name = ?", (name,)
+        )
         return Watermark(str(rows[0][0]), str(rows[0][1])) if rows else None
 
     def move_watermark(
@@ -205,12 +206,29 @@ class Ledger:
         """Move the staged rejects into the rejects table."""
         row_id = "ROW_NUMBER() OVER (ORDER BY row_json, reason)"
         prefix = f"'{token.run_id}:'"
-        numbered = f"CONCAT({prefix}, {row_id})" if self.dialect == "mysql" else f"{prefix} || CAST({row_id} AS VARCHAR(20))"
+        numbered = (
+            f"CONCAT({prefix}, {row_id})" if self.dialect == "mysql" else f"{prefix} || CAST({row_id} AS VARCHAR(20))"
+        )
         return session.execute(
             f"INSERT INTO {self.name('rejects')} (reject_id, pipeline_name, target_name, run_id, reason, column_name, "
             f"source_position, row_json, rejected_at, status) SELECT {numbered}, ?, ?, {self._uuid(token.run_id)}, "
             f"reason, column_name, source_position, row_json, {self._at(at)}, 'pending' FROM {relation} AS rejected",
             (token.pipeline, token.target),
+        )
+
+    def insert_reject(self, session: Session, token: Token, number: int, reason: str, row: str, at: datetime) -> None:
+        """Write one row that a constraint of the target refuses."""
+        session.execute(
+            f"INSERT INTO {self.name('rejects')} (reject_id, pipeline_name, target_name, run_id, reason, row_json, "
+            f"rejected_at, status) VALUES (?, ?, ?, {self._uuid(token.run_id)}, ?, ?, {self._at(at)}, 'pending')",
+            (f"{token.run_id}:c{number}", token.pipeline, token.target, reason, row),
+        )
+
+    def mark_replayed(self, session: Session, reject_id: str, at: datetime) -> None:
+        """Note that a rejected row went through the pipeline again."""
+        session.execute(
+            f"UPDATE {self.name('rejects')} SET status = 'replayed', replayed_at = {self._at(at)} WHERE reject_id = ?",
+            (reject_id,),
         )
 
     def _at(self, at: datetime) -> str:
@@ -225,7 +243,8 @@ class Ledger:
 
 def parse_instant(value: Any) -> datetime:
     """Give an aware UTC instant for what a database shows as text."""
-    from datetime import UTC, datetime as moment  # noqa: PLC0415
+    from datetime import UTC
+    from datetime import datetime as moment
 
     text = str(value).strip()
     if text[-3:-2] in "+-" and text[-5:-4] != "-":

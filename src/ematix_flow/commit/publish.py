@@ -6,26 +6,45 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ematix_flow.commit.ledger import HistoryRow, Ledger
-from ematix_flow.connect.base import WorkTable
+from ematix_flow.commit.ledger import Ledger
+from ematix_flow.connect.base import StageColumn, WorkTable
 from ematix_flow.connect.redact import safe_text
-from ematix_flow.errors import BadRowsError, CommitError, FlowError, TransientError, UnknownOutcomeError
+from ematix_flow.declare.types import Text
+from ematix_flow.errors import (
+    BadRowsError,
+    CommitError,
+    FlowError,
+    RefusedError,
+    TransientError,
+    UnknownOutcomeError,
+)
 from ematix_flow.failpoints import failpoint
+from ematix_flow.plan.shaping import FAILED
 from ematix_flow.plan.sql.render import bind_staged, native_column
 from ematix_flow.records import Committed, Counts
 
 if TYPE_CHECKING:
+    from ematix_flow.commit.ledger import HistoryRow
     from collections.abc import Sequence
     from datetime import datetime
 
     from ematix_flow.clock import Clock
-    from ematix_flow.connect.base import Database, Session, StageColumn, StageSpec
+    from ematix_flow.connect.base import Database, Session, StageSpec
     from ematix_flow.plan.sql.program import Program
     from ematix_flow.records import Fence, Part, Token, Watermark
 
 INCOMING = "_flow_incoming"
 SETTLE_SECONDS = 60.0
 """How long a lost answer to COMMIT is looked up before the outcome counts as unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Excluded:
+    """A staged row that a constraint of the target refuses: its number in `numbered`, the reason and the row."""
+
+    number: int
+    reason: str
+    row_json: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +68,12 @@ class Order:
     watermark_after: Watermark | None = None
     refuse_empty: bool = False
     rejects_allowed: bool = False
+    marked: bool = False
+    """True when the inline query ends with a column that names what could not be parsed."""
+    required: tuple[str, ...] = ()
+    """Columns that may not be NULL."""
+    excluded: tuple[Excluded, ...] = ()
+    """Staged rows that the target's constraints refuse, which become rejects."""
 
 
 def publish(order: Order, database: Database, clock: Clock) -> Committed:
@@ -69,10 +94,13 @@ def publish(order: Order, database: Database, clock: Clock) -> Committed:
         session.close()
 
 
-def rehearse(order: Order, database: Database, prepare: Sequence[str]) -> Counts:
+def rehearse(
+    order: Order, database: Database, prepare: Sequence[str], only: tuple[Sequence[int], int] | None = None
+) -> Counts:
     """Do everything that a commit does to the user's rows, count it and roll it back; no bookkeeping is touched.
 
-    `prepare` creates or alters the target inside the transaction, on databases whose DDL can be rolled back.
+    `prepare` creates or alters the target inside the transaction, on databases whose DDL can be rolled back. `only`
+    leaves some numbered rows out and ends with a number.
     """
     session = database.session()
     try:
@@ -84,6 +112,9 @@ def rehearse(order: Order, database: Database, prepare: Sequence[str]) -> Counts
             relation, counts = _staged(order, database, session, names)
             if counts.rejected and not order.rejects_allowed:
                 raise bad_rows(order.parts)
+            if only is not None:
+                relation = numbered(order, database.dialect, relation, *only)
+                counts = Counts(staged=int(session.query(f"SELECT COUNT(*) FROM {relation} AS counted")[0][0]))
             relation = _without_duplicates(order, database, session, relation)
             return _run_program(order, database, session, relation, counts, names)
         except database.errors as error:
@@ -98,14 +129,19 @@ def rehearse(order: Order, database: Database, prepare: Sequence[str]) -> Counts
 def _work_tables(order: Order, database: Database, session: Session) -> dict[str, str]:
     """Create scratch tables before the transaction, because some databases commit at any DDL."""
     tables = list(order.program.work_tables)
-    if order.inline and _kept_inline(order.program):
-        tables.append(WorkTable(INCOMING, order.columns))
+    if order.inline and _kept_inline(order):
+        tables.append(WorkTable(INCOMING, _incoming_columns(order)))
     incarnation = f"{order.token.key[:16]}_{order.fence.epoch}"
     return {table.name: database.create_work_table(session, table, incarnation) for table in tables}
 
 
-def _kept_inline(program: Program) -> bool:
-    return not program.reads_staged_once or bool(program.duplicate_keys)
+def _kept_inline(order: Order) -> bool:
+    """Say whether the inline query's rows are kept in a scratch table, because they are read more than once."""
+    return order.marked or not order.program.reads_staged_once or order.program.duplicates is not None
+
+
+def _incoming_columns(order: Order) -> tuple[StageColumn, ...]:
+    return (*order.columns, StageColumn(FAILED, Text())) if order.marked else order.columns
 
 
 def _apply(order: Order, ledger: Ledger, session: Session, names: dict[str, str], clock: Clock) -> Counts:
@@ -138,30 +174,80 @@ def _staged(order: Order, database: Database, session: Session, names: dict[str,
         database.verify_stage(session, order.stage, order.parts)
         rows, rejected = sum(p.rows for p in order.parts), sum(p.rejected for p in order.parts)
         _refuse_empty(order, rows)
-        return database.staged_relation(session, order.stage, order.parts), Counts(staged=rows, rejected=rejected)
-    if not _kept_inline(order.program):
+        relation = database.staged_relation(session, order.stage, order.parts)
+        if order.excluded:
+            relation = numbered(order, database.dialect, relation, [row.number for row in order.excluded])
+            rows, rejected = rows - len(order.excluded), rejected + len(order.excluded)
+        return relation, Counts(staged=rows, rejected=rejected)
+    if not _kept_inline(order):
         return f"({order.inline})", Counts()
-    listed = ", ".join(native_column(column.name, database.dialect) for column in order.columns)
+    listed = ", ".join(native_column(column.name, database.dialect) for column in _incoming_columns(order))
     rows = session.execute(f"INSERT INTO {names[INCOMING]} ({listed}) {order.inline}")
     _refuse_empty(order, rows)
+    _check_inline(order, database, session, names[INCOMING])
     return names[INCOMING], Counts(staged=rows)
+
+
+def _check_inline(order: Order, database: Database, session: Session, relation: str) -> None:
+    """Refuse rows that could not be parsed or have no key; the Spark path checks the same in its tasks."""
+    conditions = [f"{native_column(name, database.dialect)} IS NULL" for name in order.required]
+    if order.marked:
+        conditions.append(f"{native_column(FAILED, database.dialect)} IS NOT NULL")
+    if not conditions:
+        return
+    bad = f"FROM {relation} WHERE {' OR '.join(conditions)}"
+    count = int(session.query(f"SELECT COUNT(*) {bad}")[0][0])
+    if not count:
+        return
+    names = [column.name for column in _incoming_columns(order)]
+    listed = ", ".join(native_column(name, database.dialect) for name in names)
+    rows = [dict(zip(names, row, strict=True)) for row in session.query(f"SELECT {listed} {bad} LIMIT 5")]
+    first = "".join(f"\n  {_inline_reason(order, row)}" for row in rows)
+    message = f"{count} rows do not fit the target:{first}"
+    raise BadRowsError(message, hint='nothing was loaded. Mend the source, or declare on_bad_row="reject".')
+
+
+def _inline_reason(order: Order, row: dict[str, object]) -> str:
+    failed = row.pop(FAILED, None)
+    if failed:
+        return f"{failed}: could not be parsed; row {row}"
+    missing = [name for name in order.required if row.get(name) is None]
+    return f"{', '.join(missing)}: is NULL but needs a value; row {row}"
+
+
+def numbered(order: Order, dialect: str, relation: str, without: Sequence[int], up_to: int | None = None) -> str:
+    """Give staged rows under numbers that every transaction gives alike, without some and up to a number."""
+    columns = [native_column(column.name, dialect) for column in order.columns]
+    as_text = "CHAR" if dialect == "mysql" else "VARCHAR"
+    by = ", ".join(f"CAST({column} AS {as_text})" for column in columns)
+    conditions = []
+    if isinstance(without, range) and without:
+        conditions.append(f"_flow_row >= {without.stop}")
+    elif without:
+        conditions.append(f"_flow_row NOT IN ({', '.join(str(number) for number in without)})")
+    conditions += [f"_flow_row <= {up_to}"] if up_to is not None else []
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    inner = (
+        f"SELECT {', '.join(columns)}, ROW_NUMBER() OVER (ORDER BY {by}) AS _flow_row FROM {relation} AS staged_rows"
+    )
+    return f"(SELECT {', '.join(columns)} FROM ({inner}) AS numbered_rows{where})"
 
 
 def _refuse_empty(order: Order, rows: int) -> None:
     if rows == 0 and order.refuse_empty:
-        message = f"the source of {order.token.pipeline} is empty, and {order.mode} would remove every row of the target"
+        message = (
+            f"the source of {order.token.pipeline} is empty, and {order.mode} would remove every row of the target"
+        )
         raise CommitError(message, hint="if that is wanted, declare allow_empty=True.")
 
 
 def _without_duplicates(order: Order, database: Database, session: Session, relation: str) -> str:
     """Fold equal duplicates of a key; refuse duplicates that differ, with the keys named."""
-    program = order.program
-    if not program.duplicate_keys:
+    checks = order.program.duplicates
+    if checks is None or not session.query(bind_staged(checks.repeated_keys, database.dialect, relation)):
         return relation
-    if not session.query(bind_staged(program.duplicate_keys, database.dialect, relation)):
-        return relation
-    distinct = bind_staged(program.distinct_staged, database.dialect, relation)
-    conflicts = session.query(bind_staged(program.conflicting_keys, database.dialect, distinct))
+    distinct = bind_staged(checks.distinct, database.dialect, relation)
+    conflicts = session.query(bind_staged(checks.repeated_keys, database.dialect, distinct))
     if conflicts:
         keys = "; ".join(", ".join(str(value) for value in row) for row in conflicts)
         message = f"the load has different rows for the same key: {keys}"
@@ -199,6 +285,8 @@ def _balanced(order: Order, counts: Counts) -> Counts:
 
 
 def _reject(order: Order, ledger: Ledger, session: Session, now: datetime) -> None:
+    for row in order.excluded:
+        ledger.insert_reject(session, order.token, row.number, row.reason, row.row_json, now)
     expected = sum(part.rejected for part in order.parts)
     if not expected or order.stage is None:
         return
@@ -234,7 +322,7 @@ def _refused(order: Order, database: Database, error: BaseException) -> Committe
         message = f"the target could not take the load now: {text}"
         raise TransientError(message) from None
     message = f"the target refused the load: {text}"
-    raise CommitError(message, hint="nothing was changed.") from None
+    raise RefusedError(message, hint="nothing was changed.") from None
 
 
 def _send_commit(order: Order, database: Database, session: Session, counts: Counts, clock: Clock) -> Committed:
@@ -254,7 +342,7 @@ def _settle(order: Order, database: Database, counts: Counts, error: BaseExcepti
     while time.monotonic() < deadline:
         try:
             committed = ask(order, database)
-        except (*database.errors, TransientError) as again:
+        except database.failures as again:
             text = safe_text(again)
             clock.sleep(1.0)
             continue

@@ -61,7 +61,7 @@ def staged_schema(columns: Iterable[StageColumn]) -> pa.Schema:
     return pa.schema([pa.field(column.name, arrow_type(column.type)) for column in columns])
 
 
-def family_of(data_type: pa.DataType) -> str:  # noqa: PLR0911, C901 - one line per family
+def family_of(data_type: pa.DataType) -> str:  # noqa: PLR0911 - one line per family
     """Give the type family that the shape of a load reasons about."""
     types = pa.types
     if types.is_string(data_type) or types.is_large_string(data_type) or types.is_string_view(data_type):

@@ -6,13 +6,14 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ematix_flow.errors import TransientError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
 
-    from ematix_flow.declare.table import Table
     from ematix_flow.declare.types import ColumnType
     from ematix_flow.records import Part
 
@@ -209,6 +210,11 @@ class Database(ABC):
     def errors(self) -> tuple[type[BaseException], ...]:
         """Give the exception classes of the driver."""
 
+    @property
+    def failures(self) -> tuple[type[BaseException], ...]:
+        """Give what asking this database may raise when it is away: the driver's exceptions and the system's."""
+        return (*self.errors, OSError, TransientError)
+
     # Tables
 
     @abstractmethod
@@ -239,6 +245,10 @@ class Database(ABC):
         """Give a CHECK condition for limits that this database does not enforce by type."""
         del column
         return ""
+
+    def same_type(self, found: str, wanted: str) -> bool:
+        """Say whether a reflected type is what the DDL of a declaration asks for."""
+        return found.replace(" ", "").upper() == wanted.replace(" ", "").upper()
 
     def widening(self, found: str, wanted: str) -> bool:
         """Say whether a column can be altered from one type to the other without losing a value."""

@@ -267,7 +267,7 @@ class DuckDB(Database):
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Read one split through a read-only connection."""
         if split.snapshot == "parquet":
-            import pyarrow.parquet as pq  # noqa: PLC0415 - tasks of in-memory sources only
+            import pyarrow.parquet as pq
 
             yield from pq.ParquetFile(split.sql).iter_batches(READ_ROWS)
             return
@@ -282,7 +282,7 @@ class DuckDB(Database):
 
     def open_stage(self, session: Session, spec: StageSpec) -> StageSpec:
         """Make a folder beside the file that only this load writes to."""
-        from dataclasses import replace  # noqa: PLC0415
+        from dataclasses import replace
 
         folder = self.stage_root() / spec.name
         folder.mkdir(mode=0o700, parents=True)
@@ -291,7 +291,7 @@ class DuckDB(Database):
     def stage_root(self) -> Path:
         """Give the folder of all stagings of this database."""
         if self.in_memory:
-            import tempfile  # noqa: PLC0415
+            import tempfile
 
             return Path(tempfile.gettempdir()) / f"ematix-flow-{os.getuid()}" / "stage"
         return Path(os.path.realpath(self.path) + ".flow_stage")
@@ -378,8 +378,8 @@ def _file_list(files: Sequence[str]) -> str:
 
 def _export(session: Session, sql: str) -> str:
     """Write an in-memory query to a file, since no task could see it otherwise."""
-    import tempfile  # noqa: PLC0415
-    import uuid  # noqa: PLC0415
+    import tempfile
+    import uuid
 
     path = Path(tempfile.gettempdir()) / f"ematix-flow-read-{uuid.uuid4().hex}.parquet"
     session.execute(f"COPY ({sql}) TO '{path}' (FORMAT parquet)")

@@ -109,7 +109,7 @@ def open_text(path: str) -> IO[str]:
     if path.endswith(".bz2"):
         return cast("IO[str]", bz2.open(path, "rt", encoding="utf-8", newline=""))
     if path.endswith((".zst", ".zstd")):
-        import zstandard  # noqa: PLC0415 - only for this compression
+        import zstandard
 
         return cast("IO[str]", zstandard.open(path, "rt", encoding="utf-8"))
     return Path(path).open(encoding="utf-8", newline="")
@@ -144,17 +144,17 @@ def _json_columns(path: str) -> tuple[SourceColumn, ...]:
 
 
 def _typed_columns(path: str, file_format: str) -> tuple[SourceColumn, ...]:
-    import pyarrow as pa  # noqa: PLC0415 - only file sources pay for it
+    import pyarrow as pa
 
-    from ematix_flow.connect.arrow import family_of  # noqa: PLC0415
+    from ematix_flow.connect.arrow import family_of
 
     try:
         if file_format == "orc":
-            from pyarrow import orc  # noqa: PLC0415
+            from pyarrow import orc
 
             schema = orc.ORCFile(path).schema
         else:
-            import pyarrow.parquet as pq  # noqa: PLC0415
+            import pyarrow.parquet as pq
 
             schema = pq.read_schema(path)
     except pa.ArrowInvalid as error:

@@ -1,8 +1,14 @@
-"""Parquet parts: staging for databases that no task can write to; one file per task attempt."""
+"""Parquet parts: staging for databases that no task can write to; one file per task attempt, no database here."""
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
+import time
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,19 +21,19 @@ from ematix_flow.errors import CommitError
 from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ematix_flow.connect.base import StageSpec
     from ematix_flow.records import Part
 
 
 class ParquetStager(Stager):
-    """Writes the rows of one attempt to a file that is renamed into place when it is whole."""
+    """Writes the rows of one attempt to files that are renamed into place when they are whole."""
 
     def __init__(self, spec: StageSpec, partition: int, attempt: int) -> None:
-        self._schema = pa.ipc.read_schema(pa.py_buffer(spec.schema))
+        schema = pa.ipc.read_schema(pa.py_buffer(spec.schema))
         stem = f"part-{partition:05d}-{attempt}"
-        self._rows = _File(Path(spec.folder) / f"{stem}.parquet", self._schema)
+        self._rows = _File(Path(spec.folder) / f"{stem}.parquet", schema)
         self._rejects = _File(Path(spec.folder) / f"{stem}.rejects.parquet", REJECTS)
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -40,7 +46,10 @@ class ParquetStager(Stager):
 
     def finish(self) -> tuple[str, str]:
         """Close and rename; an attempt without rows leaves no file."""
-        return self._rows.finish(), self._rejects.finish()
+        self._rows.close()
+        self._rejects.close()
+        failpoint("stage.before_task_commit")
+        return self._rows.keep(), self._rejects.keep()
 
     def abandon(self) -> None:
         """Remove unfinished files."""
@@ -57,38 +66,104 @@ class _File:
 
     def write(self, batch: pa.RecordBatch) -> None:
         if self._writer is None:
-            self._writer = pq.ParquetWriter(self._open, self._schema, compression="lz4")
+            self._writer = pq.ParquetWriter(self._open, self._schema, compression="lz4", write_page_checksum=True)
         self._writer.write_batch(batch)
 
-    def finish(self) -> str:
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def keep(self) -> str:
         if self._writer is None:
             return ""
-        self._writer.close()
-        failpoint("stage.before_task_commit")
-        with self._open.open("rb") as handle:
-            os.fsync(handle.fileno())
+        _sync(self._open)
         self._open.rename(self._path)
+        _sync(self._path.parent)
         return str(self._path)
 
     def abandon(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+        self.close()
         self._open.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def check_parts(spec: StageSpec, parts: Sequence[Part]) -> None:
     """Compare the rows in each named file with the report of the attempt that wrote it."""
     for part in parts:
-        found = _rows(part.path)
-        if found != part.rows or _rows(part.reject_path) != part.rejected:
-            message = f"staging {spec.name} has {found} rows in partition {part.partition}, {part.rows} were staged"
-            raise CommitError(message, hint="the staging was changed from outside; run the load again.")
+        _check(spec, part.partition, "rows", part.path, part.rows)
+        _check(spec, part.partition, "rejects", part.reject_path, part.rejected)
 
 
-def _rows(path: str) -> int:
-    if not path:
-        return 0
+def _check(spec: StageSpec, partition: int, what: str, path: str, expected: int) -> None:
     try:
-        return int(pq.read_metadata(path).num_rows)
+        found = int(pq.read_metadata(path).num_rows) if path else 0
     except (OSError, pa.ArrowInvalid):
-        return -1
+        raise changed(spec, f"the {what} of partition {partition} are gone or unreadable") from None
+    if found != expected:
+        raise changed(spec, f"partition {partition} has {found} {what}, {expected} were staged")
+
+
+def changed(spec: StageSpec, fact: str) -> CommitError:
+    """Give the error for a staging that is not what the tasks reported."""
+    hint = "the staging was changed from outside; run the load again."
+    return CommitError(f"staging {spec.name}: {fact}", hint=hint)
+
+
+def batches(spec: StageSpec, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Read the rows of the named files; damage is noticed by the checksums in them."""
+    for path in paths:
+        try:
+            with pq.ParquetFile(path, page_checksum_verification=True) as file:
+                yield from file.iter_batches()
+        except (OSError, pa.ArrowInvalid):
+            raise changed(spec, f"the file {Path(path).name} is gone or unreadable") from None
+
+
+# Folders
+
+
+def make_folder(root: Path, spec: StageSpec) -> StageSpec:
+    """Make the folder of one load; a folder that is there already is an error."""
+    folder = root / spec.name
+    folder.mkdir(mode=0o700, parents=True)
+    return replace(spec, folder=str(folder))
+
+
+def drop_folder(root: Path, name: str) -> None:
+    """Remove the folder of one load."""
+    shutil.rmtree(root / name, ignore_errors=True)
+
+
+def folders(root: Path) -> Iterator[tuple[str, float]]:
+    """Give the loads that have a folder, with the seconds since something was last added to it."""
+    now = time.time()
+    for entry in sorted(root.iterdir()) if root.is_dir() else ():
+        try:
+            yield entry.name, now - entry.stat().st_mtime
+        except FileNotFoundError:
+            continue
+
+
+def process_folder() -> Path:
+    """Give a folder that ends with this process, for what belongs to a database in memory."""
+    return _process_folder(os.getpid())
+
+
+@cache
+def _process_folder(pid: int) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix=f"ematix-flow-{pid}-"))
+    atexit.register(_remove_own, folder, pid)
+    return folder
+
+
+def _remove_own(folder: Path, pid: int) -> None:
+    # A forked child runs its parent's exit functions too.
+    if os.getpid() == pid:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.connection import connection_from_class, register_connection
 from ematix_flow.declare.handle import PipelineHandle, TransformHandle
+from ematix_flow.declare.keywords import pipeline_keywords, target_keywords
+from ematix_flow.declare.keywords import pipeline_keywords, target_keywords
 from ematix_flow.declare.origin import caller_origin
 from ematix_flow.declare.pipeline import (
     Pipeline,
@@ -18,10 +20,9 @@ from ematix_flow.declare.pipeline import (
 )
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.schedule import check_schedule, retry_from
-from ematix_flow.declare.keywords import pipeline_keywords, target_keywords
 from ematix_flow.declare.table import table, table_of
 from ematix_flow.declare.write import Write, write
-from ematix_flow.errors import DeclareTypeError, FlowError
+from ematix_flow.errors import DeclareError, DeclareTypeError, FlowError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -93,7 +94,7 @@ def _pipeline(function: Callable[..., Any], keywords: dict[str, Any], origin: An
     check_pipeline_function(function, source_table)
     if options.get("force_path") not in (None, "same_db", "cross_db"):
         message = f"force_path={options['force_path']!r} is not known"
-        raise DeclareTypeError(message, hint="same_db or cross_db.")
+        raise DeclareError(message, hint="same_db or cross_db.")
     known = {name: options[name] for name in ("source_connection", "source_table", "force_path") if name in options}
     extras = ("expectations", "on_quality_failure", "freshness_sla", "freshness_column", "alert_on_quality_warn")
     return Pipeline(
@@ -107,19 +108,13 @@ def _pipeline(function: Callable[..., Any], keywords: dict[str, Any], origin: An
         transforms_pre=tuple(options.get("transforms_pre") or ()),
         transforms_post=_post_steps(options.get("transforms_post") or ()),
         continue_on_failure_post=bool(options.get("continue_on_failure_post")),
-        depends_on=_depends_on(options.get("depends_on")),
+        depends_on=upstream_names(options.get("depends_on")),
         upstream_freshness=options.get("upstream_freshness"),
         retry=retry_from(options.get("retry")),
         extras={name: options[name] for name in extras if options.get(name) is not None},
         origin=origin,
         **known,
     )
-
-
-def _depends_on(value: Any) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    return (value,) if isinstance(value, str) else tuple(getattr(entry, "name", entry) for entry in value)
 
 
 def _post_steps(steps: Any) -> tuple[Any, ...]:

@@ -35,7 +35,7 @@ def check_schedule(schedule: str | None, timezone: str | None) -> str | None:
     if not isinstance(schedule, str) or len(schedule.split()) != CRON_FIELDS:
         message = f"schedule={schedule!r} is not a cron expression"
         raise DeclareError(message, hint="write five fields: minute hour day month weekday, for example 0 * * * *.")
-    from cronsim import CronSim, CronSimError  # noqa: PLC0415 - only pipelines with a schedule pay for it
+    from cronsim import CronSim, CronSimError
 
     try:
         next(CronSim(schedule, datetime.now(UTC)))
@@ -81,7 +81,7 @@ def _checked(fields: dict[str, Any]) -> Retry:
         "max_backoff": fields.pop("max_backoff", None),
         "max_total": fields.pop("max_total_ms") / 1000 if "max_total_ms" in fields else None,
     }
-    durations = {name: timedelta(seconds=given) for name, given in seconds.items() if given is not None}
+    durations: dict[str, Any] = {n: timedelta(seconds=given) for n, given in seconds.items() if given is not None}
     on = fields.pop("retry_on", ())
     names = (on,) if isinstance(on, str | type) else tuple(on)
     retry = Retry(

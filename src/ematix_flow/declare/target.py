@@ -53,5 +53,3 @@ class Target:
             message = f"a batch target has no {placed[0]}="
             raise DeclareTypeError(message, hint="topics, queues and prefixes belong to streams.")
         return self.table, self.connection, {name: getattr(self, name) for name in _WRITE}
-
-

@@ -73,7 +73,7 @@ def _run(pipeline: Pipeline, request: Request, log: SqliteRunLog, options: Optio
     for target in pipeline.targets:
         try:
             results[_key(target)] = _load_one(pipeline, target, source, request, log, options, started)
-        except Exception as error:  # noqa: BLE001 - the engine's boundary: a fan-out may go on without this target
+        except Exception as error:
             errors[_key(target)] = safe_text(error)
             if not (pipeline.fan_out and pipeline.continue_on_failure):
                 raise
@@ -126,8 +126,8 @@ def _load_one(  # noqa: PLR0913 - the parts of one recorded load
 
 def _record(log: SqliteRunLog, record: RunRecord, options: Options, **known: Any) -> None:
     """Write a run to the run log; a log that cannot be written never fails a load."""
-    import sqlite3  # noqa: PLC0415 - only for its exception
-    from dataclasses import replace  # noqa: PLC0415
+    import sqlite3
+    from dataclasses import replace
 
     with suppress(sqlite3.Error, OSError):
         log.record(replace(record, finished_at=options.clock.now().isoformat(), **known))

@@ -145,4 +145,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).hex()
     return value if isinstance(value, int | float | str | bool | type(None)) else str(value)
-

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.commit.gc import drop_stage_of
 from ematix_flow.commit.ledger import HistoryRow, Ledger, open_run, transaction
+from ematix_flow.commit.offenders import without_offenders
 from ematix_flow.commit.publish import Order, publish
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.connect.registry import open_database
 from ematix_flow.engine.looking import fix_bounds, look_at_source, look_at_target
 from ematix_flow.engine.spark import session_for
 from ematix_flow.engine.staging import bound_in_spark, stage
-from ematix_flow.errors import CommitError, FencedError, TransientError
+from ematix_flow.errors import CommitError, FencedError, RefusedError, TransientError
 from ematix_flow.events import RowsStaged, RunCommitted, RunFailed, RunStarted
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.batch import history_name, plan_target, schema_hash
@@ -102,7 +103,9 @@ def _load(attempt: _Attempt, fence: Fence) -> Loaded:
         committed = _publish(attempt, plan, fence, history, None, ())
     else:
         committed = _stage_and_publish(attempt, plan, fence, history, look)
-    options.bus.emit(RunCommitted(attempt.pipeline.name, name, attempt.token.run_id, committed.counts, committed.replayed))
+    options.bus.emit(
+        RunCommitted(attempt.pipeline.name, name, attempt.token.run_id, committed.counts, committed.replayed)
+    )
     return Loaded(plan, committed, plan.path.value)
 
 
@@ -117,7 +120,14 @@ def _plan(attempt: _Attempt, look: Look) -> tuple[TargetPlan, Look]:
     if target.write.incremental_column is not None and source.database is None:
         seen = bound_in_spark(attempt.pipeline, target, source, look, seen, session_for(attempt.options))
     plan = plan_target(
-        attempt.pipeline, target, source.value, database, seen, attempt.token, attempt.history.started_at, source.database
+        attempt.pipeline,
+        target,
+        source.value,
+        database,
+        seen,
+        attempt.token,
+        attempt.history.started_at,
+        source.database,
     )
     return plan, replace(look, observed=seen)
 
@@ -153,9 +163,7 @@ def _ddl(database: Database, session: object, statement: str, wanted: WantedTabl
         raise CommitError(message) from None
 
 
-def _stage_and_publish(
-    attempt: _Attempt, plan: TargetPlan, fence: Fence, history: HistoryRow, look: Look
-) -> Committed:
+def _stage_and_publish(attempt: _Attempt, plan: TargetPlan, fence: Fence, history: HistoryRow, look: Look) -> Committed:
     database = attempt.database
     name = f"stg_{attempt.token.key[:16]}_{uuid.uuid4().hex[:12]}"
     spec, parts = stage(name, plan, attempt.source, look, database, session_for(attempt.options))
@@ -168,7 +176,7 @@ def _stage_and_publish(
     return committed
 
 
-def _publish(  # noqa: PLR0913 - what one commit is made of
+def _publish(
     attempt: _Attempt,
     plan: TargetPlan,
     fence: Fence,
@@ -192,15 +200,25 @@ def _publish(  # noqa: PLR0913 - what one commit is made of
         watermark_after=_watermark_after(plan),
         refuse_empty=_refuses_empty(plan),
         rejects_allowed=plan.commit.write.on_bad_row == "reject",
+        marked=plan.shape.marked and spec is None,
+        required=plan.check.required if spec is None else (),
     )
-    for number in range(COMMIT_ATTEMPTS):
+    try:
+        return _patiently(order, attempt)
+    except RefusedError:
+        if not order.rejects_allowed or spec is None:
+            raise
+        return _patiently(without_offenders(order, attempt.database), attempt)
+
+
+def _patiently(order: Order, attempt: _Attempt) -> Committed:
+    """Publish, and again after a pause when the target was away or busy."""
+    for number in range(COMMIT_ATTEMPTS - 1):
         try:
             return publish(order, attempt.database, attempt.options.clock)
         except TransientError:
-            if number + 1 == COMMIT_ATTEMPTS:
-                raise
             attempt.options.clock.sleep(0.5 * 2**number)
-    raise AssertionError
+    return publish(order, attempt.database, attempt.options.clock)
 
 
 def _watermark_after(plan: TargetPlan) -> Watermark | None:
@@ -227,7 +245,7 @@ def _note_failure(attempt: _Attempt, error: BaseException) -> None:
     row = replace(attempt.history, status="failed", finished_at=attempt.options.clock.now(), error=text[:4000])
     try:
         session = database.session()
-    except (*database.errors, TransientError, OSError):
+    except database.failures:
         return
     try:
         ledger = Ledger(database)
@@ -238,4 +256,3 @@ def _note_failure(attempt: _Attempt, error: BaseException) -> None:
         return
     finally:
         session.close()
-

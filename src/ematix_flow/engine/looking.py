@@ -81,10 +81,10 @@ def frame_columns(frame: Any) -> tuple[SourceColumn, ...]:
     if module == "polars":
         frame = frame.to_arrow()
     if module == "pandas":
-        import pyarrow as pa  # noqa: PLC0415 - only pipelines that return pandas pay for it
+        import pyarrow as pa
 
         frame = pa.Table.from_pandas(frame, preserve_index=False)
-    from ematix_flow.connect.arrow import family_of  # noqa: PLC0415 - loads Arrow
+    from ematix_flow.connect.arrow import family_of
 
     return tuple(SourceColumn(f.name, family_of(f.type), str(f.type)) for f in frame.schema)
 
@@ -156,6 +156,6 @@ def try_look(pipeline: Pipeline, target: TargetDeclaration, database: Database, 
         return look_at_target(pipeline, target, database, seen)
     except FlowError as error:
         note = f"target {seen.target_name!r} could not be asked: {error.what}"
-    except (*database.errors, OSError) as error:
+    except database.failures as error:
         note = f"target {seen.target_name!r} could not be asked: {safe_text(error)}"
     return replace(seen, notes=(*seen.notes, note))

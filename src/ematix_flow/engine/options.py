@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.clock import SYSTEM_CLOCK, Clock
+from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.observe.bus import Bus
 
 if TYPE_CHECKING:
+    from ematix_flow.clock import Clock
     from ematix_flow.commit.runlog.sqlite import SqliteRunLog
 
 

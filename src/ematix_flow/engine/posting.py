@@ -10,7 +10,7 @@ from ematix_flow.commit.ledger import HistoryRow, Ledger, transaction
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.connect.registry import open_database
 from ematix_flow.connect.resolve import resolve_connection
-from ematix_flow.declare.pipeline import ParentContext, Transform, TransformRef, arguments_of
+from ematix_flow.declare.pipeline import ParentContext, TransformRef, arguments_of
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.handles import Connection
 from ematix_flow.errors import RunError, UnknownNameError, did_you_mean
@@ -19,6 +19,7 @@ from ematix_flow.failpoints import failpoint
 from ematix_flow.records import Token
 
 if TYPE_CHECKING:
+    from ematix_flow.declare.pipeline import Transform
     from collections.abc import Callable
 
     from ematix_flow.declare.connection import Connection as Declared
@@ -53,7 +54,7 @@ def run_posts(pipeline: Pipeline, result: dict[str, Any], options: Options) -> N
         failpoint("post.before")
         try:
             _post(pipeline, name, step, parent, connection, options)
-        except Exception as error:  # noqa: BLE001 - the engine's boundary: the user may want later steps to run
+        except Exception as error:
             options.bus.emit(PostFinished(pipeline.name, "", name, ok=False, message=safe_text(error)))
             if not pipeline.continue_on_failure_post:
                 raise
@@ -62,7 +63,7 @@ def run_posts(pipeline: Pipeline, result: dict[str, Any], options: Options) -> N
         options.bus.emit(PostFinished(pipeline.name, "", name, ok=True))
 
 
-def _post(  # noqa: PLR0913 - what one step needs to run and to be recorded
+def _post(
     pipeline: Pipeline,
     name: str,
     step: Any,
@@ -75,7 +76,7 @@ def _post(  # noqa: PLR0913 - what one step needs to run and to be recorded
             transform = PROJECT.transforms[step.name]
             step, connection = transform.function, transform.connection or connection
         elif step.name in PROJECT.pipelines:
-            from ematix_flow.engine.conductor import run_pipeline  # noqa: PLC0415 - a pipeline may run another one
+            from ematix_flow.engine.conductor import run_pipeline
 
             step = _whole_pipeline(step.name, run_pipeline, options)
         else:
@@ -88,14 +89,14 @@ def _post(  # noqa: PLR0913 - what one step needs to run and to be recorded
 
 def _whole_pipeline(name: str, run: Any, options: Options) -> Callable[..., Any]:
     def step(_: Connection) -> Any:
-        from dataclasses import replace  # noqa: PLC0415
+        from dataclasses import replace
 
         return run(PROJECT.pipeline(name), replace(options, source_frame=None))
 
     return step
 
 
-def _recorded_step(  # noqa: PLR0913 - what one step needs to run and to be recorded
+def _recorded_step(
     token: Token,
     name: str,
     step: Any,
@@ -154,7 +155,7 @@ def _execute(step: Any, handle: Connection, parent: ParentContext | None) -> Any
     return returned if isinstance(returned, dict) else None
 
 
-def _finish(  # noqa: PLR0913 - one history row
+def _finish(
     ledger: Ledger,
     handle: Connection,
     row: HistoryRow,
@@ -163,7 +164,7 @@ def _finish(  # noqa: PLR0913 - one history row
     metrics: Any = None,
     error: str | None = None,
 ) -> None:
-    from dataclasses import replace  # noqa: PLC0415
+    from dataclasses import replace
 
     status = "transform_failed" if error else "transform_success"
     text = json.dumps(metrics, default=str) if metrics is not None else None
@@ -175,7 +176,7 @@ def _finish(  # noqa: PLR0913 - one history row
 
 def run_named_transform(name: str, options: Options) -> dict[str, Any]:
     """Run a declared transform on its own, as a run of its own."""
-    import uuid  # noqa: PLC0415
+    import uuid
 
     transform: Transform = PROJECT.transform(name)
     token = Token(name, "transform", uuid.uuid4().hex)

@@ -84,7 +84,7 @@ def _kind_and_name(reference: str | Declared | None) -> tuple[str, str]:
     return resolve_connection(name).kind, name
 
 
-def _argument(  # noqa: PLR0913 - one per thing an argument can be
+def _argument(
     name: str,
     wanted: tuple[str, ...],
     pipeline: Pipeline,
@@ -109,4 +109,3 @@ def _argument(  # noqa: PLR0913 - one per thing an argument can be
         return system
     opened.append(Connection(system, declared))
     return opened[-1]
-

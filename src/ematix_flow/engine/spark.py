@@ -7,9 +7,10 @@ import tomllib
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.places import project_file, user_file
-from ematix_flow.declare.spark_settings import SparkSettings, settings_from
+from ematix_flow.declare.spark_settings import settings_from
 
 if TYPE_CHECKING:
+    from ematix_flow.declare.spark_settings import SparkSettings
     from collections.abc import Callable
 
     from ematix_flow.engine.options import Options
@@ -30,7 +31,7 @@ def session_for(options: Options) -> Callable[[], Any]:
     def session() -> Any:
         if options.spark is not None:
             return options.spark
-        from ematix_flow.run.session import spark_session  # noqa: PLC0415 - loads pyspark
+        from ematix_flow.run.session import spark_session
 
         return spark_session(spark_settings())
 

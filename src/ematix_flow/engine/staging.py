@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PARALLEL_READS = 2
 
 
-def stage(  # noqa: PLR0913 - source, target, plan and the session that joins them
+def stage(
     name: str,
     plan: TargetPlan,
     source: OpenSource,
@@ -33,9 +33,9 @@ def stage(  # noqa: PLR0913 - source, target, plan and the session that joins th
     spark: Callable[[], Any],
 ) -> tuple[StageSpec, tuple[Part, ...]]:
     """Stage the rows of a plan and give the reports of the winning attempts."""
-    from ematix_flow.connect.arrow import staged_schema  # noqa: PLC0415 - loads Arrow
-    from ematix_flow.run.conform import Rules  # noqa: PLC0415
-    from ematix_flow.run.stage import StageWork, stage_frame, stage_splits  # noqa: PLC0415
+    from ematix_flow.connect.arrow import staged_schema
+    from ematix_flow.run.conform import Rules
+    from ematix_flow.run.stage import StageWork, stage_frame, stage_splits
 
     schema = staged_schema(plan.stage.columns).serialize().to_pybytes()
     spec = StageSpec(name, schema, columns=plan.stage.columns)
@@ -74,7 +74,7 @@ def _stage_query(spark: Any, work: Any, source: OpenSource, plan: TargetPlan, ru
 
 
 def _frame(spark: Any, plan: TargetPlan, source: OpenSource, look: Look) -> Any:
-    from ematix_flow.run.frames import shaped_frame  # noqa: PLC0415 - loads pyspark
+    from ematix_flow.run.frames import shaped_frame
 
     raw = raw_frame(spark, source, look, plan.read.sql)
     return shaped_frame(spark, raw, plan.shape.sql)
@@ -82,7 +82,7 @@ def _frame(spark: Any, plan: TargetPlan, source: OpenSource, look: Look) -> Any:
 
 def raw_frame(spark: Any, source: OpenSource, look: Look, sql: str) -> Any:
     """Give the rows of a source as Spark sees them before the shape."""
-    from ematix_flow.run import frames  # noqa: PLC0415 - loads pyspark
+    from ematix_flow.run import frames
 
     if source.value.frame is not None:
         return frames.user_frame(spark, source.value.frame)
@@ -105,7 +105,7 @@ def raw_frame(spark: Any, source: OpenSource, look: Look, sql: str) -> Any:
         session.close()
 
 
-def bound_in_spark(  # noqa: PLR0913 - the planner's inputs again, before there is a plan
+def bound_in_spark(
     pipeline: Pipeline,
     target: TargetDeclaration,
     source: OpenSource,
@@ -114,9 +114,9 @@ def bound_in_spark(  # noqa: PLR0913 - the planner's inputs again, before there 
     spark: Callable[[], Any],
 ) -> Observed:
     """Fix the range of an incremental load whose source only Spark can read, over the shaped rows."""
-    from dataclasses import replace  # noqa: PLC0415
+    from dataclasses import replace
 
-    from ematix_flow.run.frames import shaped_frame  # noqa: PLC0415
+    from ematix_flow.run.frames import shaped_frame
 
     raw = raw_frame(spark(), source, look, seen.source_sql)
     if not seen.source_columns:
@@ -125,7 +125,9 @@ def bound_in_spark(  # noqa: PLR0913 - the planner's inputs again, before there 
     shaped = shaped_frame(spark(), raw, shaping.sql)
     column = next((c for c in frame_columns(shaped) if c.name == target.write.incremental_column), None)
     if column is None:
-        message = f"incremental_column {target.write.incremental_column!r} must be a declared column when files are read"
+        message = (
+            f"incremental_column {target.write.incremental_column!r} must be a declared column when files are read"
+        )
         raise RunError(message)
     check_comparable(column, "spark")
     lo = seen.watermark.value if seen.watermark else None
@@ -136,7 +138,6 @@ def bound_in_spark(  # noqa: PLR0913 - the planner's inputs again, before there 
 
 def told(error: BaseException) -> BaseException:
     """Give an error of a Spark job as one of ours: the deepest fact first, without a Java stack."""
-    from ematix_flow.run.failures import reason_of  # noqa: PLC0415 - knows Spark's exceptions
+    from ematix_flow.run.failures import reason_of
 
     return reason_of(error)
-

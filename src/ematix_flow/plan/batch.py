@@ -10,13 +10,16 @@ from ematix_flow.connect.base import StageColumn
 from ematix_flow.declare.types import TimestampTZ
 from ematix_flow.errors import DriftError, PlanError, UnsupportedError
 from ematix_flow.plan.keys import compare_columns, merge_keys, update_columns
-from ematix_flow.plan.shaping import EVENT, Shaping, plan_shape
+from ematix_flow.plan.shaping import EVENT, plan_shape
 from ematix_flow.plan.sql import modes, scd2
 from ematix_flow.plan.sql.ddl import create_table_sql, differences, wanted_table
-from ematix_flow.plan.sql.program import Load, Program
-from ematix_flow.plan.steps import Bounds, Check, Choice, Commit, EnsureTable, Read, Shape, Stage, TargetPlan
+from ematix_flow.plan.sql.program import Load
+from ematix_flow.plan.steps import Check, Choice, Commit, EnsureTable, Read, Shape, Stage, TargetPlan
 
 if TYPE_CHECKING:
+    from ematix_flow.plan.shaping import Shaping
+    from ematix_flow.plan.steps import Bounds
+    from ematix_flow.plan.sql.program import Program
     from datetime import datetime
 
     from ematix_flow.connect.base import Database, FoundTable, SourceColumn
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from ematix_flow.plan.source import SourceValue
     from ematix_flow.plan.sql.ddl import Difference, WantedTable
     from ematix_flow.records import Token, Watermark
+
 
 @dataclass(frozen=True, slots=True)
 class Observed:
@@ -78,7 +82,7 @@ def plan_target(  # noqa: PLR0913 - the planner's inputs, each of another kind
         path=path,
         ensure=ensure,
         read=_read(observed, shaping, source),
-        shape=Shape(shaping.place, shaping.dialect, shaping.sql),
+        shape=Shape(shaping.place, shaping.dialect, shaping.sql, shaping.marked),
         check=Check(_required(table, keys.value, load), write.on_bad_row),
         stage=Stage(columns, "" if path.value == "cross_db" else "the target reads the source query itself"),
         commit=Commit(write, load, _program(load, write), keys, compare),
@@ -102,7 +106,9 @@ def schema_hash(wanted: WantedTable) -> str:
 def _check_supported(pipeline: Pipeline, table: Table, write: Write, database: Database) -> None:
     if write.mode not in database.capabilities.modes:
         message = f"pipeline {pipeline.name!r} uses mode {write.spelled!r}, which {database.kind} cannot do"
-        raise UnsupportedError(message, hint=f"{database.kind} can: {', '.join(database.capabilities.modes) or 'nothing'}.")
+        raise UnsupportedError(
+            message, hint=f"{database.kind} can: {', '.join(database.capabilities.modes) or 'nothing'}."
+        )
     if not table.primary_key:
         message = f"table {table.qualified_name} must declare at least one primary key column"
         raise PlanError(message, hint="mark it with pk().", origin=table.origin)

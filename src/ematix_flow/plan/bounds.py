@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.base import SourceColumn
 from ematix_flow.errors import PlanError, did_you_mean
 from ematix_flow.plan.sql.render import quoted, render, text
-
-from ematix_flow.connect.base import SourceColumn
 
 if TYPE_CHECKING:
     from datetime import timedelta

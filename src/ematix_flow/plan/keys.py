@@ -20,7 +20,9 @@ def merge_keys(table: Table, write: Write) -> Choice:
     if write.keys:
         return Choice(_known(table, write.keys, "keys"), "from explicit keys=")
     if table.merge_keys:
-        return _unlike_primary_key(table, Choice(_known(table, table.merge_keys, "__merge_keys__"), "from __merge_keys__"))
+        return _unlike_primary_key(
+            table, Choice(_known(table, table.merge_keys, "__merge_keys__"), "from __merge_keys__")
+        )
     if table.natural_keys:
         chosen = _known(table, table.natural_keys, "natural_key()")
         return _unlike_primary_key(table, Choice(chosen, "from natural_key() or __unique_constraints__"))

@@ -30,6 +30,9 @@ POSITION = "_flow_position"
 CORRUPT = "_flow_corrupt"
 """Column with the raw text of a line that could not be split into fields."""
 
+RAW = "_flow_raw"
+"""Column with the source row as JSON, for rows that do not parse; Spark computes it for those rows only."""
+
 TEXT_FORMATS = ("csv", "json_lines")
 
 
@@ -70,6 +73,8 @@ def plan_shape(
 def _known_columns(observed: Observed) -> dict[str, str]:
     """Give the families of the source's columns, with those that reading files adds."""
     columns = {column.name: column.family for column in observed.source_columns}
+    if observed.source_dialect == "spark":
+        columns[RAW] = "text"
     if observed.source_format and not observed.source_sql:
         columns[POSITION] = "text"
         if observed.source_format in TEXT_FORMATS:
@@ -114,7 +119,7 @@ def _shaped(  # noqa: PLR0913 - the parts of a shape
 ) -> str:
     event = target.write.event_timestamp_column
     declared = {column.name for column in target.table.columns}
-    keep = [name for name in (event, POSITION, CORRUPT) if name in columns and name not in declared]
+    keep = [name for name in (event, POSITION, CORRUPT, RAW) if name in columns and name not in declared]
     query = shape_query(
         sql,
         columns,
@@ -129,7 +134,7 @@ def _shaped(  # noqa: PLR0913 - the parts of a shape
     return query.sql(dialect=dialect)
 
 
-def _final(  # noqa: PLR0913 - the parts of a projection
+def _final(
     shaped: str,
     target: TargetDeclaration,
     observed: Observed,
@@ -151,6 +156,9 @@ def _final(  # noqa: PLR0913 - the parts of a projection
         failed = native_column(FAILED, dialect)
         corrupt = f"WHEN {CORRUPT} IS NOT NULL THEN CONCAT({text('line: malformed line ')}, {CORRUPT}) "
         parts.append(f"CASE {corrupt}ELSE {failed} END AS {failed}" if CORRUPT in extra else failed)
+        if RAW in extra:
+            bad = f"{failed} IS NOT NULL" + (f" OR {CORRUPT} IS NOT NULL" if CORRUPT in extra else "")
+            parts.append(f"CASE WHEN {bad} THEN {RAW} END AS {RAW}")
     return f"SELECT {', '.join(parts)} FROM ({shaped}) AS _shaped"
 
 

@@ -33,7 +33,9 @@ class SourceValue:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def source_value(returned: Any, connection: str | Connection | None, source_table: str | None, kind: str) -> SourceValue:
+def source_value(
+    returned: Any, connection: str | Connection | None, source_table: str | None, kind: str
+) -> SourceValue:
     """Give the source for what the function returned; `kind` is the kind of the source connection."""
     if isinstance(returned, dict):
         return SourceValue(connection, result=returned)

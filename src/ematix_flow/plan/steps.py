@@ -67,7 +67,8 @@ class Shape:
     """Which engine evaluates it: the source, the target or Spark."""
     dialect: str
     sql: str
-    """Empty when the rows are taken as they come."""
+    marked: bool = False
+    """True when the query also gives a column that names what could not be parsed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ematix_flow.connect.arrow import REJECTS, arrow_type
-from ematix_flow.plan.shaping import FAILED, POSITION
+from ematix_flow.plan.shaping import FAILED, POSITION, RAW
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,7 +109,7 @@ def _cast_all(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(array.type):
         return pc.cast(array, wanted, safe=False)
     if pa.types.is_string(wanted) and (pa.types.is_fixed_size_binary(array.type) and array.type.byte_width == 16):  # noqa: PLR2004
-        import uuid  # noqa: PLC0415 - only sources with binary UUIDs
+        import uuid
 
         return pa.array([None if v is None else str(uuid.UUID(bytes=v)) for v in array.to_pylist()], pa.string())
     if pa.types.is_floating(wanted) and not pa.types.is_string(array.type):
@@ -147,17 +147,21 @@ def _rows(mask: pa.Array) -> Sequence[int]:
 
 
 def _rejects(batch: pa.RecordBatch, bad: list[int], reasons: dict[int, tuple[str, str]]) -> pa.RecordBatch:
-    hidden = (FAILED, POSITION)
+    hidden = (FAILED, POSITION, RAW)
     chosen = batch.take(pa.array(bad, pa.int64()))
     index = batch.schema.get_field_index(POSITION)
     positions = chosen.column(index).to_pylist() if index >= 0 else [None] * len(bad)
-    rows = [{k: v for k, v in row.items() if k not in hidden} for row in chosen.to_pylist()]
+    rows = [row.get(RAW) or _as_json({k: v for k, v in row.items() if k not in hidden}) for row in chosen.to_pylist()]
     return pa.RecordBatch.from_arrays(
         [
             pa.array([reasons[row][1] for row in bad], pa.string()),
             pa.array([reasons[row][0] for row in bad], pa.string()),
             pa.array([None if p is None else str(p) for p in positions], pa.string()),
-            pa.array([json.dumps(row, default=str, ensure_ascii=False) for row in rows], pa.string()),
+            pa.array(rows, pa.string()),
         ],
         schema=REJECTS,
     )
+
+
+def _as_json(row: dict[str, object]) -> str:
+    return json.dumps(row, default=str, ensure_ascii=False)

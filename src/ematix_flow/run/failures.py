@@ -30,5 +30,3 @@ def reason_of(error: BaseException) -> BaseException:
 
 def _is_spark(error: BaseException) -> bool:
     return type(error).__module__.split(".")[0] in ("pyspark", "py4j", "grpc")
-
-

@@ -5,11 +5,11 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.plan.shaping import CORRUPT, POSITION, SOURCE_VIEW
+from ematix_flow.plan.shaping import CORRUPT, POSITION, RAW, SOURCE_VIEW
 from ematix_flow.plan.sql.render import native_column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base import Database, SourceColumn, Split
     from ematix_flow.connect.files import FileSet
 
+
 def file_frame(spark: SparkSession, files: FileSet, *, strict: bool = False) -> DataFrame:
     """Give the rows of a file set; text formats are read as text, and a broken line is marked, never dropped.
 
     With `strict` a broken line fails the read: a user's own query over the files would lose the mark.
     """
-    from pyspark.sql import functions as sf  # noqa: PLC0415
-    from pyspark.sql import types as st  # noqa: PLC0415
+    from pyspark.sql import functions as sf
+    from pyspark.sql import types as st
 
     paths = list(files.paths)
     place = sf.col("_metadata.file_path").alias(POSITION)
@@ -69,7 +70,7 @@ def user_frame(spark: SparkSession, frame: Any) -> DataFrame:
     if module == "polars":
         frame = frame.to_arrow()
     if module == "pandas":
-        import pyarrow as pa  # noqa: PLC0415
+        import pyarrow as pa
 
         frame = pa.Table.from_pandas(frame, preserve_index=False)
     return spark.createDataFrame(_plain(frame))
@@ -77,12 +78,14 @@ def user_frame(spark: SparkSession, frame: Any) -> DataFrame:
 
 def _plain(table: pa.Table) -> pa.Table:
     """Give the table with the string and list types that Spark knows."""
-    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow as pa
 
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
     fields = [
-        field.with_type(pa.string()) if pa.types.is_string_view(field.type) or pa.types.is_large_string(field.type) else field
+        field.with_type(pa.string())
+        if pa.types.is_string_view(field.type) or pa.types.is_large_string(field.type)
+        else field
         for field in table.schema
     ]
     return table.cast(pa.schema(fields))
@@ -120,7 +123,7 @@ def database_frame(
     schema = ", ".join(f"`{c.name.replace('`', '``')}` {_SPARK_TYPES.get(c.family, 'string')}" for c in columns)
     arrow = {c.name: _ARROW_NAMES.get(c.family, "string") for c in columns}
 
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for read in source.read(splits[number]):
@@ -134,8 +137,8 @@ _ARROW_NAMES = {"integer": "int64", "float": "float64", "boolean": "bool", "date
 
 def _as_declared(batch: pa.RecordBatch, names: dict[str, str]) -> pa.RecordBatch:
     """Give a batch in the Arrow types of the frame's schema."""
-    import pyarrow as pa  # noqa: PLC0415 - runs in a task
-    import pyarrow.compute as pc  # noqa: PLC0415
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
     arrays = []
     for field, array in zip(batch.schema, batch.columns, strict=True):
@@ -145,9 +148,17 @@ def _as_declared(batch: pa.RecordBatch, names: dict[str, str]) -> pa.RecordBatch
     return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
 
+def with_raw(frame: DataFrame) -> DataFrame:
+    """Give the frame with each source row as JSON; Spark evaluates it only where the shape asks for it."""
+    from pyspark.sql import functions as sf
+
+    own = [name for name in frame.columns if name not in (POSITION, CORRUPT)]
+    quoted = [sf.col("`" + name.replace("`", "``") + "`") for name in own]
+    return frame.select("*", sf.to_json(sf.struct(*quoted)).alias(RAW))
+
+
 def shaped_frame(spark: SparkSession, frame: DataFrame, sql: str) -> DataFrame:
     """Give the frame that the shape's query makes of the raw rows."""
     name = f"{SOURCE_VIEW}_{uuid.uuid4().hex[:12]}"
-    frame.createOrReplaceTempView(name)
+    with_raw(frame).createOrReplaceTempView(name)
     return spark.sql(sql.replace(SOURCE_VIEW, name))
-

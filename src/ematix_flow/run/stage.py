@@ -14,7 +14,7 @@ from ematix_flow.records import Part
 from ematix_flow.run.conform import conform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +37,7 @@ class StageWork:
 def stage_splits(spark: SparkSession, work: StageWork, source: Database, splits: tuple[Split, ...]) -> tuple[Part, ...]:
     """Read each split in a task of its own and stage it there."""
 
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield _run_attempt(work, source.read(splits[number]))
@@ -49,20 +49,22 @@ def stage_splits(spark: SparkSession, work: StageWork, source: Database, splits:
 def stage_frame(frame: DataFrame, work: StageWork) -> tuple[Part, ...]:
     """Stage the rows of a frame, one attempt per partition."""
 
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         yield _run_attempt(work, batches)
 
     return _collect(frame, task)
 
 
-def _collect(frame: DataFrame, task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> tuple[Part, ...]:
+def _collect(
+    frame: DataFrame, task: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
+) -> tuple[Part, ...]:
     rows = frame.mapInArrow(task, REPORT).collect()
     failpoint("stage.collected")
     return tuple(Part(**row.asDict()) for row in rows)
 
 
 def _run_attempt(work: StageWork, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
-    from pyspark import TaskContext  # noqa: PLC0415 - only meaningful inside a task
+    from pyspark import TaskContext
 
     context = TaskContext.get()
     partition, attempt = (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
@@ -106,7 +108,7 @@ def describe_reject(rejects: pa.RecordBatch) -> str:
 
 def report_batch(part: Part) -> pa.RecordBatch:
     """Give a part as the one-row batch that travels back to the driver."""
-    import pyarrow as pa  # noqa: PLC0415 - keeps this module importable without Arrow
+    import pyarrow as pa
 
     names = ("partition", "attempt", "rows", "rejected", "path", "reject_path", "first_reject")
     types = (*(pa.int64() for _ in range(4)), pa.string(), pa.string(), pa.string())

@@ -16,7 +16,13 @@ DEFAULT = "~/.ematix-flow/run_log.db"
 
 def open_run_log(url: str | None = None, path: str | None = None) -> SqliteRunLog:
     """Give the run log of a URL, a path, the environment or the default file, in this order."""
-    place = url or path or os.environ.get("EMATIX_FLOW_RUN_LOG_URL") or os.environ.get("EMATIX_FLOW_RUN_LOG_PATH") or DEFAULT
+    place = (
+        url
+        or path
+        or os.environ.get("EMATIX_FLOW_RUN_LOG_URL")
+        or os.environ.get("EMATIX_FLOW_RUN_LOG_PATH")
+        or DEFAULT
+    )
     try:
         return SqliteRunLog(_file(place))
     except (OSError, sqlite3.Error) as error:

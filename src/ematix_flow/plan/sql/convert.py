@@ -81,7 +81,9 @@ def to_text(value: Value, dialect: str) -> Value:
 def read_integer(value: Value, dialect: str, *, failing: bool) -> Value:
     """Give text as a 64-bit whole number."""
     if dialect == "sqlite":
-        return value.read_as(fill("FLOW_INTEGER(x)", dialect, x=value.sql), S.INTEGER, failing=failing)
+        whole = fill("FLOW_INTEGER(x)", dialect, x=value.sql)
+        guarded = case((matches(value.sql, _INT_TEXT, dialect), whole)) if value.type is S.TEXT else whole
+        return value.read_as(guarded, S.INTEGER, failing=failing)
     in_range = exp.Between(this=say("wide", dialect, x=value.sql), low=_lowest(64), high=number(2**63 - 1))
     read = case((in_range, say("bigint", dialect, x=value.sql)))
     guarded = case((matches(value.sql, _INT_TEXT, dialect), read))

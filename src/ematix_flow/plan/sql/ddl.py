@@ -130,7 +130,7 @@ def _column_differences(
         add = f"ALTER TABLE {place} ADD COLUMN {native} {type_name}"
         return [Difference(f"column {name!r} is missing", add if name not in table.primary_key else "")]
     result = []
-    if not _same_type(found.type, type_name):
+    if not database.same_type(found.type, type_name):
         cure = ""
         if database.widening(found.type, type_name):
             cure = database.alter_type_sql(place, native, type_name, nullable=found.nullable)
@@ -139,10 +139,6 @@ def _column_differences(
         is_now, declared = ("nullable", "NOT NULL") if found.nullable else ("NOT NULL", "nullable")
         result.append(Difference(f"column {name!r} is {is_now}, declared {declared}", harmless=found.nullable))
     return result
-
-
-def _same_type(found: str, wanted: str) -> bool:
-    return found.replace(" ", "").upper() == wanted.replace(" ", "").upper()
 
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.plan.sql.program import Program, Statement
+from ematix_flow.plan.sql.program import DuplicateChecks, Program, Statement
 from ematix_flow.plan.sql.render import STAGED, identifier_value, instant, listed, quoted, render, table_sql
 
 if TYPE_CHECKING:
@@ -38,20 +38,16 @@ def merge(load: Load) -> Program:
     statements.append(Statement(_insert(load, where_new(load)), "inserted", "insert rows with a new key"))
     if load.delete_absent:
         statements.append(Statement(_delete_absent(load), "deleted", "delete rows whose key is absent"))
-    return Program("ON CONFLICT upsert", tuple(statements), reads_staged_once=False, **duplicate_checks(load))
+    return Program("ON CONFLICT upsert", tuple(statements), reads_staged_once=False, duplicates=duplicate_checks(load))
 
 
-def duplicate_checks(load: Load) -> dict[str, str]:
+def duplicate_checks(load: Load) -> DuplicateChecks:
     """Give the queries that find keys which occur more than once in one load."""
     keys = listed(load.keys)
     staged = (*load.names, *(column.name for column in load.extra))
     distinct = render(f'SELECT DISTINCT {listed(staged)} FROM "{STAGED}" AS s', load.dialect)
     twice = f"GROUP BY {keys} HAVING COUNT(*) > 1 LIMIT 5"
-    return {
-        "duplicate_keys": render(f'SELECT {keys} FROM "{STAGED}" AS s {twice}', load.dialect),
-        "conflicting_keys": render(f'SELECT {keys} FROM "{STAGED}" AS s {twice}', load.dialect),
-        "distinct_staged": f"({distinct})",
-    }
+    return DuplicateChecks(render(f'SELECT {keys} FROM "{STAGED}" AS s {twice}', load.dialect), f"({distinct})")
 
 
 def _insert(load: Load, where: str = "") -> str:

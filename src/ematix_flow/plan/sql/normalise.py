@@ -198,7 +198,7 @@ def _truncated(time: exp.Expr, precision: str, dialect: str) -> exp.Expr:
     if dialect == "sqlite":
         return fill("FLOW_TRUNC(x, p)", dialect, x=time, p=precision)
     if dialect != "mysql":
-        cut = fill("DATE_TRUNC(p, x)", dialect, x=time, p=precision)
+        cut = fill(f"DATE_TRUNC('{precision}', x)", dialect, x=time)
         return fill("CAST(x AS TIMESTAMP_NTZ)", dialect, x=cut) if dialect == "spark" else cut
     template = {
         "second": "CAST(DATE_FORMAT(x, '%Y-%m-%d %H:%i:%s') AS DATETIME(6))",

@@ -21,6 +21,16 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
+class DuplicateChecks:
+    """How a load with several rows for one key is told from a good one."""
+
+    repeated_keys: str
+    """Query that names keys which occur more than once among the rows of the staged relation."""
+    distinct: str
+    """Relation of the distinct staged rows; a key that is still repeated there has rows that differ."""
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """A mode as SQL over the staged relation and the target."""
 
@@ -29,12 +39,8 @@ class Program:
     work_tables: tuple[WorkTable, ...] = ()
     reads_staged_once: bool = True
     """True when staging is read by one statement, so that it need not be kept in a scratch table."""
-    duplicate_keys: str = ""
-    """Query that names keys which occur more than once among the staged rows; empty where that is allowed."""
-    conflicting_keys: str = ""
-    """Query over distinct staged rows that names keys whose rows differ."""
-    distinct_staged: str = ""
-    """Relation that replaces the staged one when duplicates are all equal."""
+    duplicates: DuplicateChecks | None = None
+    """None where several rows for one key are allowed."""
     points: TableName | None = None
     """Where scd2 with event time remembers folded events."""
 

@@ -7,10 +7,9 @@ one after the other in the order of the compare columns. Nothing decides by this
 from __future__ import annotations
 
 import hashlib
-import struct
-from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.sqlite_functions import float_bits, numeric_text
 from ematix_flow.plan.sql.render import native_column
 
 if TYPE_CHECKING:
@@ -77,6 +76,8 @@ def _float_text(value: str, dialect: str) -> str:
         case "mysql":
             # No function of MySQL gives the bits of a double; its shortest decimal text stands in for them.
             return f"CAST({value} AS CHAR)"
+        case "duckdb":
+            return f"lower(hex(CAST(CAST(CAST({value} AS DOUBLE) AS BIT) AS BLOB)))"
         case _:
             return f"flow_float_bits({value})"
 
@@ -95,16 +96,6 @@ def _time_text(kind: str, value: str, dialect: str) -> str:
             return f"substr({value}, 1, 26)"
 
 
-def float_bits(value: float | None) -> str | None:
-    """Give the hexadecimal bits of a double, big end first."""
-    return None if value is None else struct.pack(">d", value).hex()
-
-
-def numeric_text(value: object, scale: int) -> str | None:
-    """Give a number with exactly `scale` decimals."""
-    return None if value is None else f"{Decimal(str(value)):.{scale}f}"
-
-
 def encode(values: Sequence[object]) -> bytes:
     """Give the canonical encoding of already canonical texts (None for NULL)."""
     return b"".join(
@@ -118,7 +109,7 @@ def row_hash(columns: Sequence[StageColumn], values: Sequence[object]) -> bytes:
     return hashlib.sha256(encode(texts)).digest()
 
 
-def _python_text(column: StageColumn, value: object) -> str | None:  # noqa: PLR0911 - one line per type
+def _python_text(column: StageColumn, value: object) -> str | None:
     if value is None:
         return None
     kind = column.type.kind
@@ -131,7 +122,7 @@ def _python_text(column: StageColumn, value: object) -> str | None:  # noqa: PLR
     if kind in ("timestamp", "timestamp_tz"):
         return _instant_text(value)  # type: ignore[arg-type]
     if kind == "numeric":
-        return numeric_text(value, getattr(column.type, "scale", 0))
+        return numeric_text(value, getattr(column.type, "scale", 0))  # type: ignore[arg-type]
     return str(value)
 
 

@@ -40,7 +40,7 @@ def by_load_time(load: Load) -> Program:
         *_closings(load),
     ]
     return Program(
-        LABEL, tuple(statements), (changes,), reads_staged_once=not load.delete_absent, **duplicate_checks(load)
+        LABEL, tuple(statements), (changes,), reads_staged_once=not load.delete_absent, duplicates=duplicate_checks(load)
     )
 
 
@@ -121,8 +121,8 @@ def _events(load: Load) -> str:
     )
     parts = [
         f"SELECT {values}, tgt.{quoted('valid_from')} AS at, 0 AS closes FROM {target} AS tgt {join}",
-        f"SELECT {closed}, tgt.{quoted('valid_to')}, 1 FROM {target} AS tgt {join} "
-        f"WHERE NOT tgt.{quoted('valid_to')} IS NULL AND NOT EXISTS ({followed})",
+        (f"SELECT {closed}, tgt.{quoted('valid_to')}, 1 FROM {target} AS tgt {join} "
+        f"WHERE NOT tgt.{quoted('valid_to')} IS NULL AND NOT EXISTS ({followed})"),
         f"SELECT {listed(load.names, 's')}, s.{quoted(load.event)}, 0 FROM \"{STAGED}\" AS s",
     ]
     if load.points is not None:

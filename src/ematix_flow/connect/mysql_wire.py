@@ -1,0 +1,239 @@
+"""Speaks MySQL's text protocol in bulk, on top of a PyMySQL connection: rows come in as columns and go out as text.
+
+PyMySQL makes one Python object per value, which is most of the time of a load. Here the packets of many rows are cut
+with numpy and handed to Arrow as they are. Nothing else in the package touches PyMySQL's inner parts.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pymysql
+from pymysql.connections import Connection
+from pymysql.constants import COMMAND, CR
+from pymysql.protocol import EOFPacketWrapper, MysqlPacket, OKPacketWrapper
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import numpy.typing as npt
+
+    Bytes = npt.NDArray[np.uint8]
+    Places = npt.NDArray[np.int64]
+    _Connection = Connection[Any]
+else:
+    _Connection = Connection
+
+CONNECT_SECONDS = 10
+KEEPALIVE = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 4}
+"""A peer that is silent for a minute counts as gone."""
+USER_TIMEOUT_MS = 60_000
+
+CHUNK_ROWS = 65_536
+CHUNK_BYTES = 8 << 20
+_RECEIVE = 1 << 20
+_SEND = 1 << 18
+_LONGEST = 0xFFFFFF
+"""A packet of this length is continued in the next one."""
+
+_NULL, _TWO, _THREE, _EIGHT, _ERROR = 0xFB, 0xFC, 0xFD, 0xFE, 0xFF
+_EOF_BELOW = 9
+"""A shorter packet that begins like a length of eight bytes is the end of the rows."""
+_HEADER = struct.Struct("<I")
+
+
+class Wire(_Connection):
+    """A connection whose handshake has a deadline of its own, and that moves rows in bulk."""
+
+    def open_socket(self) -> None:
+        """Connect and log in within the connect timeout; later reads wait as long as `patience` says."""
+        connection = cast("Any", self)
+        connection._read_timeout = CONNECT_SECONDS
+        if self.unix_socket:
+            self.connect()
+            return
+        peer = socket.create_connection((self.host, self.port), CONNECT_SECONDS)
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in KEEPALIVE.items():
+            if hasattr(socket, name):
+                peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
+        self.connect(peer)
+
+    def patience(self, seconds: float) -> None:
+        """Set how long an answer may take from now on."""
+        cast("Any", self)._read_timeout = seconds
+
+    def break_off(self) -> None:
+        """Close without a word; the server rolls back what was open."""
+        cast("Any", self)._force_close()
+
+    def send_rows(self, statement: str, pieces: Iterable[memoryview | bytes]) -> tuple[int, int]:
+        """Run a LOAD DATA LOCAL statement with these bytes as its file; gives the rows and the warnings.
+
+        The name that the server asks for is ignored: no file of this machine is ever sent.
+        """
+        inner = cast("Any", self)
+        inner._execute_command(COMMAND.COM_QUERY, statement)
+        packet = inner._read_packet()
+        if not packet.is_load_local_packet():
+            raise pymysql.OperationalError(CR.CR_COMMANDS_OUT_OF_SYNC, "the server did not ask for the rows")
+        for piece in pieces:
+            view = memoryview(piece)
+            for start in range(0, len(view), _SEND):
+                inner.write_packet(view[start : start + _SEND])
+        inner.write_packet(b"")
+        done = OKPacketWrapper(inner._read_packet())
+        inner.server_status = done.server_status
+        return int(done.affected_rows), int(done.warning_count)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column of a result as the server describes it."""
+
+    name: str
+    code: int
+    """Protocol type."""
+    length: int
+    scale: int
+    unsigned: bool
+    binary: bool
+    """True when the bytes are no text of a character set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The values of one column in a chunk: offsets into `data`, with nulls marked."""
+
+    nulls: npt.NDArray[np.bool_] | None
+    offsets: npt.NDArray[np.int32]
+    data: Bytes
+
+
+def fields_of(result: Any) -> tuple[Field, ...]:
+    """Give the columns of a PyMySQL result."""
+    binary_charset, unsigned_flag = 63, 32
+    return tuple(
+        Field(f.name, f.type_code, f.length, f.scale, bool(f.flags & unsigned_flag), f.charsetnr == binary_charset)
+        for f in result.fields
+    )
+
+
+class RowStream:
+    """The rows of one query, a chunk of columns at a time; never more than a chunk is in memory."""
+
+    def __init__(self, wire: Wire, sql: str) -> None:
+        wire.query(sql, unbuffered=True)
+        self._inner = cast("Any", wire)
+        self._result = self._inner._result
+        # PyMySQL would wait for the rest of the rows when its result is dropped.
+        self._result.unbuffered_active = False
+        self.fields = fields_of(self._result)
+        self.warnings = 0
+        self._done = False
+
+    def chunks(self) -> Iterator[tuple[list[Column], int]]:
+        """Give the columns and the number of rows of each chunk."""
+        held, starts, base = bytearray(), [], 0
+        while not self._done:
+            held += self._receive()
+            base = self._cut(held, starts, base)
+            if len(starts) >= CHUNK_ROWS or base >= CHUNK_BYTES or (self._done and starts):
+                yield _columns(held, starts, len(self.fields)), len(starts)
+                del held[:base]
+                starts, base = [], 0
+            if not self._done and _is_long(held, base):
+                if starts:
+                    yield _columns(held, starts, len(self.fields)), len(starts)
+                row, held = self._long_row(held[base:])
+                yield _columns(row, [0], len(self.fields)), 1
+                starts, base = [], 0
+
+    def _cut(self, held: bytearray, starts: list[int], base: int) -> int:
+        """Find the rows that are complete; gives the end of the last one."""
+        limit, found, header = len(held), starts.append, _HEADER.unpack_from
+        while base + 4 <= limit:
+            size = header(held, base)[0] & _LONGEST
+            if base + 4 + size > limit or size == _LONGEST:
+                break
+            if size < _EOF_BELOW and held[base + 4] == _EIGHT:
+                self._finish(held[base + 4 : base + 4 + size])
+                return base
+            found(base + 4)
+            base += size + 4
+        if starts and held[starts[-1]] == _ERROR:
+            # Nothing follows an error, so that looking at the last packet is enough.
+            self._finish(held[starts[-1] : base])
+        return base
+
+    def _finish(self, payload: bytearray) -> None:
+        packet: Any = MysqlPacket(bytes(payload), "utf8")
+        packet.check_error()
+        self.warnings = EOFPacketWrapper(packet).warning_count
+        self._done = True
+
+    def _long_row(self, held: bytearray) -> tuple[bytearray, bytearray]:
+        """Put together a row of more than one packet; gives it and what follows it."""
+        row, size = bytearray(), _LONGEST
+        while size == _LONGEST:
+            while len(held) < 4 or len(held) < 4 + (size := int.from_bytes(held[:3], "little")):
+                held += self._receive()
+            row += held[4 : 4 + size]
+            del held[: 4 + size]
+        return row, held
+
+    def _receive(self) -> bytes:
+        try:
+            received = self._inner._rfile.read1(_RECEIVE)
+        except OSError as error:
+            self._inner._force_close()
+            raise pymysql.OperationalError(CR.CR_SERVER_LOST, f"lost connection while reading rows ({error})") from None
+        if not received:
+            self._inner._force_close()
+            raise pymysql.OperationalError(CR.CR_SERVER_LOST, "lost connection while reading rows")
+        return cast("bytes", received)
+
+
+def _is_long(held: bytearray, base: int) -> bool:
+    return held[base : base + 3] == b"\xff\xff\xff"
+
+
+def _columns(held: bytearray, starts: list[int], count: int) -> list[Column]:
+    """Give every column of the rows that begin at `starts`."""
+    wire: Bytes = np.frombuffer(bytes(held), np.uint8)
+    at: Places = np.array(starts, np.int64)
+    columns = []
+    for _ in range(count):
+        begin, length, nulls = _lengths(wire, at)
+        at = begin + length
+        offsets = np.zeros(len(length) + 1, np.int64)
+        np.cumsum(length, out=offsets[1:])
+        places = np.repeat(begin - offsets[:-1], length)
+        places += np.arange(offsets[-1])
+        columns.append(Column(nulls, offsets.astype(np.int32), wire[places]))
+    return columns
+
+
+def _lengths(wire: Bytes, at: Places) -> tuple[Places, Places, npt.NDArray[np.bool_] | None]:
+    """Read the length before each value; gives where the values begin, how long they are and which are NULL."""
+    first = wire[at]
+    length = first.astype(np.int64)
+    if not (first >= _NULL).any():
+        return at + 1, length, None
+    begin = at + 1
+    nulls = first == _NULL
+    length[nulls] = 0
+    for mark, width in ((_TWO, 2), (_THREE, 3), (_EIGHT, 8)):
+        rows = np.flatnonzero(first == mark)
+        if len(rows):
+            places = at[rows] + 1
+            length[rows] = sum(wire[places + i].astype(np.int64) << (8 * i) for i in range(width))
+            begin[rows] += width
+    return begin, length, nulls if nulls.any() else None

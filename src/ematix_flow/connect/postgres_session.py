@@ -1,0 +1,160 @@
+"""The driver's control connection to PostgreSQL: settings, deadlines and explicit transactions; no rows pass here."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from ematix_flow.connect.base import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+LOCK_WAIT = "60s"
+LIVENESS_SECONDS = 20.0
+"""How often a statement that is still running is asked after; two silent answers end the wait."""
+
+SETTINGS = {
+    "TimeZone": "UTC",
+    "DateStyle": "ISO, YMD",
+    "IntervalStyle": "postgres",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+    "lock_timeout": LOCK_WAIT,
+    "idle_in_transaction_session_timeout": "15min",
+    # The server gives up a statement whose client is gone, and with it the locks that a restarted run waits for.
+    "client_connection_check_interval": "10s",
+    "tcp_keepalives_idle": "20",
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "4",
+}
+
+PREPARE = (
+    "SELECT count(set_config(name, value, false)) FROM pg_catalog.pg_settings JOIN (VALUES "
+    + ", ".join(f"('{name}', '{value}')" for name, value in SETTINGS.items())
+    + ") AS wanted(name, value) USING (name)"
+    " WHERE name <> 'client_connection_check_interval' OR version() LIKE '%linux%'"
+)
+"""Sets everything above that the server's version has, in one statement that every driver can send."""
+
+# A commit that is acknowledged must survive a crash, whatever the role's own setting.
+DURABLE = (
+    "SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit') "
+    "WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false)"
+)
+
+_CHANGES = ("INSERT", "UPDATE", "DELETE", "MERGE")
+_PLACEHOLDER = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|\?")
+
+
+class PostgresSession(Session):
+    """A connection in autocommit mode, so that every transaction is one that we opened."""
+
+    def __init__(self, connection: psycopg.Connection[tuple[Any, ...]], conninfo: str) -> None:
+        self.connection = connection
+        self._conninfo = conninfo
+
+    def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
+        """Run a statement and give the rows it changed."""
+        cursor = self._run(sql, parameters)
+        return max(cursor.rowcount, 0) if (cursor.statusmessage or "").startswith(_CHANGES) else 0
+
+    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Run a query and give its rows."""
+        return self._run(sql, parameters).fetchall()
+
+    def columns(self, sql: str) -> list[tuple[str, int, int]]:
+        """Give name, type and type modifier of a query's columns; no row is read."""
+        result = self._run(f"SELECT * FROM (\n{sql}\n) AS _described LIMIT 0").pgresult
+        assert result is not None  # noqa: S101 - a query that did not raise has a result
+        names = [(result.fname(i) or b"").decode() for i in range(result.nfields)]
+        return [(name, result.ftype(i), result.fmod(i)) for i, name in enumerate(names)]
+
+    def begin(self) -> None:
+        """Open a transaction, whatever the server's defaults are."""
+        self._run("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+
+    def commit(self) -> None:
+        """Commit; an answer that never comes ends as an error, and the caller asks the ledger."""
+        self._run("COMMIT")
+
+    def rollback(self) -> None:
+        """Roll back; a connection that is broken has already lost its transaction."""
+        with suppress(psycopg.Error):
+            if self.connection.info.transaction_status != TransactionStatus.IDLE:
+                self._run("ROLLBACK")
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
+    def _run(self, sql: str, parameters: Sequence[object] = ()) -> psycopg.Cursor[tuple[Any, ...]]:
+        text = numbered(sql) if parameters else sql
+        with self._watched():
+            return self.connection.execute(text.encode(), list(parameters) or None)
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Cut the connection when the server stops working on our statement without having answered.
+
+        A statement may run for hours, so time alone says nothing, and a peer that goes silent behind a proxy never
+        breaks the connection. A second connection is asked whether the first one's statement is still running.
+        """
+        done = threading.Event()
+        watcher = threading.Timer(LIVENESS_SECONDS, self._watch, [done])
+        watcher.daemon = True
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.cancel()
+
+    def _watch(self, done: threading.Event) -> None:
+        silent = 0
+        pid = self.connection.info.backend_pid
+        while not done.is_set():
+            silent = 0 if is_running(self._conninfo, pid) else silent + 1
+            if silent > 1 and not done.is_set():
+                _cut(self.connection)
+                return
+            done.wait(LIVENESS_SECONDS)
+
+
+def numbered(sql: str) -> str:
+    """Give a statement with `?` outside of quotes as `$1`, `$2` and so on."""
+    count = 0
+
+    def number(match: re.Match[str]) -> str:
+        nonlocal count
+        if match.group() != "?":
+            return match.group()
+        count += 1
+        return f"${count}"
+
+    return _PLACEHOLDER.sub(number, sql)
+
+
+def is_running(conninfo: str, pid: int) -> bool:
+    """Say whether the server still works on the statement of a connection."""
+    try:
+        with psycopg.connect(conninfo, autocommit=True) as connection:
+            row = connection.execute("SELECT state FROM pg_stat_activity WHERE pid = %s", [pid]).fetchone()
+    except psycopg.Error as error:
+        # A server that refuses a second connection is there.
+        return "FATAL" in str(error)
+    return row is not None and row[0] in ("active", "fastpath function call", None)
+
+
+def _cut(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    with suppress(OSError, psycopg.Error):
+        handle = socket.socket(fileno=os.dup(connection.fileno()))
+        with handle:
+            handle.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,120 @@
+"""Connections to SQLite: how they are opened, and transactions that begin and end only where we say so."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote
+
+from ematix_flow.connect.base import Session
+from ematix_flow.connect.sqlite_functions import register
+from ematix_flow.errors import TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+LOCK_WAIT_SECONDS = 30.0
+CACHE_KILOBYTES = 65_536
+
+BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+_MEMORY: dict[str, sqlite3.Connection] = {}
+"""One connection per database in this process's memory, which keeps it there."""
+
+
+class SQLiteSession(Session):
+    """A connection in autocommit mode, so that transactions begin and end only where we say so."""
+
+    def __init__(self, connection: sqlite3.Connection, place: str) -> None:
+        self.connection = connection
+        self._place = place
+
+    def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
+        """Run one statement and give the rows it changed."""
+        before = self.connection.total_changes
+        rows = self.connection.execute(sql, cast("Sequence[Any]", parameters)).rowcount
+        # Python counts no rows for a statement that begins with WITH.
+        return rows if rows >= 0 else self.connection.total_changes - before
+
+    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Run a query and give its rows."""
+        return self.connection.execute(sql, cast("Sequence[Any]", parameters)).fetchall()
+
+    def fill(self, table: str, width: int, rows: Iterable[Sequence[object]]) -> int:
+        """Insert many rows and give how many there were."""
+        marks = ", ".join("?" * width)
+        return self.connection.executemany(f"INSERT INTO {table} VALUES ({marks})", cast("Any", rows)).rowcount
+
+    def begin(self) -> None:
+        """Take the write lock now, waiting a while for another process to give it back."""
+        try:
+            self.connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if primary_code(error) not in BUSY:
+                raise
+            message = f"the SQLite file {self._place} is locked by another process"
+            hint = "SQLite lets one process write at a time: end the other one's transaction and run again."
+            raise TransientError(message, hint=hint) from None
+
+    def commit(self) -> None:
+        """Commit; when readers keep SQLite from it, the locks are given back before the error is raised."""
+        try:
+            self.connection.execute("COMMIT")
+        except sqlite3.Error:
+            self.rollback()
+            raise
+
+    def rollback(self) -> None:
+        """Roll back; without an open transaction there is nothing to do."""
+        try:
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            return
+
+    def close(self) -> None:
+        """Close the connection, which also ends its temporary tables."""
+        self.connection.close()
+
+
+def open_file(path: Path) -> SQLiteSession:
+    """Open a file for writing; a missing one is created."""
+    connection = _connect(f"{path.absolute().as_uri()}?mode=rwc")
+    try:
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KILOBYTES}")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return SQLiteSession(connection, str(path))
+
+
+def open_memory(name: str) -> SQLiteSession:
+    """Open the database of this name in this process's memory."""
+    address = f"file:/ematix-flow/{quote(name, safe='')}?vfs=memdb"
+    if name not in _MEMORY:
+        _MEMORY[name] = _connect(address)
+    return SQLiteSession(_connect(address), f"{name} in memory")
+
+
+def open_reader(path: Path) -> sqlite3.Connection:
+    """Open a file for queries only."""
+    # Not opened read-only: a journal that a killed writer left must be rolled back before anything can be read.
+    connection = _connect(f"{path.absolute().as_uri()}?mode=rw")
+    connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def _connect(address: str) -> sqlite3.Connection:
+    # Without an isolation level Python neither begins nor ends transactions by itself.
+    connection = sqlite3.connect(
+        address, uri=True, isolation_level=None, timeout=LOCK_WAIT_SECONDS, check_same_thread=False
+    )
+    register(connection)
+    return connection
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    """Give the primary result code, without what SQLite adds to it in the higher bits."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
