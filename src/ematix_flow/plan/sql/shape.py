@@ -230,8 +230,16 @@ def _transformed(transform: object, inner: _Inner) -> exp.Query:
             return _deduplicated(transform, inner)
         case SqlWrap():
             query = read_query(transform.to_sql_wrap(inner.relation), speech.user_dialect, speech.dialect)
-            return exp.select(*(_column(name) for name in inner.names)).from_(query.subquery("_wrapped"))
+            return exp.select(*(_column(name) for name in inner.names)).from_(_opened(query).subquery("_wrapped"))
     raise PlanError(f"{transform!r} is not a pre-load transform")
+
+
+def _opened(query: exp.Query) -> exp.Query:
+    """Give the query with `(relation) AS q` spelled as a subquery, the only form that every dialect reads."""
+    for bracket in list(query.find_all(exp.Subquery)):
+        if isinstance(bracket.this, exp.Table):
+            bracket.replace(exp.select("*").from_(bracket.this.copy()).subquery(bracket.alias or "_inner"))
+    return query
 
 
 def _deduplicated(transform: DeduplicateBy, inner: _Inner) -> exp.Select:
