@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING
 from ematix_flow.commit.gc import drop_stage_of
 from ematix_flow.commit.ledger import HistoryRow, Ledger, open_run, transaction
 from ematix_flow.commit.offenders import without_offenders
-from ematix_flow.commit.publish import Order, publish
+from ematix_flow.commit.publish import publish
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.connect.registry import open_database
-from ematix_flow.engine.looking import fix_bounds, look_at_source, look_at_target
+from ematix_flow.engine.expanding import expand
+from ematix_flow.engine.ordering import order_for
+from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
 from ematix_flow.engine.spark import session_for
-from ematix_flow.engine.staging import bound_in_spark, stage
-from ematix_flow.errors import CommitError, FencedError, RefusedError, TransientError
+from ematix_flow.engine.staging import stage
+from ematix_flow.errors import FencedError, RefusedError, TransientError
 from ematix_flow.events import RowsStaged, RunCommitted, RunFailed, RunStarted
 from ematix_flow.failpoints import failpoint
-from ematix_flow.plan.batch import history_name, plan_target, schema_hash
-from ematix_flow.plan.sql.ddl import WantedColumn, WantedTable, create_table_sql
-from ematix_flow.plan.sql.scd2 import points_columns
-from ematix_flow.records import Token, Watermark
+from ematix_flow.plan.batch import history_name
 
 if TYPE_CHECKING:
+    from ematix_flow.commit.publish import Order
     from ematix_flow.connect.base import Database, StageSpec
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.looking import Look
     from ematix_flow.engine.options import Options
     from ematix_flow.engine.sourcing import OpenSource
     from ematix_flow.plan.steps import TargetPlan
-    from ematix_flow.records import Committed, Fence, Part
+    from ematix_flow.records import Committed, Fence, Part, Token
 
 COMMIT_ATTEMPTS = 4
 
@@ -62,7 +62,7 @@ def load_target(
 ) -> Loaded:
     """Load one target, or find that an earlier attempt already did."""
     database = open_database(target.connection)
-    token = Token(pipeline.name, f"{_connection_name(target)}:{target.table.qualified_name}", slot)
+    token = token_for(pipeline, target, slot)
     started = options.clock.now()
     history = HistoryRow(
         run_id=token.run_id,
@@ -86,15 +86,17 @@ def load_target(
         raise
 
 
-def _connection_name(target: TargetDeclaration) -> str:
-    reference = target.connection
-    return reference if isinstance(reference, str) else "default" if reference is None else reference.name
-
-
 def _load(attempt: _Attempt, fence: Fence) -> Loaded:
     options, name = attempt.options, attempt.target.table.qualified_name
-    look = look_at_source(attempt.source, attempt.target)
-    plan, look = _plan(attempt, look)
+    asked = Asked(
+        attempt.pipeline,
+        attempt.target,
+        attempt.source,
+        attempt.database,
+        attempt.token,
+        attempt.history.started_at,
+    )
+    plan, look = plan_load(asked, observing(session_for(options)))
     failpoint("plan.after_bounds")
     options.bus.emit(RunStarted(attempt.pipeline.name, name, attempt.token.run_id, plan.path.value))
     _expand(attempt.database, plan)
@@ -109,58 +111,14 @@ def _load(attempt: _Attempt, fence: Fence) -> Loaded:
     return Loaded(plan, committed, plan.path.value)
 
 
-def _plan(attempt: _Attempt, look: Look) -> tuple[TargetPlan, Look]:
-    """Observe, fix the bounds and plan."""
-    source, target, database = attempt.source, attempt.target, attempt.database
-    seen = replace(look.observed, target_name=_connection_name(target))
-    if source.database is not None:
-        seen = replace(seen, same_database=source.database.identity() == database.identity())
-    seen = look_at_target(attempt.pipeline, target, database, seen)
-    seen = fix_bounds(source, target, seen)
-    if target.write.incremental_column is not None and source.database is None:
-        seen = bound_in_spark(attempt.pipeline, target, source, look, seen, session_for(attempt.options))
-    plan = plan_target(
-        attempt.pipeline,
-        target,
-        source.value,
-        database,
-        seen,
-        attempt.token,
-        attempt.history.started_at,
-        source.database,
-    )
-    return plan, replace(look, observed=seen)
-
-
 def _expand(database: Database, plan: TargetPlan) -> None:
-    """Create or widen the target; each statement is idempotent over retries because the plan looked first."""
     failpoint("ddl.before_expand")
     session = database.session()
     try:
-        wanted = plan.ensure.wanted
-        if plan.ensure.statements:
-            if wanted.place.schema:
-                database.create_schema(session, wanted.place.schema)
-            for statement in plan.ensure.statements:
-                _ddl(database, session, statement, wanted)
-        points = plan.commit.load.points
-        if points is not None and database.find_table(session, points) is None:
-            columns = tuple(WantedColumn(column, nullable=True) for column in points_columns(plan.commit.load))
-            _ddl(database, session, create_table_sql(WantedTable(points, columns, (), ()), database), None)
+        expand(database, session, plan)
     finally:
         session.close()
     failpoint("ddl.after_expand")
-
-
-def _ddl(database: Database, session: object, statement: str, wanted: WantedTable | None) -> None:
-    try:
-        session.execute(statement)  # type: ignore[attr-defined]
-    except database.errors as error:
-        # A twin may have created the same table between our look and this statement.
-        if wanted is not None and database.find_table(session, wanted.place) is not None and "CREATE" in statement:  # type: ignore[arg-type]
-            return
-        message = f"the target's table could not be prepared: {safe_text(error)}"
-        raise CommitError(message) from None
 
 
 def _stage_and_publish(attempt: _Attempt, plan: TargetPlan, fence: Fence, history: HistoryRow, look: Look) -> Committed:
@@ -184,25 +142,7 @@ def _publish(
     spec: StageSpec | None,
     parts: tuple[Part, ...],
 ) -> Committed:
-    order = Order(
-        token=attempt.token,
-        fence=fence,
-        history=history,
-        program=plan.commit.program,
-        columns=plan.stage.columns,
-        mode=plan.commit.write.mode,
-        schema_hash=schema_hash(plan.ensure.wanted),
-        stage=spec,
-        parts=parts,
-        inline=plan.read.sql if spec is None else "",
-        watermark_name=history.pipeline,
-        watermark_before=plan.watermark,
-        watermark_after=_watermark_after(plan),
-        refuse_empty=_refuses_empty(plan),
-        rejects_allowed=plan.commit.write.on_bad_row == "reject",
-        marked=plan.shape.marked and spec is None,
-        required=plan.check.required if spec is None else (),
-    )
+    order = order_for(plan, fence, history, spec, parts)
     try:
         return _patiently(order, attempt)
     except RefusedError:
@@ -219,18 +159,6 @@ def _patiently(order: Order, attempt: _Attempt) -> Committed:
         except TransientError:
             attempt.options.clock.sleep(0.5 * 2**number)
     return publish(order, attempt.database, attempt.options.clock)
-
-
-def _watermark_after(plan: TargetPlan) -> Watermark | None:
-    bounds = plan.read.bounds
-    if bounds is None or bounds.hi is None:
-        return None
-    return Watermark(bounds.column, bounds.hi)
-
-
-def _refuses_empty(plan: TargetPlan) -> bool:
-    write = plan.commit.write
-    return not write.allow_empty and (write.mode == "truncate" or write.handle_deletes is not None)
 
 
 def _note_failure(attempt: _Attempt, error: BaseException) -> None:

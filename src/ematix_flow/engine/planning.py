@@ -1,0 +1,86 @@
+"""Builds the plan of one target: the one function behind run, dry run, preview and validate; it changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.engine.looking import fix_bounds, frame_columns, look_at_source, look_at_target
+from ematix_flow.engine.staging import bound_in_spark, raw_frame
+from ematix_flow.plan.batch import plan_target
+from ematix_flow.records import Token
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from ematix_flow.connect.base import Database
+    from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
+    from ematix_flow.engine.looking import Look
+    from ematix_flow.engine.sourcing import OpenSource
+    from ematix_flow.plan.batch import Observed
+    from ematix_flow.plan.steps import TargetPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The load that a plan is wanted for."""
+
+    pipeline: Pipeline
+    target: TargetDeclaration
+    source: OpenSource
+    database: Database
+    token: Token
+    now: datetime
+
+
+def plan_load(asked: Asked, observe: Callable[[Asked], Look]) -> tuple[TargetPlan, Look]:
+    """Give the plan for what `observe` sees, and what it saw."""
+    look = observe(asked)
+    plan = plan_target(
+        asked.pipeline,
+        asked.target,
+        asked.source.value,
+        asked.database,
+        look.observed,
+        asked.token,
+        asked.now,
+        asked.source.database,
+    )
+    return plan, look
+
+
+def token_for(pipeline: Pipeline, target: TargetDeclaration, slot: str) -> Token:
+    """Give the token of a load."""
+    return Token(pipeline.name, f"{connection_name(target)}:{target.table.qualified_name}", slot)
+
+
+def connection_name(target: TargetDeclaration) -> str:
+    """Give the name of a target's connection."""
+    reference = target.connection
+    return reference if isinstance(reference, str) else "default" if reference is None else reference.name
+
+
+def observing(spark: Callable[[], Any]) -> Callable[[Asked], Look]:
+    """Give the way to observe that a load needs: everything is asked, and what only Spark can read, Spark is asked."""
+
+    def observe(asked: Asked) -> Look:
+        look = look_at_source(asked.source, asked.target)
+        look = replace(look, observed=between(asked, look.observed))
+        if not look.observed.source_columns and look.observed.source_sql and asked.source.database is None:
+            columns = frame_columns(raw_frame(spark(), asked.source, look, look.observed.source_sql))
+            look = replace(look, observed=replace(look.observed, source_columns=columns))
+        seen = look_at_target(asked.pipeline, asked.target, asked.database, look.observed)
+        seen = fix_bounds(asked.source, asked.target, seen)
+        if asked.target.write.incremental_column is not None and asked.source.database is None:
+            seen = bound_in_spark(asked.pipeline, asked.target, asked.source, look, seen, spark)
+        return replace(look, observed=seen)
+
+    return observe
+
+
+def between(asked: Asked, seen: Observed) -> Observed:
+    """Give the observation with what follows from source and target together."""
+    source = asked.source.database
+    same = source is not None and source.identity() == asked.database.identity()
+    return replace(seen, target_name=connection_name(asked.target), same_database=same)
