@@ -45,7 +45,7 @@ def without_offenders(order: Order, database: Database) -> Order:
 def _refusal(order: Order, database: Database, found: list[Excluded], up_to: int) -> str | None:
     """Give the reason why the first rows cannot be loaded, or None."""
     try:
-        rehearse(order, database, (), only=([row.number for row in found], up_to))
+        rehearse(order, database, only=([row.number for row in found], up_to))
     except CommitError as error:
         return error.what
     return None

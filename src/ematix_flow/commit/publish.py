@@ -20,12 +20,13 @@ from ematix_flow.errors import (
 )
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.shaping import FAILED
+from ematix_flow.plan.sql.program import INCOMING
 from ematix_flow.plan.sql.render import bind_staged, native_column
 from ematix_flow.records import Committed, Counts
 
 if TYPE_CHECKING:
     from ematix_flow.commit.ledger import HistoryRow
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from ematix_flow.clock import Clock
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from ematix_flow.plan.sql.program import Program
     from ematix_flow.records import Fence, Part, Token, Watermark
 
-INCOMING = "_flow_incoming"
 SETTLE_SECONDS = 60.0
 """How long a lost answer to COMMIT is looked up before the outcome counts as unknown."""
 
@@ -95,7 +95,10 @@ def publish(order: Order, database: Database, clock: Clock) -> Committed:
 
 
 def rehearse(
-    order: Order, database: Database, prepare: Sequence[str], only: tuple[Sequence[int], int] | None = None
+    order: Order,
+    database: Database,
+    prepare: Callable[[Session], None] | None = None,
+    only: tuple[Sequence[int], int] | None = None,
 ) -> Counts:
     """Do everything that a commit does to the user's rows, count it and roll it back; no bookkeeping is touched.
 
@@ -107,8 +110,8 @@ def rehearse(
         names = _work_tables(order, database, session)
         session.begin()
         try:
-            for statement in prepare:
-                session.execute(statement)
+            if prepare is not None:
+                prepare(session)
             relation, counts = _staged(order, database, session, names)
             if counts.rejected and not order.rejects_allowed:
                 raise bad_rows(order.parts)
@@ -136,8 +139,7 @@ def _work_tables(order: Order, database: Database, session: Session) -> dict[str
 
 
 def _kept_inline(order: Order) -> bool:
-    """Say whether the inline query's rows are kept in a scratch table, because they are read more than once."""
-    return order.marked or not order.program.reads_staged_once or order.program.duplicates is not None
+    return order.program.keeps_incoming(marked=order.marked)
 
 
 def _incoming_columns(order: Order) -> tuple[StageColumn, ...]:

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base import StageColumn, TableName, WorkTable
 
 
+INCOMING = "_flow_incoming"
+"""Scratch table for the rows of the source query on the same-database path."""
+
+
 @dataclass(frozen=True, slots=True)
 class Statement:
     """One statement; `counts` names the field of Counts that its row count adds to."""
@@ -43,6 +47,11 @@ class Program:
     """None where several rows for one key are allowed."""
     points: TableName | None = None
     """Where scd2 with event time remembers folded events."""
+
+
+    def keeps_incoming(self, *, marked: bool) -> bool:
+        """Say whether the rows of a source query are kept in INCOMING first, because they are read more than once."""
+        return marked or not self.reads_staged_once or self.duplicates is not None
 
 
 @dataclass(frozen=True, slots=True)
