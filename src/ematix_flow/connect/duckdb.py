@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 LOCK_WAIT_SECONDS = 30.0
 READ_ROWS = 65_536
+CATALOG = "flow_file"
 
 _TYPES = {
     "small_int": "SMALLINT",
@@ -164,7 +165,7 @@ class DuckDB(Database):
         deadline = time.monotonic() + LOCK_WAIT_SECONDS
         while True:
             try:
-                return duckdb.connect(self.path, read_only=read_only)
+                return _attached(self.path, read_only=read_only)
             except duckdb.IOException as error:
                 if "lock" not in str(error).lower():
                     raise
@@ -342,6 +343,23 @@ class DuckDB(Database):
         return f'"{table.name}"'
 
 
+def _attached(path: str, *, read_only: bool) -> duckdb.DuckDBPyConnection:
+    """Open the file under a fixed catalog name: its own would clash with a schema that is called like the file."""
+    connection = duckdb.connect(":memory:")
+    try:
+        mode = " (READ_ONLY)" if read_only else ""
+        connection.execute(f"ATTACH {_text(path)} AS {CATALOG}{mode}")
+        connection.execute(f"USE {CATALOG}")
+    except duckdb.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
 def _prepared(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute("SET preserve_insertion_order = false")
@@ -373,7 +391,7 @@ def _nulls(spec: StageSpec) -> str:
 
 
 def _file_list(files: Sequence[str]) -> str:
-    return ", ".join("'" + file.replace("'", "''") + "'" for file in files)
+    return ", ".join(_text(file) for file in files)
 
 
 def _export(session: Session, sql: str) -> str:
