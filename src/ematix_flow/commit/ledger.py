@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.commit.holding import uninterrupted
 from ematix_flow.errors import CommitError, FencedError
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.bookkeeping import FORMAT, TABLES, create_bookkeeping_sql
@@ -262,7 +263,8 @@ def transaction(session: Session) -> Iterator[None]:
     except BaseException:
         session.rollback()
         raise
-    session.commit()
+    with uninterrupted():
+        session.commit()
 
 
 def open_run(

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ematix_flow.commit.holding import uninterrupted
 from ematix_flow.commit.ledger import Ledger
 from ematix_flow.connect.base import StageColumn, WorkTable
 from ematix_flow.connect.redact import safe_text
@@ -329,7 +330,8 @@ def _refused(order: Order, database: Database, error: BaseException) -> Committe
 
 def _send_commit(order: Order, database: Database, session: Session, counts: Counts, clock: Clock) -> Committed:
     try:
-        session.commit()
+        with uninterrupted():
+            session.commit()
     except database.errors as error:
         return _settle(order, database, counts, error, clock)
     failpoint("commit.commit_sent")

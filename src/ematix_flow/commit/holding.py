@@ -1,0 +1,27 @@
+"""Says whether a COMMIT is under way, so that a polite stop can wait for its answer; it stops nothing itself."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_under_way = 0
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Run a block that a signal must not cut short."""
+    global _under_way  # noqa: PLW0603 - a signal handler can look nowhere else
+    _under_way += 1
+    try:
+        yield
+    finally:
+        _under_way -= 1
+
+
+def is_committing() -> bool:
+    """Say whether a target is being asked to commit right now."""
+    return _under_way > 0
