@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 ATTEMPT = "_attempt"
 """Column of a staging table that names the task attempt a row came from."""
 
+FAILED = "_flow_failed"
+"""Column in which a read or a shape says why a row cannot be carried, as `column: reason`; NULL for good rows."""
+
 ALL_MODES = ("append", "truncate", "merge", "scd2")
 
 
@@ -196,6 +199,14 @@ class Database(ABC):
     @abstractmethod
     def session(self) -> Session:
         """Open a control connection with deadlines set."""
+
+    def exists(self) -> bool:
+        """Say whether there is a database to open; opening one that is a missing file would create it."""
+        return True
+
+    def look(self) -> Session:
+        """Open a session that is only for looking: it waits for no lock, and the database stays as it is."""
+        return self.session()
 
     @abstractmethod
     def is_transient(self, error: BaseException) -> bool:

@@ -161,6 +161,19 @@ class DuckDB(Database):
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         return DuckDBSession(_prepared(self._open(read_only=False)), owned=True)
 
+    def exists(self) -> bool:
+        """Say whether the file is there."""
+        return self.in_memory or Path(self.path).exists()
+
+    def look(self) -> DuckDBSession:
+        """Open the file read-only, which other readers may do at the same time; one held by a writer is an error."""
+        if self.in_memory:
+            return self.session()
+        try:
+            return DuckDBSession(_prepared(duckdb.connect(self.path, read_only=True)), owned=True)
+        except duckdb.IOException as error:
+            raise (_held(self.path, error) if "lock" in str(error).lower() else error) from None
+
     def _open(self, *, read_only: bool) -> duckdb.DuckDBPyConnection:
         deadline = time.monotonic() + LOCK_WAIT_SECONDS
         while True:

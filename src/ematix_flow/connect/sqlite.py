@@ -99,6 +99,10 @@ class SQLite(Database):
             session.close()
         return f"SQLite {sqlite3.sqlite_version}, {self.path}, {tables} tables"
 
+    def exists(self) -> bool:
+        """Say whether the file is there."""
+        return self.in_memory or Path(self.path).exists()
+
     def session(self) -> SQLiteSession:
         """Open the database; a missing file is created."""
         if self.in_memory:

@@ -14,6 +14,7 @@ from ematix_flow.plan.shaping import EVENT, plan_shape
 from ematix_flow.plan.sql import modes, scd2
 from ematix_flow.plan.sql.ddl import create_table_sql, differences, wanted_table
 from ematix_flow.plan.sql.program import Load
+from ematix_flow.plan.sql.shape import unsupported_on
 from ematix_flow.plan.steps import Check, Choice, Commit, EnsureTable, Read, Shape, Stage, TargetPlan
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class Observed:
     target_name: str
     source_dialect: str
     """The source database's dialect, or `spark` for files and frames."""
+    user_dialect: str = ""
+    """What the user's expressions are written in, where that is not the source's dialect: a stand-in for tests."""
     source_columns: tuple[SourceColumn, ...] = ()
     source_sql: str = ""
     """The source as SQL of its dialect; empty for files and frames without SQL."""
@@ -68,8 +71,8 @@ def plan_target(  # noqa: PLR0913 - the planner's inputs, each of another kind
     keys = merge_keys(table, write)
     compare = compare_columns(table, write, keys.value)
     wanted = wanted_table(table, write.mode, database)
-    ensure = _ensure(wanted, write, database, observed)
-    path = choose_path(pipeline, source, observed, write)
+    ensure = ensure_step(wanted, write, database, observed)
+    path = choose_path(pipeline, target, source, observed)
     shaping = plan_shape(pipeline, target, observed, path.value, source_database)
     load = _load(table, write, database, keys.value, compare.value, token, now)
     columns = (*load.columns, *load.extra)
@@ -87,6 +90,7 @@ def plan_target(  # noqa: PLR0913 - the planner's inputs, each of another kind
         stage=Stage(columns, "" if path.value == "cross_db" else "the target reads the source query itself"),
         commit=Commit(write, load, _program(load, write), keys, compare),
         now=now,
+        connection_info=dict(database.info()),
         notes=observed.notes,
         watermark=observed.watermark,
     )
@@ -114,7 +118,7 @@ def _check_supported(pipeline: Pipeline, table: Table, write: Write, database: D
         raise PlanError(message, hint="mark it with pk().", origin=table.origin)
 
 
-def choose_path(pipeline: Pipeline, source: SourceValue, observed: Observed, write: Write) -> Choice:
+def choose_path(pipeline: Pipeline, target: TargetDeclaration, source: SourceValue, observed: Observed) -> Choice:
     """Choose between one statement inside the database and staging on Spark."""
     if source.frame is not None or not observed.source_sql or observed.source_dialect == "spark":
         return _forced(pipeline, "cross_db", "the source is not a query of the target's database")
@@ -122,8 +126,11 @@ def choose_path(pipeline: Pipeline, source: SourceValue, observed: Observed, wri
         return _forced(pipeline, "cross_db", "source and target are different databases")
     if pipeline.force_path == "cross_db":
         return Choice("cross_db", "force_path= says so")
-    if write.on_bad_row == "reject":
+    if target.write.on_bad_row == "reject":
         return _forced(pipeline, "cross_db", "rejects need every row checked before it is loaded")
+    missing = unsupported_on(target.table, observed.source_dialect, pipeline.transforms_pre)
+    if missing:
+        return _forced(pipeline, "cross_db", f"{observed.source_dialect} cannot express {missing}")
     return Choice("same_db", "source and target are the same database")
 
 
@@ -134,7 +141,8 @@ def _forced(pipeline: Pipeline, path: str, reason: str) -> Choice:
     return Choice(path, reason)
 
 
-def _ensure(wanted: WantedTable, write: Write, database: Database, observed: Observed) -> EnsureTable:
+def ensure_step(wanted: WantedTable, write: Write, database: Database, observed: Observed) -> EnsureTable:
+    """Give what has to be done about the target's table, or refuse it as the drift policy says."""
     if not observed.target_known:
         return EnsureTable(wanted, (create_table_sql(wanted, database),), (), None)
     if observed.found is None:

@@ -70,10 +70,17 @@ def bounded_sql(user_sql: str, bounds: Bounds, column: SourceColumn, write: Writ
         conditions.append(f"{name} > {_native(lower_sql(bounds.lo, column, dialect, write.lookback), dialect)}")
     if bounds.hi is not None:
         conditions.append(f"{name} <= {_native(value_sql(bounds.hi, column, dialect), dialect)}")
-    condition = " AND ".join(conditions) if bounds.hi is not None else "1 = 0"
+    condition = _joined(conditions, bounds)
     if write.null_watermark in ("load", "reject"):
         condition = f"({condition}) OR {name} IS NULL"
     return f"SELECT * FROM ({user_sql}) AS _src_bounded WHERE {condition}"
+
+
+def _joined(conditions: list[str], bounds: Bounds) -> str:
+    """Give the condition; a source without any value has no rows in range."""
+    if bounds.fixed and bounds.hi is None:
+        return "1 = 0"
+    return " AND ".join(conditions) or "1 = 1"
 
 
 def highest_sql(user_sql: str, lo: str | None, column: SourceColumn, write: Write, dialect: str) -> str:
@@ -105,6 +112,6 @@ def range_condition(bounds: Bounds, kind: str, write: Write) -> str:
         conditions.append(f"{name} > {_native(lower_sql(bounds.lo, column, 'spark', write.lookback), 'spark')}")
     if bounds.hi is not None:
         conditions.append(f"{name} <= {_native(value_sql(bounds.hi, column, 'spark'), 'spark')}")
-    condition = " AND ".join(conditions) if bounds.hi is not None else "1 = 0"
+    condition = _joined(conditions, bounds)
     # A row without a bound cannot be skipped: it is checked, and rejected or refused, like any other bad row.
     return f"({condition}) OR {name} IS NULL"

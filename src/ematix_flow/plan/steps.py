@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     from ematix_flow.connect.base import SourceColumn, StageColumn
@@ -41,7 +42,10 @@ class Bounds:
     column: str
     lo: str | None
     hi: str | None
+    """The highest value there was; None when there was none."""
     nulls: int = 0
+    fixed: bool = True
+    """False in a preview, which reads no data: the upper bound is asked for when a load begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,7 @@ class TargetPlan:
     stage: Stage
     commit: Commit
     now: datetime
+    connection_info: Mapping[str, object] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     watermark: Watermark | None = None
     """Where the last load ended."""
