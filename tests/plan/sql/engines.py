@@ -13,13 +13,14 @@ from urllib.parse import urlsplit
 from sqlglot import exp
 
 from ematix_flow.connect.sqlite_functions import register
-from ematix_flow.declare.table import Table
 from ematix_flow.plan.sql.shape import parse_failures, shape_query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
+
+    from ematix_flow.declare.table import Table
 
 Rows = list[tuple[Any, ...]]
 
@@ -67,22 +68,15 @@ def plain(value: Any, kind: str) -> Any:
     """Give a driver's value as the Python value that the declared type means."""
     if value is None:
         return None
-    if kind == "boolean":
-        return bool(value)
-    if kind == "numeric":
-        return Decimal(str(value))
-    if kind in {"small_int", "integer", "big_int"}:
-        return int(value)
-    if kind in {"float", "double"}:
-        return float(value)
-    if kind == "date":
-        return date.fromisoformat(value) if isinstance(value, str) else value
     if kind in {"timestamp", "timestamp_tz"}:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else value
         return moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
-    if kind == "uuid":
-        return str(value)
-    return bytes(value) if kind == "bytes" else value
+    if kind == "date":
+        return date.fromisoformat(value) if isinstance(value, str) else value
+    if kind == "numeric":
+        return Decimal(str(value))
+    readers = {"boolean": bool, "big_int": int, "integer": int, "float": float, "uuid": str, "bytes": bytes}
+    return readers[kind](value) if kind in readers else value
 
 
 def ddl(columns: dict[str, str], dialect: str) -> str:

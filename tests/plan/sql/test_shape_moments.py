@@ -1,3 +1,4 @@
+# ruff: noqa: DTZ001 - UTC times without a zone are what is compared
 from __future__ import annotations
 
 from datetime import date, datetime

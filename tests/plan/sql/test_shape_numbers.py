@@ -1,3 +1,4 @@
+# ruff: noqa: DTZ001 - UTC times without a zone are what is compared
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
@@ -28,7 +29,7 @@ from ematix_flow.types import (
 )
 
 if TYPE_CHECKING:
-    from tests.plan.sql.engines import Engine, Rows
+    from tests.plan.sql.engines import Engine
 
 FAILS = object()
 D = Decimal
@@ -135,7 +136,7 @@ def test_defaults_and_nullif_meet_the_type_they_are_compared_with(engine: Engine
     assert results(
         engine, Column(BigInt, name="c", normalizers=(n.nullif(-1), n.default(7))), [5, -1, None], "integer"
     ) == [5, 7, 7]
-    assert results(engine, Column(Boolean, name="c", normalizers=(n.default(True),)), [None, "no"]) == [True, False]  # noqa: FBT003
+    assert results(engine, Column(Boolean, name="c", normalizers=(n.default(True),)), [None, "no"]) == [True, False]
     stamp = Column(TimestampTZ, name="c", normalizers=(n.default(datetime(2026, 1, 1, tzinfo=UTC)),))
     assert results(engine, stamp, [None, "2026-02-02T00:00:00+01:00"]) == [
         datetime(2026, 1, 1),

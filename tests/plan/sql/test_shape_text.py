@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 WORDS = [
     None, "", " ", "   ", "\t\n", " a ", "a", "A", "  Mixed Case ", "x@Y.Com ", "+49 (0)30-12 34", "tab\tin", "line\nend\n",
     "a.b.c", "aaa", "AbAb", "1", "0", "yes", "YES", "yes ", "No", "truE", "maybe", "100%", "back\\slash", "it's", "$1", "a1b22c333",
-    "Straße", "\U0001f600b", "x" * 300, "null", "foo_bar-baz", 
+    "Straße", "\U0001f600b", "x" * 300, "null", "foo_bar-baz",
 ]  # fmt: skip
 
 STEPS: dict[str, tuple[Normalizer, ...]] = {
