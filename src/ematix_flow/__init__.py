@@ -1,7 +1,9 @@
 """Declarative data pipelines in Python that run on Spark; these are the public names, nothing else."""
 
-from typing import Annotated
+import importlib
+from typing import TYPE_CHECKING, Annotated, Any
 
+from ematix_flow import connect
 from ematix_flow.declare.connection import (
     BigQueryConnection,
     Connection,
@@ -49,7 +51,13 @@ from ematix_flow.declare.types import (
     TimestampTZ,
 )
 
+if TYPE_CHECKING:
+    from ematix_flow import _core, config, connections
+
 __version__ = "0.1.0"
+
+_LATER = ("_core", "config", "connections", "pipeline", "testing")
+"""Modules that are loaded when they are first asked for: some of them load the engine."""
 
 __all__ = [
     "JSON",
@@ -93,6 +101,10 @@ __all__ = [
     "Timestamp",
     "TimestampTZ",
     "__version__",
+    "_core",
+    "config",
+    "connect",
+    "connections",
     "ematix",
     "get_connection",
     "natural_key",
@@ -101,3 +113,10 @@ __all__ = [
     "register_connection",
     "registered_connections",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    return importlib.import_module(f"ematix_flow.{name}")

@@ -1,8 +1,21 @@
-"""Connections by name under their public names; nothing is defined here."""
+"""Connections by name under their public names; what opens one is loaded when it is asked for."""
 
 from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.resolve import resolve_dsn, set_connection
 from ematix_flow.connect.resolve import shown_connections as list_connections
 
-__all__ = ["list_connections", "resolve_dsn", "set_connection"]
+if TYPE_CHECKING:
+    from ematix_flow.engine.references import check_connection, connect
+
+__all__ = ["check_connection", "connect", "list_connections", "resolve_dsn", "set_connection"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("connect", "check_connection"):
+        return getattr(importlib.import_module("ematix_flow.engine.references"), name)
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(message)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.declare.connection import connection_from_class, register_connection
 from ematix_flow.declare.handle import PipelineHandle, TransformHandle
 from ematix_flow.declare.keywords import pipeline_keywords, target_keywords
-from ematix_flow.declare.keywords import pipeline_keywords, target_keywords
 from ematix_flow.declare.origin import caller_origin
 from ematix_flow.declare.pipeline import (
     Pipeline,
@@ -19,8 +18,10 @@ from ematix_flow.declare.pipeline import (
     check_source_table,
 )
 from ematix_flow.declare.project import PROJECT
+from ematix_flow.declare.registering import upstream_names
 from ematix_flow.declare.schedule import check_schedule, retry_from
 from ematix_flow.declare.table import table, table_of
+from ematix_flow.declare.transforms import check_transforms
 from ematix_flow.declare.write import Write, write
 from ematix_flow.errors import DeclareError, DeclareTypeError, FlowError
 
@@ -105,7 +106,7 @@ def _pipeline(function: Callable[..., Any], keywords: dict[str, Any], origin: An
         schedule=check_schedule(options.get("schedule"), options.get("timezone")),
         timezone=options.get("timezone"),
         continue_on_failure=bool(options.get("continue_on_failure")),
-        transforms_pre=tuple(options.get("transforms_pre") or ()),
+        transforms_pre=check_transforms(options.get("transforms_pre") or ()),
         transforms_post=_post_steps(options.get("transforms_post") or ()),
         continue_on_failure_post=bool(options.get("continue_on_failure_post")),
         depends_on=upstream_names(options.get("depends_on")),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-def register(  # noqa: PLR0913 - the public keywords
+def register(
     *,
     name: str,
     schedule: str | None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Column", "ManagedTable", "Table", "natural_key", "nullable", "pk", "table", "table_of"]
 
+ENGINE = "ematix_flow.engine"
+
 _RIVALS = {
     "__dataclass_fields__": "@dataclass",
     "__attrs_attrs__": "attrs",
@@ -53,6 +56,13 @@ class ManagedTable:
         super().__init_subclass__(**options)
         if not cls.__dict__.get("__abstract__", False):
             _install(cls, build_table(cls, caller_origin()))
+
+    @classmethod
+    def ensure(cls, conn: Any, on_drift: str = "error") -> dict[str, Any]:
+        """Create the table where it is missing; gives the action (created, matched, drift) and the differences."""
+        # Looked up at the call, so that declaring never loads what running needs.
+        result: dict[str, Any] = importlib.import_module(ENGINE).ensure_table(table_of(cls), conn, on_drift)
+        return result
 
     @classmethod
     def _to_spec(cls) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.runlog.opening import open_run_log
@@ -11,7 +12,7 @@ from ematix_flow.engine.loading import load_target
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.posting import run_named_transform, run_posts
 from ematix_flow.engine.results import result_of
-from ematix_flow.engine.sourcing import open_source, with_frame
+from ematix_flow.engine.sourcing import called, given_source, open_source
 from ematix_flow.engine.spark import session_for
 from ematix_flow.errors import FlowError, RunError
 from ematix_flow.events import RunResumed
@@ -62,10 +63,9 @@ def _request(pipeline: Pipeline, log: SqliteRunLog, options: Options) -> Request
 def _run(pipeline: Pipeline, request: Request, log: SqliteRunLog, options: Options) -> tuple[Any, bool]:
     """Load every target, then run the post steps; gives the result and whether everything is done."""
     started = options.clock.now()
-    if options.source_frame is not None:
-        source = with_frame(options.source_frame)
-    else:
-        source = open_source(pipeline, spark=session_for(options))
+    if not pipeline.targets:
+        return _call(pipeline, request, log, options, started), True
+    source = _source(pipeline, options)
     if source.value.result is not None:
         return source.value.result, True
     results: dict[str, Any] = {}
@@ -83,6 +83,30 @@ def _run(pipeline: Pipeline, request: Request, log: SqliteRunLog, options: Optio
     if not pipeline.fan_out:
         run_posts(pipeline, result, options)
     return result, True
+
+
+def _source(pipeline: Pipeline, options: Options) -> OpenSource:
+    if options.source_frame is not None:
+        return given_source(options)
+    return replace(open_source(pipeline, spark=session_for(options)), user_dialect=options.user_dialect)
+
+
+def _call(pipeline: Pipeline, request: Request, log: SqliteRunLog, options: Options, started: datetime) -> Any:
+    """Run a pipeline that is a plain function, and record the run whatever happens."""
+    record = RunRecord(
+        run_id=request.id,
+        pipeline=pipeline.name,
+        status="failed",
+        started_at=started.isoformat(),
+        request_id=request.id,
+    )
+    try:
+        result = called(pipeline.function)
+    except BaseException as error:
+        _record(log, record, options, error_summary=safe_text(error)[:2000])
+        raise
+    _record(log, record, options, status="succeeded")
+    return result
 
 
 def _key(target: TargetDeclaration) -> str:
@@ -127,7 +151,6 @@ def _load_one(  # noqa: PLR0913 - the parts of one recorded load
 def _record(log: SqliteRunLog, record: RunRecord, options: Options, **known: Any) -> None:
     """Write a run to the run log; a log that cannot be written never fails a load."""
     import sqlite3
-    from dataclasses import replace
 
     with suppress(sqlite3.Error, OSError):
         log.record(replace(record, finished_at=options.clock.now().isoformat(), **known))

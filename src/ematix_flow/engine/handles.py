@@ -7,7 +7,8 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.commit.ledger import Ledger
+from ematix_flow.clock import SYSTEM_CLOCK
+from ematix_flow.commit.ledger import HistoryRow, Ledger, transaction
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.declare.connection import dsn_of
 from ematix_flow.errors import RunError
@@ -113,6 +114,71 @@ class Connection:
         if found is None:
             return None
         return {"pipeline_name": pipeline_name, "column_name": found.column, "last_value": found.value}
+
+    def ensure_table(self, spec_json: str | dict[str, Any], on_drift: str = "error") -> dict[str, Any]:
+        """Create the table of a spec where it is missing; gives the action and the differences."""
+        from ematix_flow.engine.ensuring import ensure_table, table_from_spec
+
+        return ensure_table(table_from_spec(spec_json), self, on_drift)
+
+    def record_transform_history(  # noqa: PLR0913 - the columns of one history row
+        self,
+        run_id: str,
+        pipeline_name: str,
+        step_name: str,
+        status: str = "transform_success",
+        *,
+        started_at: datetime | None = None,
+        finished_at: datetime | None = None,
+        parent_run_id: str | None = None,
+        error_message: str | None = None,
+        metrics_json: str | None = None,
+    ) -> None:
+        """Write one step into the run history of this database."""
+        now = SYSTEM_CLOCK.now()
+        row = HistoryRow(
+            run_id=run_id,
+            pipeline=pipeline_name,
+            schema="",
+            table="",
+            mode="transform",
+            path="post",
+            started_at=started_at or now,
+            status=status,
+            finished_at=finished_at or now,
+            error=error_message,
+            parent_run_id=parent_run_id,
+            step=step_name,
+            metrics=metrics_json,
+        )
+        ledger = Ledger(self._database)
+        with self._told() as session:
+            ledger.ensure(session)
+            with transaction(session):
+                ledger.record(session, row)
+
+    def run_append(self, target: Any, source: Any, **keywords: Any) -> dict[str, Any]:
+        """Append a source to a table of this database and give the result."""
+        return self._run("append", target, source, keywords)
+
+    def run_truncate(self, target: Any, source: Any, **keywords: Any) -> dict[str, Any]:
+        """Replace the rows of a table of this database and give the result."""
+        return self._run("truncate", target, source, keywords)
+
+    def run_merge(self, target: Any, source: Any, **keywords: Any) -> dict[str, Any]:
+        """Merge a source into a table of this database and give the result."""
+        return self._run("merge", target, source, keywords)
+
+    def run_scd2(self, target: Any, source: Any, **keywords: Any) -> dict[str, Any]:
+        """Add versions to a table of this database and give the result."""
+        return self._run("scd2", target, source, keywords)
+
+    def _run(self, mode: str, target: Any, source: Any, keywords: dict[str, Any]) -> dict[str, Any]:
+        from ematix_flow.engine.adhoc import sync
+        from ematix_flow.engine.ensuring import table_from_spec
+
+        table = table_from_spec(target) if isinstance(target, str | dict) else target
+        return sync(target=table, source=source, target_connection=self, mode=mode, **keywords)
 
     def close(self) -> None:
         """Close the session if one was opened."""

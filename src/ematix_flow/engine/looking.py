@@ -35,7 +35,9 @@ class Look:
 def look_at_source(source: OpenSource, target: TargetDeclaration) -> Look:
     """Describe the source: its SQL, its columns and its files."""
     value = source.value
-    seen = Observed(source_name=source.name, target_name="", source_dialect=source.dialect)
+    seen = Observed(
+        source_name=source.name, target_name="", source_dialect=source.dialect, user_dialect=source.user_dialect
+    )
     if value.frame is not None:
         return Look(replace(seen, source_columns=frame_columns(value.frame)))
     if source.files is not None:

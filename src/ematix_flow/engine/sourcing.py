@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base import Database
     from ematix_flow.declare.connection import Connection as Declared
     from ematix_flow.declare.pipeline import Pipeline
+    from ematix_flow.engine.options import Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class OpenSource:
     name: str
     database: Database | None = None
     files: Files | None = None
+    user_dialect: str = ""
+    """What the user's expressions are written in, where that is not the dialect of the source."""
 
     @property
     def dialect(self) -> str:
@@ -46,14 +49,18 @@ def open_source(pipeline: Pipeline, *, spark: Callable[[], Any] | None, placehol
     opened: list[Connection] = []
     try:
         arguments = [_argument(n, wants, pipeline, opened, spark, placeholder=placeholder) for n in wants]
-        returned = pipeline.function(*arguments)
-        if inspect.isawaitable(returned):
-            returned = asyncio.run(_awaited(returned))
+        returned = called(pipeline.function, *arguments)
     finally:
         for handle in opened:
             handle.close()
     value = source_value(returned, reference, pipeline.source_table, kind)
     return attach(value, name)
+
+
+def called(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Give what the user's function returns, awaited where it is asynchronous."""
+    returned = function(*arguments)
+    return asyncio.run(_awaited(returned)) if inspect.isawaitable(returned) else returned
 
 
 async def _awaited(value: Any) -> Any:
@@ -72,9 +79,9 @@ def attach(value: SourceValue, name: str) -> OpenSource:
     return OpenSource(value, name, database=system)
 
 
-def with_frame(source_frame: Any, name: str = "given rows") -> OpenSource:
-    """Give a source made of rows that a test hands in."""
-    return OpenSource(SourceValue(None, frame=source_frame), name)
+def given_source(options: Options) -> OpenSource:
+    """Give the source that a test hands in instead of the declared one: rows in memory."""
+    return OpenSource(SourceValue(None, frame=options.source_frame), "given rows", user_dialect=options.user_dialect)
 
 
 def _kind_and_name(reference: str | Declared | None) -> tuple[str, str]:

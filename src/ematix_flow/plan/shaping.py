@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.plan.bounds import bounded_sql, range_condition, watermark_column
 from ematix_flow.plan.sql.render import native_column, text
 from ematix_flow.plan.sql.shape import parse_failures, shape_query, unsupported_on
+from ematix_flow.plan.sql.user_sql import read_query
 from ematix_flow.plan.steps import Choice
 
 if TYPE_CHECKING:
@@ -55,12 +56,13 @@ def plan_shape(
     """Give the query of the load in the dialect of whoever evaluates it."""
     place = _place(pipeline, target, observed, path)
     columns = _known_columns(observed)
-    user = observed.source_dialect
-    dialect = "spark" if place.value == "spark" else user
+    user = observed.user_dialect or observed.source_dialect
+    dialect = "spark" if place.value == "spark" else observed.source_dialect
     marked = bool(parse_failures(target.table, dialect, columns, column_map=target.column_map, user_dialect=user))
     marked = marked or CORRUPT in columns
     if place.value == "spark":
-        read = _bounded(observed.source_sql, target, observed) if user != "spark" else observed.source_sql
+        from_database = observed.source_dialect != "spark"
+        read = _bounded(observed.source_sql, target, observed) if from_database else observed.source_sql
         shaped = _shaped(f"SELECT * FROM {SOURCE_VIEW}", pipeline, target, columns, dialect, user, marked=marked)
         final = _final(shaped, target, observed, dialect, None, marked=marked)
         return Shaping(place, dialect, _bounded_after(final, target, observed), read, marked)
@@ -121,7 +123,8 @@ def _shaped(  # noqa: PLR0913 - the parts of a shape
     declared = {column.name for column in target.table.columns}
     keep = [name for name in (event, POSITION, CORRUPT, RAW) if name in columns and name not in declared]
     query = shape_query(
-        sql,
+        # Around the user's own query stands SQL of ours, which speaks the evaluating dialect.
+        sql if user_dialect == dialect else read_query(sql, dialect, dialect),
         columns,
         target.table,
         dialect,

@@ -1,0 +1,94 @@
+"""The declared pipelines and transforms by name, for callers that hold no handle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.declare.handle import PipelineHandle
+from ematix_flow.declare.project import PROJECT
+from ematix_flow.engine import conductor
+from ematix_flow.errors import DeclareTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ematix_flow.declare.pipeline import Pipeline, Retry
+    from ematix_flow.engine.options import Options
+
+
+def list_pipelines() -> list[str]:
+    """Give the names of the declared pipelines, sorted."""
+    return sorted(PROJECT.pipelines)
+
+
+def list_transforms() -> list[str]:
+    """Give the names of the declared transforms, sorted."""
+    return sorted(PROJECT.transforms)
+
+
+def list_entries() -> list[dict[str, str | None]]:
+    """Give name, kind and schedule of every pipeline and transform, by name."""
+    kinds = (("pipeline", PROJECT.pipelines), ("transform", PROJECT.transforms))
+    entries = [
+        {"name": name, "kind": kind, "schedule": entry.schedule}
+        for kind, declared in kinds
+        for name, entry in declared.items()
+    ]
+    return sorted(entries, key=lambda entry: (str(entry["name"]), str(entry["kind"])))
+
+
+def get_pipeline(name: str) -> PipelineHandle:
+    """Give a declared pipeline: callable, with preview and dry run."""
+    return PipelineHandle(PROJECT.pipeline(name))
+
+
+def run_pipeline(name: str, options: Options | None = None) -> Any:
+    """Run a pipeline now and give its result."""
+    return conductor.run_pipeline(PROJECT.pipeline(name), options)
+
+
+def run_transform(name: str, options: Options | None = None) -> dict[str, Any]:
+    """Run a declared transform on its own and give status, metrics and run id."""
+    return conductor.run_transform(name, options)
+
+
+def preview(name: str, *, dry_run: bool = False) -> Any:
+    """Give the plan of a pipeline; with `dry_run` also the counts that a run would have now."""
+    from ematix_flow.engine.previewing import dry_run_pipeline, preview_pipeline
+
+    pipeline = _loading(name)
+    return dry_run_pipeline(pipeline) if dry_run else preview_pipeline(pipeline)
+
+
+def dry_run(name: str) -> Any:
+    """Give the plan of a pipeline with the counts that a run would have now; changes nothing."""
+    return preview(name, dry_run=True)
+
+
+def _loading(name: str) -> Pipeline:
+    pipeline = PROJECT.pipeline(name)
+    if not pipeline.targets:
+        message = f"pipeline {name!r} is a plain function, which has no plan"
+        raise DeclareTypeError(message, hint="declare it with @ematix.pipeline to preview it.", origin=pipeline.origin)
+    return pipeline
+
+
+def depends_on_of(name: str) -> tuple[str, ...]:
+    """Give the names that a pipeline depends on."""
+    return PROJECT.pipeline(name).depends_on
+
+
+def upstream_freshness_secs_of(name: str) -> float | None:
+    """Give how old the success of an upstream may be, in seconds, or None for any age."""
+    fresh = PROJECT.pipeline(name).upstream_freshness
+    return None if fresh is None else fresh.total_seconds()
+
+
+def retry_policy_of(name: str) -> Retry | None:
+    """Give the declared retry policy of a pipeline, or None."""
+    return PROJECT.pipeline(name).retry
+
+
+def order_for_run_due(names: Iterable[str]) -> list[str]:
+    """Give the names so that what is depended on comes first; edges that leave the set do not count."""
+    return PROJECT.order(list(names))

@@ -1,0 +1,85 @@
+"""What a caller may write where a connection is wanted: a name, a URL, a declared connection or an open handle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.registry import DATABASES, FILES, open_database, open_system
+from ematix_flow.connect.resolve import resolve_connection
+from ematix_flow.declare.connection import (
+    Connection as Declared,
+)
+from ematix_flow.declare.connection import (
+    connection_from_fields,
+    connection_from_url,
+    register_connection,
+    registered_connections,
+)
+from ematix_flow.engine.handles import Connection
+from ematix_flow.errors import DeclareTypeError, FlowError
+
+MEMORY = ":memory:"
+GIVEN = "given"
+"""Name of a connection that a caller spelled out as a URL."""
+
+
+def reference_to(value: Any) -> str | Declared | None:
+    """Give a name or a declared connection for whatever the caller wrote."""
+    if value is None or isinstance(value, Declared):
+        return value
+    if isinstance(value, Connection):
+        return value.connection_ref
+    if not isinstance(value, str):
+        message = f"{type(value).__name__} is not a connection"
+        raise DeclareTypeError(message, hint="use a name, a URL, a typed connection or what connect() gave.")
+    return connection_from_url(GIVEN, value) if value == MEMORY or "://" in value else value
+
+
+def connect(name: str = "default", *, url: str | None = None, **fields: Any) -> Connection:
+    """Give a handle on one database: by its name, or by a URL or fields given here.
+
+    What is given here is also remembered under the name, unless this process knows the name already.
+    """
+    given = {**fields, **({"url": url} if url is not None else {})}
+    if not given:
+        return opened(name)
+    declared = connection_from_fields(name, given)
+    if name not in registered_connections():
+        register_connection(declared)
+    return opened(declared)
+
+
+def open_url(url: str) -> Connection:
+    """Give a handle on the database of a URL."""
+    return opened(connection_from_url(GIVEN, url))
+
+
+def opened(reference: str | Declared | None) -> Connection:
+    """Give a handle on a database; no connection is made before its first use."""
+    declared = resolve_connection("default" if reference is None else reference)
+    return Connection(open_database(declared), declared)
+
+
+def check_connection(name: str) -> tuple[bool, str]:
+    """Say whether a connection works, with a sentence about it that holds no secret."""
+    try:
+        declared = resolve_connection(name)
+        if declared.kind in DATABASES:
+            return _ping(declared)
+        if declared.kind in FILES:
+            return True, str(open_system(declared).probe())  # type: ignore[union-attr]
+    except (FlowError, OSError) as error:
+        return False, safe_text(error)
+    return False, f"connection {name!r} is {declared.kind}, which only `flow doctor` can ask"
+
+
+def _ping(declared: Declared) -> tuple[bool, str]:
+    handle = opened(declared)
+    try:
+        handle.ping()
+        info = handle.connection_info()
+    finally:
+        handle.close()
+    place = f"{info['host']}:{info['port']}/{info['dbname']}" if info.get("host") else str(info.get("dbname"))
+    return True, f"{declared.kind} at {place} answers"

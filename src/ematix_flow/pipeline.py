@@ -1,0 +1,40 @@
+"""Pipelines by name, and loads without a declaration, under their public names; nothing is defined here."""
+
+from __future__ import annotations
+
+from ematix_flow.declare.pipeline import ParentContext, Retry
+from ematix_flow.declare.registering import register
+from ematix_flow.engine.adhoc import sync
+from ematix_flow.engine.by_name import (
+    depends_on_of,
+    dry_run,
+    get_pipeline,
+    list_entries,
+    list_pipelines,
+    list_transforms,
+    order_for_run_due,
+    preview,
+    retry_policy_of,
+    run_pipeline,
+    run_transform,
+    upstream_freshness_secs_of,
+)
+
+__all__ = [
+    "ParentContext",
+    "Retry",
+    "depends_on_of",
+    "dry_run",
+    "get_pipeline",
+    "list_entries",
+    "list_pipelines",
+    "list_transforms",
+    "order_for_run_due",
+    "preview",
+    "register",
+    "retry_policy_of",
+    "run_pipeline",
+    "run_transform",
+    "sync",
+    "upstream_freshness_secs_of",
+]

@@ -1,0 +1,7 @@
+"""`Source` under its public name; nothing is defined here."""
+
+from __future__ import annotations
+
+from ematix_flow.declare.pipeline import Source
+
+__all__ = ["Source"]
