@@ -8,7 +8,7 @@ from ematix_flow.connect.base import StageSpec
 from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base import Database, Session
 
 STALE_SECONDS = 24 * 3600.0
 """Older than any task can live: a day."""
@@ -24,11 +24,20 @@ def drop_stage_of(database: Database, spec: StageSpec) -> None:
     try:
         database.drop_stage(session, spec)
         failpoint("gc.mid_drop")
+        _drop_siblings(database, session, spec)
         collect(database, STALE_SECONDS)
     except database.failures:
         return
     finally:
         session.close()
+
+
+def _drop_siblings(database: Database, session: Session, spec: StageSpec) -> None:
+    """Remove what earlier attempts at the same load staged: the fence keeps them from ever committing."""
+    load = spec.name.rpartition("_")[0]
+    for name, _ in list(database.stages(session)):
+        if name.startswith(f"{load}_"):
+            database.drop_stage(session, StageSpec(name, b""))
 
 
 def collect(database: Database, older_than: float) -> int:

@@ -201,6 +201,14 @@ class Ledger:
             tuple(values.values()),
         )
 
+    def close_interrupted(self, session: Session, row: HistoryRow) -> None:
+        """Note older runs of this pipeline that never ended; the fence that this run took keeps them from committing."""
+        session.execute(
+            f"UPDATE {self.name('run_history')} SET status = 'failed', finished_at = {self._at(row.started_at)}, "
+            "error_message = 'interrupted' WHERE pipeline_name = ? AND status = 'running'",
+            (row.pipeline,),
+        )
+
     # Rejects
 
     def insert_rejects(self, session: Session, token: Token, relation: str, at: datetime) -> int:
@@ -281,6 +289,7 @@ def open_run(
             committed = ledger.find(session, token)
             watermark = ledger.watermark(session, watermark_name)
             if committed is None:
+                ledger.close_interrupted(session, history)
                 ledger.record(session, history)
         failpoint("token.after_insert")
     finally:

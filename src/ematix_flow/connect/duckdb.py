@@ -171,6 +171,9 @@ class DuckDB(Database):
             return self.session()
         try:
             return DuckDBSession(_prepared(duckdb.connect(self.path, read_only=True)), owned=True)
+        except duckdb.ConnectionException:
+            # This process has the file open for writing, and DuckDB wants all its connections to be alike.
+            return self.session()
         except duckdb.IOException as error:
             raise (_held(self.path, error) if "lock" in str(error).lower() else error) from None
 

@@ -3,6 +3,7 @@
 PyMySQL makes one Python object per value, which is most of the time of a load. Here the packets of many rows are cut
 with numpy and handed to Arrow as they are. Nothing else in the package touches PyMySQL's inner parts.
 """
+# ruff: noqa: SLF001 - the bulk paths have no public door in PyMySQL; constraints.txt pins the version they were tried with
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from pymysql.constants import COMMAND, CR
 from pymysql.protocol import EOFPacketWrapper, MysqlPacket, OKPacketWrapper
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     import numpy.typing as npt
 
@@ -29,9 +30,8 @@ else:
     _Connection = Connection
 
 CONNECT_SECONDS = 10
-KEEPALIVE = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 4}
-"""A peer that is silent for a minute counts as gone."""
-USER_TIMEOUT_MS = 60_000
+PEER_OPTIONS = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 60_000}
+"""A host that is silent for a minute counts as gone."""
 
 CHUNK_ROWS = 65_536
 CHUNK_BYTES = 8 << 20
@@ -50,44 +50,61 @@ class Wire(_Connection):
     """A connection whose handshake has a deadline of its own, and that moves rows in bulk."""
 
     def open_socket(self) -> None:
-        """Connect and log in within the connect timeout; later reads wait as long as `patience` says."""
-        connection = cast("Any", self)
-        connection._read_timeout = CONNECT_SECONDS
+        """Connect and log in within the connect timeout, whatever the peer does."""
+        inner = cast("Any", self)
+        inner._read_timeout = inner._write_timeout = CONNECT_SECONDS
         if self.unix_socket:
             self.connect()
             return
-        peer = socket.create_connection((self.host, self.port), CONNECT_SECONDS)
+        try:
+            peer = socket.create_connection((self.host, self.port), CONNECT_SECONDS)
+        except OSError as error:
+            message = f"cannot reach the server {self.host}:{self.port} ({error})"
+            raise pymysql.OperationalError(CR.CR_CONN_HOST_ERROR, message) from None
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in KEEPALIVE.items():
+        for name, value in PEER_OPTIONS.items():
             if hasattr(socket, name):
                 peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
-            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
         self.connect(peer)
 
     def patience(self, seconds: float) -> None:
         """Set how long an answer may take from now on."""
-        cast("Any", self)._read_timeout = seconds
+        inner = cast("Any", self)
+        inner._read_timeout = inner._write_timeout = seconds
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """Run a query and give its rows; for small results."""
+        self.query(sql)
+        return list(cast("Any", self)._result.rows or ())
+
+    def fields(self, sql: str) -> tuple[Field, ...]:
+        """Run a query and give its columns."""
+        self.query(sql)
+        return fields_of(cast("Any", self)._result)
 
     def break_off(self) -> None:
         """Close without a word; the server rolls back what was open."""
         cast("Any", self)._force_close()
 
-    def send_rows(self, statement: str, pieces: Iterable[memoryview | bytes]) -> tuple[int, int]:
-        """Run a LOAD DATA LOCAL statement with these bytes as its file; gives the rows and the warnings.
+    def start_load(self, statement: str) -> None:
+        """Begin a LOAD DATA LOCAL statement; what `send` is given until `end_load` is its file.
 
         The name that the server asks for is ignored: no file of this machine is ever sent.
         """
         inner = cast("Any", self)
         inner._execute_command(COMMAND.COM_QUERY, statement)
-        packet = inner._read_packet()
-        if not packet.is_load_local_packet():
+        if not inner._read_packet().is_load_local_packet():
             raise pymysql.OperationalError(CR.CR_COMMANDS_OUT_OF_SYNC, "the server did not ask for the rows")
-        for piece in pieces:
-            view = memoryview(piece)
-            for start in range(0, len(view), _SEND):
-                inner.write_packet(view[start : start + _SEND])
+
+    def send(self, text: memoryview) -> None:
+        """Send a piece of the file."""
+        for start in range(0, len(text), _SEND):
+            cast("Any", self).write_packet(text[start : start + _SEND])
+
+    def end_load(self) -> tuple[int, int]:
+        """End the file; gives the rows that were stored and the number of warnings."""
+        inner = cast("Any", self)
         inner.write_packet(b"")
         done = OKPacketWrapper(inner._read_packet())
         inner.server_status = done.server_status
@@ -141,7 +158,8 @@ class RowStream:
 
     def chunks(self) -> Iterator[tuple[list[Column], int]]:
         """Give the columns and the number of rows of each chunk."""
-        held, starts, base = bytearray(), [], 0
+        starts: list[int] = []
+        held, base = bytearray(), 0
         while not self._done:
             held += self._receive()
             base = self._cut(held, starts, base)
@@ -183,7 +201,7 @@ class RowStream:
         """Put together a row of more than one packet; gives it and what follows it."""
         row, size = bytearray(), _LONGEST
         while size == _LONGEST:
-            while len(held) < 4 or len(held) < 4 + (size := int.from_bytes(held[:3], "little")):
+            while len(held) < _HEADER.size or len(held) < 4 + (size := int.from_bytes(held[:3], "little")):
                 held += self._receive()
             row += held[4 : 4 + size]
             del held[: 4 + size]

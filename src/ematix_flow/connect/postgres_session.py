@@ -50,6 +50,8 @@ DURABLE = (
     "WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false)"
 )
 
+_TRANSIENT_STATES = frozenset({"40001", "40P01", "55P03", "57P01", "57P02", "57P03", "57P05", "25P03", "25P04"})
+_NOT_NOW = ("starting up", "shutting down", "recovery mode", "too many", "connection slots", "terminating")
 _CHANGES = ("INSERT", "UPDATE", "DELETE", "MERGE")
 _PLACEHOLDER = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|\?")
 
@@ -140,6 +142,18 @@ def numbered(sql: str) -> str:
         return f"${count}"
 
     return _PLACEHOLDER.sub(number, sql)
+
+
+def is_transient(error: BaseException) -> bool:
+    """Say whether the same work may succeed when it is tried again; works for both drivers."""
+    state = getattr(error, "sqlstate", None)
+    if state:
+        return state[:2] in ("08", "53") or state in _TRANSIENT_STATES
+    if not any(cls.__name__ == "OperationalError" for cls in type(error).__mro__):
+        return False
+    said = str(error)
+    # Without a state the connection broke or was never made; FATAL means that the server is there and says no.
+    return "FATAL" not in said or any(word in said for word in _NOT_NOW)
 
 
 def is_running(conninfo: str, pid: int) -> bool:

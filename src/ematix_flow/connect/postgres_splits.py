@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -18,25 +19,30 @@ _ROWWISE = {"Subquery Scan", "CTE Scan", "Result", "ProjectSet", "Sort", "Gather
 """Plan nodes that treat every row on its own, so that the parts of the rows give the parts of the result."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the only table of a query stands in its text, and the alias it needs when it becomes a subquery."""
+
+    start: int
+    end: int
+    alias: str
+
+
 def split_query(session: PostgresSession, sql: str, parallel: int) -> tuple[str, ...]:
     """Give queries that together give each row of a query once, or the query alone where that is not certain."""
     place = _one_table(sql) if parallel > 1 else None
     if place is None:
         return (sql,)
-    start, end = place
-    pages = _pages(session, sql[start:end])
+    pages = _pages(session, sql[place.start : place.end])
     count = min(parallel, pages // MIN_PAGES)
     if count < 2:  # noqa: PLR2004 - one part is the query itself
         return (sql,)
     edges = [pages * number // count for number in range(count)]
-    parts = tuple(
-        _within(sql, start, end, low, high) for low, high in zip(edges, [*edges[1:], None], strict=True)
-    )
+    parts = tuple(_within(sql, place, low, high) for low, high in zip(edges, [*edges[1:], None], strict=True))
     return parts if _is_rowwise(session, parts[0]) else (sql,)
 
 
-def _one_table(sql: str) -> tuple[int, int] | None:
-    """Give where the only table of a query stands in its text."""
+def _one_table(sql: str) -> _Place | None:
     from sqlglot import exp, parse_one
     from sqlglot.errors import SqlglotError
 
@@ -51,7 +57,9 @@ def _one_table(sql: str) -> tuple[int, int] | None:
     names = [tables[0].args[part].meta for part in ("catalog", "db", "this") if tables[0].args.get(part)]
     if not all("start" in name for name in names):
         return None
-    return names[0]["start"], names[-1]["end"] + 1
+    end = names[-1]["end"] + 1
+    alias = "" if tables[0].alias else f" AS {sql[names[-1]['start'] : end]}"
+    return _Place(names[0]["start"], end, alias)
 
 
 def _pages(session: PostgresSession, name: str) -> int:
@@ -65,23 +73,11 @@ def _pages(session: PostgresSession, name: str) -> int:
     return int(rows[0][0]) if rows else 0
 
 
-def _within(sql: str, start: int, end: int, low: int, high: int | None) -> str:
+def _within(sql: str, place: _Place, low: int, high: int | None) -> str:
     """Give the query over a range of pages; the last one has no end, so that a growing table is whole."""
-    table = sql[start:end]
     bounds = f"ctid >= '({low},0)'::tid" + ("" if high is None else f" AND ctid < '({high},0)'::tid")
-    alias = "" if _has_alias(sql, end) else f" AS {table.rpartition('.')[2] if '"' not in table else _last(table)}"
-    return f"{sql[:start]}(SELECT * FROM {table} WHERE {bounds}){alias}{sql[end:]}"
-
-
-def _has_alias(sql: str, end: int) -> bool:
-    from sqlglot import exp, parse_one
-
-    tables = [t for t in parse_one(sql, read="postgres").find_all(exp.Table) if t.this.meta.get("end") == end - 1]
-    return bool(tables and tables[0].alias)
-
-
-def _last(table: str) -> str:
-    return '"' + table.rstrip('"').rpartition('"')[2] + '"'
+    ranged = f"(SELECT * FROM {sql[place.start : place.end]} WHERE {bounds}){place.alias}"
+    return sql[: place.start] + ranged + sql[place.end :]
 
 
 def _is_rowwise(session: PostgresSession, part: str) -> bool:

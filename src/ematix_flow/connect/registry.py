@@ -27,7 +27,11 @@ FILES = {"object_store_local": ("ematix_flow.connect.files", "Files")}
 
 def open_system(reference: str | Connection | None) -> Database | Files:
     """Give the system behind a connection or a connection's name; no connection is made yet."""
-    connection = resolve_connection("default" if reference is None else reference)
+    return system_of(resolve_connection("default" if reference is None else reference))
+
+
+def system_of(connection: Connection) -> Database | Files:
+    """Give the system for a connection as it is; a preview may hand in one whose references are not filled in."""
     known = {**DATABASES, **FILES}
     if connection.kind not in known:
         message = f"connection {connection.name!r} is {connection.kind}, which batch pipelines cannot use"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from ematix_flow.declare.pipeline import Pipeline, Transform
+
+KEYED = ("merge", "scd2")
 
 ENGINE = "ematix_flow.engine"
 """Looked up at the call, so that declaring never loads what running needs."""
@@ -76,10 +79,9 @@ class TransformHandle:
 def with_keys(target: Any, keys: Any) -> Any:
     """Give a target declaration with other merge keys, checked like declared ones."""
     old = target.write
+    if old.mode not in KEYED:
+        text = f"{target.table.qualified_name} is loaded with mode {old.spelled!r}, which has no keys; keys= is ignored"
+        warnings.warn(text, UserWarning, stacklevel=3)
+        return target
     options = {name: getattr(old, name) for name in old.__dataclass_fields__ if name not in ("mode", "spelled", "keys")}
     return replace(target, write=write(old.spelled, keys=keys, **options))
-
-
-def as_function(handle: Callable[..., Any]) -> Callable[..., Any]:
-    """Give the user's own function behind a handle, or the function itself."""
-    return getattr(handle, "__wrapped__", handle)

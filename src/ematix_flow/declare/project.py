@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from ematix_flow.declare.pipeline import Pipeline, Transform
+    from ematix_flow.errors import Origin
 
 
 @dataclass(slots=True)
@@ -71,10 +72,11 @@ class Project:
         self.transforms.clear()
 
     @staticmethod
-    def _check_new(word: str, name: str, origin: object, taken: Pipeline | Transform | None) -> None:
+    def _check_new(word: str, name: str, origin: Origin | None, taken: Pipeline | Transform | None) -> None:
         if taken is not None:
             message = f"a {word} named {name!r} is declared already"
-            raise DeclareError(message, hint=f"the first one is at {taken.origin}; give this one another name=.")
+            hint = f"the first one is at {taken.origin}; give this one another name=."
+            raise DeclareError(message, hint=hint, origin=origin)
 
 
 PROJECT = Project()

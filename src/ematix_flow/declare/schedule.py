@@ -10,6 +10,7 @@ from ematix_flow.declare.pipeline import Retry
 from ematix_flow.errors import DeclareError, did_you_mean
 
 CRON_FIELDS = 5
+BACKOFFS = ("fixed", "linear", "exponential")
 
 RETRY_KEYS = {
     "max_attempts": "max_attempts",
@@ -73,27 +74,46 @@ def retry_from(value: Any) -> Retry | None:
 
 
 def _checked(fields: dict[str, Any]) -> Retry:
-    attempts = fields.pop("max_attempts", None)
+    attempts = fields.get("max_attempts", 1)
     if "retries" in fields:
-        attempts = fields.pop("retries") + 1
+        attempts = _number("retries", fields["retries"]) + 1
     seconds = {
-        "base": fields.pop("base", None) if "base_ms" not in fields else fields.pop("base_ms") / 1000,
-        "max_backoff": fields.pop("max_backoff", None),
-        "max_total": fields.pop("max_total_ms") / 1000 if "max_total_ms" in fields else None,
+        "base": _seconds("base", fields.get("base"), 1) or _seconds("retry_backoff_ms", fields.get("base_ms"), 1000),
+        "max_backoff": _seconds("max_backoff_secs", fields.get("max_backoff"), 1),
+        "max_total": _seconds("retry_max_total_ms", fields.get("max_total_ms"), 1000),
     }
-    durations: dict[str, Any] = {n: timedelta(seconds=given) for n, given in seconds.items() if given is not None}
-    on = fields.pop("retry_on", ())
-    names = (on,) if isinstance(on, str | type) else tuple(on)
     retry = Retry(
-        max_attempts=1 if attempts is None else attempts,
-        retry_on=tuple(entry if isinstance(entry, str) else entry.__name__ for entry in names),
-        **fields,
-        **durations,
+        max_attempts=attempts,
+        backoff=fields.get("backoff", "fixed"),
+        factor=_number("backoff_factor", fields.get("factor", 2.0)),
+        retry_on=_reasons(fields.get("retry_on", ())),
+        **{name: given for name, given in seconds.items() if given is not None},
     )
-    if not isinstance(retry.max_attempts, int) or retry.max_attempts < 1:
-        message = f"retry max_attempts={retry.max_attempts!r} must be a whole number of at least 1"
+    if not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1:
+        message = f"retry max_attempts={attempts!r} must be a whole number of at least 1"
         raise DeclareError(message)
-    if retry.backoff not in ("fixed", "linear", "exponential"):
+    if retry.backoff not in BACKOFFS:
         message = f"retry backoff={retry.backoff!r} is not known"
-        raise DeclareError(message, hint=did_you_mean(str(retry.backoff), ("fixed", "linear", "exponential")))
+        raise DeclareError(message, hint=did_you_mean(str(retry.backoff), BACKOFFS))
     return retry
+
+
+def _number(key: str, value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        message = f"retry {key}={value!r} must be a number from 0"
+        raise DeclareError(message)
+    return value
+
+
+def _seconds(key: str, value: Any, per_second: int) -> timedelta | None:
+    return None if value is None else timedelta(seconds=_number(key, value) / per_second)
+
+
+def _reasons(value: Any) -> tuple[str, ...]:
+    """Give names of exception classes, or the words `transient` and `any`."""
+    entries = (value,) if isinstance(value, str | type) else tuple(value)
+    for entry in entries:
+        if not isinstance(entry, str) and not (isinstance(entry, type) and issubclass(entry, BaseException)):
+            message = f"retry_on={entry!r} is neither an exception nor its name"
+            raise DeclareError(message)
+    return tuple(entry if isinstance(entry, str) else entry.__name__ for entry in entries)

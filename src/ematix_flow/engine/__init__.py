@@ -3,7 +3,7 @@
 from ematix_flow.engine.conductor import run_pipeline, run_transform
 from ematix_flow.engine.ensuring import ensure_table
 from ematix_flow.engine.options import Options
-from ematix_flow.engine.previewing import dry_run_pipeline, preview_pipeline, validate_pipeline
+from ematix_flow.engine.previewing import preview_pipeline
 
 __all__ = [
     "Options",

@@ -12,7 +12,7 @@ from ematix_flow.engine.loading import load_target
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.posting import run_named_transform, run_posts
 from ematix_flow.engine.results import result_of
-from ematix_flow.engine.sourcing import called, given_source, open_source
+from ematix_flow.engine.sourcing import called, source_for
 from ematix_flow.engine.spark import session_for
 from ematix_flow.errors import FlowError, RunError
 from ematix_flow.events import RunResumed
@@ -65,7 +65,7 @@ def _run(pipeline: Pipeline, request: Request, log: SqliteRunLog, options: Optio
     started = options.clock.now()
     if not pipeline.targets:
         return _call(pipeline, request, log, options, started), True
-    source = _source(pipeline, options)
+    source = source_for(pipeline, options, session_for(options))
     if source.value.result is not None:
         return source.value.result, True
     results: dict[str, Any] = {}
@@ -83,12 +83,6 @@ def _run(pipeline: Pipeline, request: Request, log: SqliteRunLog, options: Optio
     if not pipeline.fan_out:
         run_posts(pipeline, result, options)
     return result, True
-
-
-def _source(pipeline: Pipeline, options: Options) -> OpenSource:
-    if options.source_frame is not None:
-        return given_source(options)
-    return replace(open_source(pipeline, spark=session_for(options)), user_dialect=options.user_dialect)
 
 
 def _call(pipeline: Pipeline, request: Request, log: SqliteRunLog, options: Options, started: datetime) -> Any:

@@ -193,8 +193,9 @@ class Connection:
 class PlaceholderConnection:
     """Stands for a connection while only a plan is wanted; any use says so."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, reference: str | Declared) -> None:
+        self.connection_ref = reference
+        self._name = reference if isinstance(reference, str) else reference.name
 
     def __getattr__(self, attribute: str) -> Any:
         message = f"connection {self._name!r} is not open while a plan is previewed (its {attribute} was used)"

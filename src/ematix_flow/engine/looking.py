@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ematix_flow.commit.ledger import Ledger
+from ematix_flow.commit.ledger import Ledger, parse_instant
 from ematix_flow.connect.base import SourceColumn
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.errors import FlowError, RunError
@@ -13,15 +13,20 @@ from ematix_flow.plan.batch import Observed, history_name
 from ematix_flow.plan.bounds import check_comparable, highest_sql, watermark_column
 from ematix_flow.plan.source import table_query
 from ematix_flow.plan.sql.ddl import wanted_table
-from ematix_flow.plan.sql.render import render
+from ematix_flow.plan.sql.render import native_name, render
 from ematix_flow.plan.steps import Bounds
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base import Database
+    from collections.abc import Callable
+
+    from ematix_flow.connect.base import Database, Session
     from ematix_flow.connect.files import FileSet
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.sourcing import OpenSource
     from ematix_flow.records import Watermark
+
+
+Opener: TypeAlias = "Callable[[Database], Session]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +37,17 @@ class Look:
     files: FileSet | None = None
 
 
-def look_at_source(source: OpenSource, target: TargetDeclaration) -> Look:
+def wait_for(database: Database) -> Session:
+    """Open a session as a load does, waiting for whoever holds the database."""
+    return database.session()
+
+
+def glance_at(database: Database) -> Session:
+    """Open a session as a preview does, waiting for nobody."""
+    return database.look()
+
+
+def look_at_source(source: OpenSource, target: TargetDeclaration, opened: Opener = wait_for) -> Look:
     """Describe the source: its SQL, its columns and its files."""
     value = source.value
     seen = Observed(
@@ -44,8 +59,16 @@ def look_at_source(source: OpenSource, target: TargetDeclaration) -> Look:
         return _look_at_files(source, seen)
     if source.database is None:
         return Look(seen)
-    sql = value.sql or render(table_query(value, target.table, target.column_map), source.dialect)
-    return Look(replace(seen, source_sql=sql, source_columns=_describe(source.database, sql)))
+    sql = source_query(source, target)
+    return Look(replace(seen, source_sql=sql, source_columns=_describe(source.database, sql, opened)))
+
+
+def source_query(source: OpenSource, target: TargetDeclaration) -> str:
+    """Give the source as a query of its dialect; empty for files and frames without one."""
+    value = source.value
+    if value.sql or source.database is None:
+        return value.sql
+    return render(table_query(value, target.table, target.column_map), source.dialect)
 
 
 def _look_at_files(source: OpenSource, seen: Observed) -> Look:
@@ -64,8 +87,11 @@ def _look_at_files(source: OpenSource, seen: Observed) -> Look:
     )
 
 
-def _describe(database: Database, sql: str) -> tuple[SourceColumn, ...]:
-    session = database.session()
+def _describe(database: Database, sql: str, opened: Opener) -> tuple[SourceColumn, ...]:
+    if not database.exists():
+        message = f"the source database {database.info()['dbname']} does not exist"
+        raise RunError(message)
+    session = opened(database)
     try:
         return database.describe(session, sql)
     except database.errors as error:
@@ -107,17 +133,32 @@ def _spark_family(name: str) -> str:
     return "integer" if name in ("tinyint", "smallint", "int", "bigint") else families.get(name, "other")
 
 
-def look_at_target(pipeline: Pipeline, target: TargetDeclaration, database: Database, seen: Observed) -> Observed:
+def look_at_target(
+    pipeline: Pipeline, target: TargetDeclaration, database: Database, seen: Observed, opened: Opener = wait_for
+) -> Observed:
     """Describe the target: its table, and how far the last load came."""
+    if not database.exists():
+        return replace(seen, target_known=True)
     wanted = wanted_table(target.table, target.write.mode, database)
     ledger = Ledger(database)
-    session = database.session()
+    session = opened(database)
     try:
         found = database.find_table(session, wanted.place)
+        latest = _latest_version(session, target, database, wanted.place) if found is not None else None
         mark = ledger.watermark(session, history_name(pipeline, target.table)) if ledger.exists(session) else None
     finally:
         session.close()
-    return replace(seen, target_known=True, found=found, watermark=_usable(mark, target))
+    return replace(seen, target_known=True, found=found, watermark=_usable(mark, target), latest_version=latest)
+
+
+def _latest_version(session: Session, target: TargetDeclaration, database: Database, place: TableName) -> datetime | None:
+    """Give the newest `valid_from` of current versions, where a load's own instant begins the new ones."""
+    if target.write.mode != "scd2" or target.write.event_timestamp_column is not None:
+        return None
+    as_text = "CHAR" if database.dialect == "mysql" else "VARCHAR"
+    sql = f"SELECT CAST(MAX(valid_from) AS {as_text}) FROM {native_name(place, database.dialect)} WHERE is_current"
+    rows = session.query(sql)
+    return parse_instant(rows[0][0]) if rows and rows[0][0] is not None else None
 
 
 def _usable(mark: Watermark | None, target: TargetDeclaration) -> Watermark | None:
@@ -155,7 +196,7 @@ def with_bounds(target: TargetDeclaration, seen: Observed, lo: str | None, hi: A
 def try_look(pipeline: Pipeline, target: TargetDeclaration, database: Database, seen: Observed) -> Observed:
     """Describe the target if it can be reached; a preview goes on without it."""
     try:
-        return look_at_target(pipeline, target, database, seen)
+        return look_at_target(pipeline, target, database, seen, glance_at)
     except FlowError as error:
         note = f"target {seen.target_name!r} could not be asked: {error.what}"
     except database.failures as error:

@@ -1,20 +1,180 @@
-"""Preview, dry run and validate: the same plan as a run, read instead of executed."""
+"""The plan of a pipeline as a report: what a run would do and why, without reading or changing any data."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.connect.files import Files
+from ematix_flow.engine.glancing import glancing, glimpse, glimpse_source
+from ematix_flow.engine.options import Options
+from ematix_flow.engine.planning import Asked, plan_load, token_for
+from ematix_flow.errors import DeclareTypeError, DriftError, FlowError, UnsupportedError
+from ematix_flow.plan.explain import mode_of, posts_of, summary_of
+from ematix_flow.plan.explain_text import post_lines, source_lines, target_lines
+from ematix_flow.plan.posts import post_steps
+from ematix_flow.plan.steps import Plan
+
 if TYPE_CHECKING:
-    from ematix_flow.declare.pipeline import Pipeline
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
+    from ematix_flow.engine.glancing import SeenSource
+    from ematix_flow.engine.looking import Look
+    from ematix_flow.engine.sourcing import OpenSource
+    from ematix_flow.plan.explain import TargetSummary
+    from ematix_flow.plan.steps import TargetPlan
+
+PREVIEW_SLOT = "preview"
+"""Slot of a plan that nobody runs; it only decides about the `_batch_id` that is shown."""
 
 
-def preview_pipeline(pipeline: Pipeline) -> Any:
-    raise NotImplementedError(pipeline.name)
+@dataclass(frozen=True, slots=True)
+class PreviewResult:
+    """What a run would do, for people, programs and tests."""
+
+    pipeline_name: str
+    schedule: str | None
+    mode: str | None
+    source_connection_name: str
+    source_connection_info: Mapping[str, object]
+    source_sql: str
+    targets: tuple[TargetSummary, ...]
+    notes: tuple[str, ...]
+    transforms_post: tuple[Mapping[str, str], ...]
+    plan: Plan
+    is_dry_run: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Say whether every target could be loaded, as far as was tried."""
+        return all(target.dry_run_error is None for target in self.targets)
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """Give what would go wrong, by target."""
+        return tuple(f"{t.schema_qualified_name}: {t.dry_run_error}" for t in self.targets if t.dry_run_error)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the report as plain data."""
+        return {
+            "pipeline_name": self.pipeline_name,
+            "schedule": self.schedule,
+            "mode": self.mode,
+            "source_connection_name": self.source_connection_name,
+            "source_connection_info": dict(self.source_connection_info),
+            "source_sql": self.source_sql,
+            "targets": [target.to_dict() for target in self.targets],
+            "is_dry_run": self.is_dry_run,
+            "notes": list(self.notes),
+            "transforms_post": [dict(step) for step in self.transforms_post],
+        }
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """Give the report as JSON."""
+        return json.dumps(self.to_dict(), indent=indent, default=str, ensure_ascii=False)
+
+    def text(self, *, verbose: bool = False) -> str:
+        """Give the report for people; `verbose` adds every statement."""
+        return "\n".join(self._lines(verbose=verbose))
+
+    def _lines(self, *, verbose: bool) -> Iterator[str]:
+        yield f"pipeline {self.pipeline_name}" + (f", schedule {self.schedule}" if self.schedule else "")
+        yield from source_lines(self.source_connection_name, self.source_connection_info, self.source_sql)
+        for target in self.targets:
+            yield ""
+            yield from target_lines(target, verbose=verbose)
+        if self.plan.posts:
+            yield ""
+            yield from post_lines(self.plan.posts, skipped=self.is_dry_run)
+        if self.plan.notes:
+            yield ""
+            yield from (f"note: {note}" for note in self.plan.notes)
 
 
-def dry_run_pipeline(pipeline: Pipeline) -> Any:
-    raise NotImplementedError(pipeline.name)
+def preview_pipeline(pipeline: Pipeline, options: Options | None = None) -> PreviewResult:
+    """Give the plan without touching any data; connections that cannot be resolved or reached become notes."""
+    refuse_plain(pipeline)
+    seen = glimpse_source(pipeline)
+    if seen.source.value.result is not None:
+        note = "the function returns a result instead of a source: nothing is loaded"
+        return report(pipeline, seen.source, (), (*seen.notes, note))
+    plans, notes = [], list(seen.notes)
+    for target in pipeline.targets:
+        plan, more = _plan(pipeline, target, seen, options or Options())
+        plans.append(plan)
+        notes += [note for note in more if note not in notes]
+    return report(pipeline, seen.source, [summary_of(plan) for plan in plans], notes)
 
 
-def validate_pipeline(pipeline: Pipeline) -> Any:
-    raise NotImplementedError(pipeline.name)
+def refuse_plain(pipeline: Pipeline) -> None:
+    """Refuse a pipeline that is a plain function: it has no plan."""
+    if not pipeline.targets:
+        message = f"pipeline {pipeline.name!r} is a plain function, which has no plan"
+        raise DeclareTypeError(message, hint="declare it with @ematix.pipeline and a target.", origin=pipeline.origin)
+
+
+def _plan(
+    pipeline: Pipeline, target: TargetDeclaration, seen: SeenSource, options: Options
+) -> tuple[TargetPlan, tuple[str, ...]]:
+    found = glimpse(target.connection)
+    if isinstance(found.system, Files):
+        message = f"connection {found.name!r} is {found.system.kind}, not a database"
+        raise UnsupportedError(message, origin=pipeline.origin)
+    token = token_for(pipeline, target, options.slot or PREVIEW_SLOT)
+    asked = Asked(pipeline, target, seen.source, found.system, token, options.clock.now())
+    observe = glancing(source_resolved=seen.resolved, target_resolved=found.resolved)
+    try:
+        return plan_despite_drift(asked, observe), found.notes
+    except FlowError as error:
+        raise error.at(pipeline.origin) from None
+
+
+def plan_despite_drift(asked: Asked, observe: Callable[[Asked], Look]) -> TargetPlan:
+    """Give the plan; where drift would stop a run, the plan for a table that is accepted as it is, with a note."""
+    try:
+        return plan_load(asked, observe)[0]
+    except DriftError as error:
+        note = f"a run would be refused: {error.what}"
+    declared = asked.target.write
+    tolerant = replace(asked, target=replace(asked.target, write=replace(declared, on_drift="warn")))
+    plan = plan_load(tolerant, observe)[0]
+    return replace(plan, commit=replace(plan.commit, write=declared), notes=(*plan.notes, note))
+
+
+def report(
+    pipeline: Pipeline,
+    source: OpenSource,
+    targets: Sequence[TargetSummary],
+    notes: Sequence[str],
+    *,
+    is_dry_run: bool = False,
+) -> PreviewResult:
+    """Give the report of planned targets."""
+    system = source.database or source.files
+    planned = tuple(target.plan for target in targets if target.plan is not None)
+    plan = Plan(
+        pipeline=pipeline.name,
+        schedule=pipeline.schedule,
+        source_connection=source.name,
+        source_info=dict(system.info()) if system is not None else {},
+        source_sql=source.value.sql or next((p.read.sql for p in planned if source.value.table), ""),
+        targets=planned,
+        posts=post_steps(pipeline),
+        notes=tuple(notes),
+    )
+    of_targets = dict.fromkeys(note for target in planned for note in target.notes)
+    return PreviewResult(
+        pipeline_name=pipeline.name,
+        schedule=pipeline.schedule,
+        mode=mode_of([target.write.spelled for target in pipeline.targets]),
+        source_connection_name=plan.source_connection,
+        source_connection_info=plan.source_info,
+        source_sql=plan.source_sql,
+        targets=tuple(targets),
+        notes=(*plan.notes, *of_targets),
+        transforms_post=tuple(posts_of(plan.posts)),
+        plan=plan,
+        is_dry_run=is_dry_run,
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.files import Files
@@ -41,20 +41,24 @@ class OpenSource:
         return self.database.dialect if self.database is not None else "spark"
 
 
-def open_source(pipeline: Pipeline, *, spark: Callable[[], Any] | None, placeholder: bool = False) -> OpenSource:
-    """Evaluate the pipeline's function; with `placeholder` it gets connections that refuse to be used."""
+def open_source(pipeline: Pipeline, *, spark: Callable[[], Any]) -> OpenSource:
+    """Evaluate the pipeline's function and open the system that its source lives in."""
     reference = pipeline.source_ref()
     kind, name = _kind_and_name(reference)
+    returned = evaluate(pipeline, spark=spark)
+    return attach(source_value(returned, reference, pipeline.source_table, kind), name)
+
+
+def evaluate(pipeline: Pipeline, *, spark: Callable[[], Any] | None, placeholder: bool = False) -> Any:
+    """Give what the pipeline's function returns; with `placeholder` it gets connections that refuse to be used."""
     wants = arguments_of(pipeline.function)
     opened: list[Connection] = []
     try:
         arguments = [_argument(n, wants, pipeline, opened, spark, placeholder=placeholder) for n in wants]
-        returned = called(pipeline.function, *arguments)
+        return called(pipeline.function, *arguments)
     finally:
         for handle in opened:
             handle.close()
-    value = source_value(returned, reference, pipeline.source_table, kind)
-    return attach(value, name)
 
 
 def called(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -77,6 +81,13 @@ def attach(value: SourceValue, name: str) -> OpenSource:
     if isinstance(system, Files):
         return OpenSource(value, name, files=system)
     return OpenSource(value, name, database=system)
+
+
+def source_for(pipeline: Pipeline, options: Options, spark: Callable[[], Any]) -> OpenSource:
+    """Give the source of a run or a dry run: the declared one, or the rows that a test hands in."""
+    if options.source_frame is not None:
+        return given_source(options)
+    return replace(open_source(pipeline, spark=spark), user_dialect=options.user_dialect)
 
 
 def given_source(options: Options) -> OpenSource:
@@ -109,7 +120,7 @@ def _argument(
     is_target = len(connections) == 2 and connections.index(name) == 1  # noqa: PLR2004 - (source, target)
     reference = pipeline.targets[0].connection if is_target else pipeline.source_ref()
     if placeholder:
-        return PlaceholderConnection(reference if isinstance(reference, str) else "default")
+        return PlaceholderConnection("default" if reference is None else reference)
     declared = resolve_connection("default" if reference is None else reference)
     system = open_system(declared)
     if isinstance(system, Files):

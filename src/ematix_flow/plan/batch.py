@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base import StageColumn
@@ -52,6 +53,8 @@ class Observed:
     found: FoundTable | None = None
     watermark: Watermark | None = None
     bounds: Bounds | None = None
+    latest_version: datetime | None = None
+    """The newest `valid_from` in an scd2 target that is loaded by load time."""
     notes: tuple[str, ...] = ()
 
 
@@ -74,7 +77,7 @@ def plan_target(  # noqa: PLR0913 - the planner's inputs, each of another kind
     ensure = ensure_step(wanted, write, database, observed)
     path = choose_path(pipeline, target, source, observed)
     shaping = plan_shape(pipeline, target, observed, path.value, source_database)
-    load = _load(table, write, database, keys.value, compare.value, token, now)
+    load = _load(table, write, database, keys.value, compare.value, token, after(now, observed.latest_version))
     columns = (*load.columns, *load.extra)
     return TargetPlan(
         pipeline=pipeline.name,
@@ -94,6 +97,11 @@ def plan_target(  # noqa: PLR0913 - the planner's inputs, each of another kind
         notes=observed.notes,
         watermark=observed.watermark,
     )
+
+
+def after(now: datetime, latest: datetime | None) -> datetime:
+    """Give the instant of a load, later than every version that is there, also when a clock went backwards."""
+    return now if latest is None or latest < now else latest + timedelta(microseconds=1)
 
 
 def history_name(pipeline: Pipeline, table: Table) -> str:

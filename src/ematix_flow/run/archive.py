@@ -94,7 +94,7 @@ def build_in_background(archive: Archive | None) -> None:
         return
     quiet = subprocess.DEVNULL
     with contextlib.suppress(OSError):
-        subprocess.Popen(  # on purpose not waited for: the command is done, and so is its user
+        builder = subprocess.Popen(
             [sys.executable, "-m", "ematix_flow.run.training"],
             stdin=quiet,
             stdout=quiet,
@@ -102,6 +102,7 @@ def build_in_background(archive: Archive | None) -> None:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1"},
             start_new_session=True,
         )
+        builder.returncode = 0  # nobody waits for it, and Python need not warn of that
 
 
 @contextlib.contextmanager

@@ -277,7 +277,9 @@ def _closings(load: Load) -> list[Statement]:
     """Close events that no row of the source carries: absent keys and versions past their time to live."""
     now = instant(load.loaded_at, load.dialect)
     target, current = table_sql(load.target), quoted("is_current")
-    close = f"UPDATE {target} AS tgt SET {quoted('valid_to')} = {now}, {current} = FALSE WHERE tgt.{current}"
+    # A version that begins later than this load cannot end with it.
+    begun = f"tgt.{quoted('valid_from')} < {now}"
+    close = f"UPDATE {target} AS tgt SET {quoted('valid_to')} = {now}, {current} = FALSE WHERE tgt.{current} AND {begun}"
     statements = []
     if load.delete_absent:
         absent = f'NOT EXISTS (SELECT 1 FROM "{STAGED}" AS s WHERE {same_key(load.keys, "tgt", "s")})'
