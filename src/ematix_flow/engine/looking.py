@@ -18,8 +18,9 @@ from ematix_flow.plan.steps import Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
-    from ematix_flow.connect.base import Database, Session
+    from ematix_flow.connect.base import Database, Session, TableName
     from ematix_flow.connect.files import FileSet
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.sourcing import OpenSource
@@ -151,7 +152,9 @@ def look_at_target(
     return replace(seen, target_known=True, found=found, watermark=_usable(mark, target), latest_version=latest)
 
 
-def _latest_version(session: Session, target: TargetDeclaration, database: Database, place: TableName) -> datetime | None:
+def _latest_version(
+    session: Session, target: TargetDeclaration, database: Database, place: TableName
+) -> datetime | None:
     """Give the newest `valid_from` of current versions, where a load's own instant begins the new ones."""
     if target.write.mode != "scd2" or target.write.event_timestamp_column is not None:
         return None
