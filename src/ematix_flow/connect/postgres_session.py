@@ -51,6 +51,7 @@ DURABLE = (
 )
 
 _TRANSIENT_STATES = frozenset({"40001", "40P01", "55P03", "57P01", "57P02", "57P03", "57P05", "25P03", "25P04"})
+_LINK_ERRORS = ("OperationalError", "OSError")
 _NOT_NOW = ("starting up", "shutting down", "recovery mode", "too many", "connection slots", "terminating")
 _CHANGES = ("INSERT", "UPDATE", "DELETE", "MERGE")
 _PLACEHOLDER = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|\?")
@@ -149,11 +150,12 @@ def is_transient(error: BaseException) -> bool:
     state = getattr(error, "sqlstate", None)
     if state:
         return state[:2] in ("08", "53") or state in _TRANSIENT_STATES
-    if not any(cls.__name__ == "OperationalError" for cls in type(error).__mro__):
+    if not any(cls.__name__ in _LINK_ERRORS for cls in type(error).__mro__):
         return False
+    # Without a state the connection broke or was never made, unless the text says that the server answered.
     said = str(error)
-    # Without a state the connection broke or was never made; FATAL means that the server is there and says no.
-    return "FATAL" not in said or any(word in said for word in _NOT_NOW)
+    refused = "FATAL:" in said or "ERROR:" in said
+    return not refused or any(word in said for word in _NOT_NOW)
 
 
 def is_running(conninfo: str, pid: int) -> bool:
