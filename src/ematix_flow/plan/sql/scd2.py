@@ -51,7 +51,7 @@ def by_event_time(load: Load) -> Program:
         StageColumn("valid_from", TimestampTZ(), in_key=True),
         StageColumn("valid_to", TimestampTZ()),
         StageColumn("is_current", Boolean()),
-        StageColumn("_kept", Integer()),
+        StageColumn("_flow_kept", Integer()),
     )
     desired = WorkTable(DESIRED, (*load.columns, *version), load.keys)
     statements = [
@@ -120,7 +120,7 @@ def _events(load: Load) -> str:
         f"AND nxt.{quoted('valid_from')} = tgt.{quoted('valid_to')}"
     )
     parts = [
-        f"SELECT {values}, tgt.{quoted('valid_from')} AS at, 0 AS closes FROM {target} AS tgt {join}",
+        f"SELECT {values}, tgt.{quoted('valid_from')} AS _flow_at, 0 AS _flow_closes FROM {target} AS tgt {join}",
         (f"SELECT {closed}, tgt.{quoted('valid_to')}, 1 FROM {target} AS tgt {join} "
         f"WHERE NOT tgt.{quoted('valid_to')} IS NULL AND NOT EXISTS ({followed})"),
         f"SELECT {listed(load.names, 's')}, s.{quoted(load.event)}, 0 FROM \"{STAGED}\" AS s",
@@ -136,27 +136,27 @@ def _events(load: Load) -> str:
 
 def _lay_out(load: Load) -> str:
     names, keys = listed(load.names), listed(load.keys)
-    over = f"OVER (PARTITION BY {keys} ORDER BY at)"
-    before = ", ".join(f"LAG({quoted(n)}) {over} AS {quoted('_was_' + str(i))}" for i, n in enumerate(load.compare))
+    over = f"OVER (PARTITION BY {keys} ORDER BY _flow_at)"
+    before = ", ".join(f"LAG({quoted(n)}) {over} AS {quoted('_flow_was_' + str(i))}" for i, n in enumerate(load.compare))
     equal = " AND ".join(
-        f"{quoted(name)} IS NOT DISTINCT FROM {quoted('_was_' + str(i))}" for i, name in enumerate(load.compare)
+        f"{quoted(name)} IS NOT DISTINCT FROM {quoted('_flow_was_' + str(i))}" for i, name in enumerate(load.compare)
     )
     kept = (
-        f"CASE WHEN closes = 1 THEN CASE WHEN was_closes = 0 THEN 1 ELSE 0 END "
-        f"WHEN was_closes = 0 AND {equal} THEN 0 ELSE 1 END"
+        f"CASE WHEN _flow_closes = 1 THEN CASE WHEN _flow_was_closed = 0 THEN 1 ELSE 0 END "
+        f"WHEN _flow_was_closed = 0 AND {equal} THEN 0 ELSE 1 END"
     )
-    columns = listed((*load.names, "valid_from", "valid_to", "is_current", "_kept"))
+    columns = listed((*load.names, "valid_from", "valid_to", "is_current", "_flow_kept"))
     return render(
         f"INSERT INTO {quoted(DESIRED)} ({columns}) "
         f"WITH events AS ({_events(load)}), "
-        f"ranked AS (SELECT {names}, at, closes, ROW_NUMBER() OVER (PARTITION BY {keys}, at "
-        f"ORDER BY closes, {_tie_break(load)}) AS rank_no FROM events), "
-        f"lined AS (SELECT {names}, at, closes, LAG(closes) {over} AS was_closes, {before} "
-        f"FROM ranked WHERE rank_no = 1), "
-        f"marked AS (SELECT {names}, at, closes, {kept} AS kept FROM lined), "
-        f"ended AS (SELECT {names}, at, closes, LEAD(at) {over} AS next_at FROM marked WHERE kept = 1) "
-        f"SELECT {names}, at, next_at, next_at IS NULL, 1 FROM ended WHERE closes = 0 "
-        f"UNION ALL SELECT {names}, at, NULL, FALSE, 0 FROM marked WHERE kept = 0 AND closes = 0",
+        f"ranked AS (SELECT {names}, _flow_at, _flow_closes, ROW_NUMBER() OVER (PARTITION BY {keys}, _flow_at "
+        f"ORDER BY _flow_closes, {_tie_break(load)}) AS _flow_rank FROM events), "
+        f"lined AS (SELECT {names}, _flow_at, _flow_closes, LAG(_flow_closes) {over} AS _flow_was_closed, {before} "
+        f"FROM ranked WHERE _flow_rank = 1), "
+        f"marked AS (SELECT {names}, _flow_at, _flow_closes, {kept} AS _flow_kept FROM lined), "
+        f"ended AS (SELECT {names}, _flow_at, _flow_closes, LEAD(_flow_at) {over} AS _flow_next FROM marked WHERE _flow_kept = 1) "
+        f"SELECT {names}, _flow_at, _flow_next, _flow_next IS NULL, 1 FROM ended WHERE _flow_closes = 0 "
+        f"UNION ALL SELECT {names}, _flow_at, NULL, FALSE, 0 FROM marked WHERE _flow_kept = 0 AND _flow_closes = 0",
         load.dialect,
     )
 
@@ -169,7 +169,7 @@ def _tie_break(load: Load) -> str:
         name = quoted(column.name)
         terms.append(f"CASE WHEN {name} IS NULL THEN 1 ELSE 0 END")
         terms.append(f"{_ordered(column, name, load.dialect)} DESC")
-    return ", ".join(terms) or "closes"
+    return ", ".join(terms) or "_flow_closes"
 
 
 def _ordered(column: StageColumn, name: str, dialect: str) -> str:
@@ -191,7 +191,7 @@ def _remember(load: Load) -> list[Statement]:
     columns = listed((*load.names, POINT_AT, "_loaded_at"))
     keep = render(
         f"INSERT INTO {points} ({columns}) SELECT {listed(load.names, 's')}, s.{quoted('valid_from')}, "
-        f"{instant(load.loaded_at, load.dialect)} FROM {quoted(DESIRED)} AS s WHERE s.{quoted('_kept')} = 0",
+        f"{instant(load.loaded_at, load.dialect)} FROM {quoted(DESIRED)} AS s WHERE s.{quoted('_flow_kept')} = 0",
         load.dialect,
     )
     statements = [Statement(forget, "", "forget the folded events"), Statement(keep, "", "remember the folded events")]
@@ -238,12 +238,12 @@ def _correct_versions(load: Load) -> str:
 def _open_versions(load: Load) -> str:
     known = f"SELECT 1 FROM {table_sql(load.target)} AS tgt WHERE {_same_version(load, 'tgt', 's', kept=False)}"
     bounds = ", ".join(f"s.{quoted(name)}" for name in ("valid_from", "valid_to", "is_current"))
-    return _insert_versions(load, DESIRED, bounds, f" WHERE s.{quoted('_kept')} = 1 AND NOT EXISTS ({known})")
+    return _insert_versions(load, DESIRED, bounds, f" WHERE s.{quoted('_flow_kept')} = 1 AND NOT EXISTS ({known})")
 
 
 def _same_version(load: Load, target: str, desired: str, *, kept: bool = True) -> str:
     condition = f"{same_key(load.keys, target, desired)} AND {target}.{quoted('valid_from')} = {desired}.{quoted('valid_from')}"
-    return f"{condition} AND {desired}.{quoted('_kept')} = 1" if kept else condition
+    return f"{condition} AND {desired}.{quoted('_flow_kept')} = 1" if kept else condition
 
 
 # Both
