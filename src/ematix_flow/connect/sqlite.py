@@ -92,16 +92,12 @@ class SQLite(Database):
 
     def probe(self) -> str:
         """Open the file and say what it is."""
-        session = self.session()
+        session = self.look() if self.exists() else self.session()
         try:
             tables = session.query("SELECT COUNT(*) FROM main.sqlite_master WHERE type = 'table'")[0][0]
         finally:
             session.close()
         return f"SQLite {sqlite3.sqlite_version}, {self.path}, {tables} tables"
-
-    def exists(self) -> bool:
-        """Say whether the file is there."""
-        return self.in_memory or Path(self.path).exists()
 
     def session(self) -> SQLiteSession:
         """Open the database; a missing file is created."""
@@ -109,6 +105,14 @@ class SQLite(Database):
             return open_memory(self.name)
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         return open_file(Path(self.path))
+
+    def exists(self) -> bool:
+        """Say whether the file is there."""
+        return self.in_memory or Path(self.path).exists()
+
+    def look(self) -> SQLiteSession:
+        """Open the file that is there; it may be read while another process writes."""
+        return open_memory(self.name) if self.in_memory else open_file(Path(self.path), create=False)
 
     def is_transient(self, error: BaseException) -> bool:
         """Say yes for locks and a full disk: they may be gone later."""

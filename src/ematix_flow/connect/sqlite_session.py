@@ -78,9 +78,9 @@ class SQLiteSession(Session):
         self.connection.close()
 
 
-def open_file(path: Path) -> SQLiteSession:
-    """Open a file for writing; a missing one is created."""
-    connection = _connect(f"{path.absolute().as_uri()}?mode=rwc")
+def open_file(path: Path, *, create: bool = True) -> SQLiteSession:
+    """Open a file; a missing one is created or refused."""
+    connection = _connect(f"{path.absolute().as_uri()}?mode={'rwc' if create else 'rw'}")
     try:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA cache_size = -{CACHE_KILOBYTES}")

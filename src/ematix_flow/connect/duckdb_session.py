@@ -1,0 +1,155 @@
+"""Connections to DuckDB: a process opens a file once, all its sessions share it, and the last one gives it back."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from ematix_flow.connect.base import Session
+from ematix_flow.connect.identifiers import text
+from ematix_flow.errors import TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+CATALOG = "flow_file"
+"""Name under which a file is attached: its own would clash with a schema that is called like the file."""
+
+LOCK_WAIT_SECONDS = 30.0
+POLL_SECONDS = 0.2
+
+
+@dataclass(slots=True)
+class _Instance:
+    """A DuckDB of this process with one file attached."""
+
+    connection: duckdb.DuckDBPyConnection
+    read_only: bool
+    sessions: int = 0
+
+
+_LOCK = threading.Lock()
+_FILES: dict[str, _Instance] = {}
+"""Open files by their real path."""
+
+_MEMORY: dict[str, duckdb.DuckDBPyConnection] = {}
+"""Databases that live in this process only, by connection name."""
+
+
+class DuckDBSession(Session):
+    """A connection; closed right after use, because an open file locks out every other process."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, release: Callable[[], None]) -> None:
+        self.connection = connection
+        self._release: Callable[[], None] | None = release
+
+    def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
+        """Run a statement; DuckDB gives the changed rows as a one-row result."""
+        result = self.connection.execute(sql, list(parameters))
+        if result.description and result.description[0][0] == "Count":
+            row = result.fetchone()
+            return int(row[0]) if row else 0
+        return 0
+
+    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Run a query and give its rows."""
+        return self.connection.execute(sql, list(parameters)).fetchall()
+
+    def begin(self) -> None:
+        """Open a transaction."""
+        self.connection.execute("BEGIN TRANSACTION")
+
+    def commit(self) -> None:
+        """Commit."""
+        self.connection.execute("COMMIT")
+
+    def rollback(self) -> None:
+        """Roll back; without an open transaction there is nothing to do."""
+        try:
+            self.connection.execute("ROLLBACK")
+        except duckdb.Error:
+            return
+
+    def close(self) -> None:
+        """Close the connection, which ends its temporary tables, and give the file back if it was the last."""
+        if self._release is not None:
+            self.connection.close()
+            self._release()
+            self._release = None
+
+
+def open_file(path: str, *, read_only: bool = False, wait: float = LOCK_WAIT_SECONDS) -> DuckDBSession:
+    """Open a file, waiting a while for another process to give it back."""
+    deadline = time.monotonic() + wait
+    while True:
+        try:
+            return _shared(os.path.realpath(path), read_only=read_only)
+        except (duckdb.IOException, _OpenForReadingError) as error:
+            if "lock" not in str(error).lower():
+                raise
+            if time.monotonic() >= deadline:
+                raise _held(path, error) from None
+            time.sleep(POLL_SECONDS)
+
+
+def open_memory(name: str) -> DuckDBSession:
+    """Open the database of this name in this process's memory."""
+    with _LOCK:
+        if name not in _MEMORY:
+            _MEMORY[name] = duckdb.connect(":memory:")
+        return DuckDBSession(_prepared(_MEMORY[name].cursor()), lambda: None)
+
+
+class _OpenForReadingError(Exception):
+    """A session of this process has the file open for reading only."""
+
+
+def _shared(path: str, *, read_only: bool) -> DuckDBSession:
+    with _LOCK:
+        instance = _FILES.get(path)
+        if instance is None:
+            instance = _FILES[path] = _Instance(_attached(path, read_only=read_only), read_only)
+        elif instance.read_only and not read_only:
+            raise _OpenForReadingError("this process has a lock for reading")
+        cursor = instance.connection.cursor()
+        cursor.execute(f"USE {CATALOG}")
+        instance.sessions += 1
+    return DuckDBSession(_prepared(cursor), lambda: _leave(path))
+
+
+def _leave(path: str) -> None:
+    with _LOCK:
+        instance = _FILES[path]
+        instance.sessions -= 1
+        if not instance.sessions:
+            del _FILES[path]
+            instance.connection.close()
+
+
+def _attached(path: str, *, read_only: bool) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(":memory:")
+    try:
+        connection.execute(f"ATTACH {text(path)} AS {CATALOG}{' (READ_ONLY)' if read_only else ''}")
+    except duckdb.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepared(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET preserve_insertion_order = false")
+    return connection
+
+
+def _held(path: str, error: BaseException) -> TransientError:
+    pid = re.search(r"PID (\d+)", str(error))
+    holder = f"process {pid[1]}" if pid else "another process"
+    message = f"the DuckDB file {path} is held by {holder}"
+    return TransientError(message, hint="DuckDB lets one process write at a time: close the other one and run again.")
