@@ -263,10 +263,11 @@ def _run_program(
     order: Order, database: Database, session: Session, relation: str, counts: Counts, names: dict[str, str]
 ) -> Counts:
     for index, statement in enumerate(order.program.statements):
-        sql = bind_staged(statement.sql, database.dialect, relation)
+        sql = statement.sql
         for work, actual in names.items():
             sql = sql.replace(native_column(work, database.dialect), actual)
-        rows = session.execute(sql)
+        # Bound last: the relation may itself hold the name of a work table.
+        rows = session.execute(bind_staged(sql, database.dialect, relation))
         counts = counts.plus(statement.counts, rows) if statement.counts else counts
         if index == 0:
             failpoint("commit.applied_first_stmt")
