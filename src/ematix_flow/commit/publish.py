@@ -123,7 +123,7 @@ def rehearse(
             return _run_program(order, database, session, relation, counts, names)
         except database.errors as error:
             message = f"the target would refuse the load: {safe_text(error)}"
-            raise CommitError(message) from None
+            raise RefusedError(message) from None
         finally:
             session.rollback()
     finally:

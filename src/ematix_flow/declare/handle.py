@@ -57,6 +57,10 @@ class PipelineHandle:
         """Give the plan with the counts that a run would have now; changes nothing."""
         return _engine().dry_run_pipeline(self.pipeline)
 
+    def validate(self) -> Any:
+        """Give what the databases say to the statements of a run; nothing is run."""
+        return _engine().validate_pipeline(self.pipeline)
+
     def __repr__(self) -> str:
         return f"<pipeline {self.pipeline.name!r}>"
 

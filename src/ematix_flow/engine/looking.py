@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ematix_flow.commit.ledger import Ledger, parse_instant
 from ematix_flow.connect.base import SourceColumn
 from ematix_flow.connect.redact import safe_text
-from ematix_flow.errors import FlowError, RunError
+from ematix_flow.errors import FlowError, PlanError, RunError
 from ematix_flow.plan.batch import Observed, history_name
 from ematix_flow.plan.bounds import check_comparable, highest_sql, watermark_column
 from ematix_flow.plan.source import table_query
 from ematix_flow.plan.sql.ddl import wanted_table
 from ematix_flow.plan.sql.render import native_name, render
+from ematix_flow.plan.sql.user_sql import statements_in
 from ematix_flow.plan.steps import Bounds
 
 if TYPE_CHECKING:
@@ -67,6 +68,10 @@ def look_at_source(source: OpenSource, target: TargetDeclaration, opened: Opener
 def source_query(source: OpenSource, target: TargetDeclaration) -> str:
     """Give the source as a query of its dialect; empty for files and frames without one."""
     value = source.value
+    if value.sql and source.database is not None and len(statements_in(value.sql, source.dialect)) != 1:
+        # Asking about the first statement would run the second one.
+        message = f"the source is not one query: {value.sql}"
+        raise PlanError(message, hint="return one SELECT statement.")
     if value.sql or source.database is None:
         return value.sql
     return render(table_query(value, target.table, target.column_map), source.dialect)

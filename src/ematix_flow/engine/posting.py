@@ -16,27 +16,15 @@ from ematix_flow.engine.handles import Connection
 from ematix_flow.errors import RunError, UnknownNameError, did_you_mean
 from ematix_flow.events import PostFinished
 from ematix_flow.failpoints import failpoint
+from ematix_flow.plan.posts import is_maintenance, post_steps
 from ematix_flow.records import Token
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.pipeline import Transform
     from collections.abc import Callable
 
     from ematix_flow.declare.connection import Connection as Declared
-    from ematix_flow.declare.pipeline import Pipeline
+    from ematix_flow.declare.pipeline import Pipeline, Transform
     from ematix_flow.engine.options import Options
-
-MAINTENANCE = ("analyze", "vacuum", "optimize", "pragma", "reindex", "checkpoint", "cluster", "refresh")
-"""First words of statements that keep a database healthy; some of them refuse to run inside a transaction."""
-
-
-def step_name(index: int, step: Any) -> str:
-    """Give the name of a post step in the run history."""
-    if isinstance(step, str):
-        return f"transform[{index}]:sql"
-    if isinstance(step, TransformRef):
-        return f"transform[{index}]:ref={step.name}"
-    return f"transform[{index}]:{getattr(step, '__name__', type(step).__name__)}"
 
 
 def run_posts(pipeline: Pipeline, result: dict[str, Any], options: Options) -> None:
@@ -49,11 +37,11 @@ def run_posts(pipeline: Pipeline, result: dict[str, Any], options: Options) -> N
         int(result.get("rows_unchanged", 0)),
     )
     connection = pipeline.targets[0].connection
-    for index, step in enumerate(pipeline.transforms_post):
-        name = step_name(index, step)
+    for post in post_steps(pipeline):
+        name = post.name
         failpoint("post.before")
         try:
-            _post(pipeline, name, step, parent, connection, options)
+            _post(pipeline, name, post.step, parent, connection, options)
         except Exception as error:
             options.bus.emit(PostFinished(pipeline.name, "", name, ok=False, message=safe_text(error)))
             if not pipeline.continue_on_failure_post:
@@ -140,7 +128,7 @@ def _execute(step: Any, handle: Connection, parent: ParentContext | None) -> Any
     """Run a step in one transaction; maintenance statements run outside of one."""
     session = handle.session()
     if isinstance(step, str):
-        if step.split(None, 1)[0].lower() in MAINTENANCE:
+        if is_maintenance(step):
             handle.execute(step)
             return None
         with transaction(session):

@@ -7,24 +7,28 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ematix_flow.declare.pipeline import TargetDeclaration
     from ematix_flow.engine.loading import Loaded
+    from ematix_flow.records import Counts
 
 
 def result_of(loaded: Loaded, target: TargetDeclaration) -> dict[str, Any]:
     """Give what a load did: run id, status, path and the counts that belong to its mode."""
     committed = loaded.committed
-    counts = committed.counts
-    result: dict[str, Any] = {
-        "run_id": committed.run_id,
-        "status": "success",
-        "path": loaded.path,
+    result: dict[str, Any] = {"run_id": committed.run_id, "status": "success", "path": loaded.path}
+    result |= counts_of(committed.counts, target.write.mode)
+    if committed.replayed:
+        result["recovered"] = True
+    return result
+
+
+def counts_of(counts: Counts, mode: str) -> dict[str, int]:
+    """Give the counts that belong to a mode, under the names of a result."""
+    result = {
         "rows_inserted": counts.inserted,
         "rows_deleted": counts.deleted,
         "rows_rejected": counts.rejected,
     }
-    if target.write.mode == "merge":
+    if mode == "merge":
         result |= {"rows_updated": counts.updated, "rows_unchanged": counts.unchanged}
-    if target.write.mode == "scd2":
+    if mode == "scd2":
         result |= {"rows_closed": counts.closed, "rows_updated": counts.updated, "rows_unchanged": counts.unchanged}
-    if committed.replayed:
-        result["recovered"] = True
     return result

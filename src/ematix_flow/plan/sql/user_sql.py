@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeVar
 
-from sqlglot import ParseError, TokenError, exp, parse, parse_one
+from sqlglot import ParseError, TokenError, TokenType, exp, parse, parse_one, tokenize
+from sqlglot.errors import OptimizeError
+from sqlglot.optimizer.qualify import qualify
 
-from ematix_flow.errors import PlanError
+from ematix_flow.errors import PlanError, did_you_mean
 from ematix_flow.plan.sql.phrases import as_part, number
 from ematix_flow.plan.sql.values import SourceType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _Tree = TypeVar("_Tree", bound=exp.Expr)
 
@@ -33,6 +39,36 @@ def read_query(text: str, written_in: str, dialect: str) -> exp.Query:
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         raise PlanError(f"the source is not one query: {text}", hint="return one SELECT statement")
     return _adapted(statements[0], dialect)
+
+
+def statements_in(text: str, dialect: str) -> list[str]:
+    """Give the statements of a text one by one, so that none of them rides along with another."""
+    try:
+        tokens = tokenize(text, read=dialect)
+    except TokenError:
+        return [text]
+    ends = [token.start for token in tokens if token.token_type is TokenType.SEMICOLON]
+    cuts = [0, *(end + 1 for end in ends), len(text)]
+    parts = [text[start:stop].rstrip(";").strip() for start, stop in pairwise(cuts)]
+    return [
+        part for part in parts if any(t.token_type is not TokenType.SEMICOLON for t in tokenize(part, read=dialect))
+    ]
+
+
+def check_query(text: str, tables: Mapping[str, Mapping[str, str]], dialect: str = "spark") -> None:
+    """Refuse a query over tables or columns that are not there; a table without known columns has any."""
+    query = read_query(text, dialect, dialect)
+    own = {cte.alias_or_name for cte in query.find_all(exp.CTE)}
+    for table in query.find_all(exp.Table):
+        if table.name not in tables and table.name not in own:
+            raise PlanError(f"the query reads {table.name!r}", hint=did_you_mean(table.name, tables))
+    known: dict[str, object] = {name: dict.fromkeys(columns, "text") for name, columns in tables.items() if columns}
+    if len(known) != len(tables):
+        return
+    try:
+        qualify(query, schema=known, dialect=dialect)
+    except OptimizeError as error:
+        raise PlanError(f"the query cannot work: {str(error).splitlines()[0]}") from None
 
 
 def read_expression(text: str, written_in: str, dialect: str) -> exp.Expr:

@@ -1,0 +1,167 @@
+"""Counts what a run would do now: the load is carried out up to its commit and rolled back; nothing is kept."""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ematix_flow.commit.ledger import HistoryRow
+from ematix_flow.commit.offenders import without_offenders
+from ematix_flow.commit.publish import rehearse
+from ematix_flow.connect.base import StageSpec
+from ematix_flow.connect.redact import redact, safe_text
+from ematix_flow.connect.registry import open_database
+from ematix_flow.connect.resolve import resolve_connection
+from ematix_flow.engine.expanding import expand
+from ematix_flow.engine.options import Options
+from ematix_flow.engine.ordering import order_for
+from ematix_flow.engine.planning import Asked, connection_name, observing, plan_load, token_for
+from ematix_flow.engine.previewing import plan_despite_drift, refuse_plain, report
+from ematix_flow.engine.results import counts_of
+from ematix_flow.engine.sourcing import source_for
+from ematix_flow.engine.spark import session_for
+from ematix_flow.engine.staging import stage
+from ematix_flow.errors import DriftError, FlowError, RefusedError
+from ematix_flow.plan.explain import TargetSummary, summary_of
+from ematix_flow.records import Counts, Fence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ematix_flow.commit.publish import Order
+    from ematix_flow.connect.base import Database, Session
+    from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
+    from ematix_flow.engine.looking import Look
+    from ematix_flow.engine.previewing import PreviewResult
+    from ematix_flow.engine.sourcing import OpenSource
+    from ematix_flow.plan.steps import TargetPlan
+    from ematix_flow.records import Part
+
+Spark: TypeAlias = "Callable[[], Any]"
+
+
+def dry_run_pipeline(pipeline: Pipeline, options: Options | None = None) -> PreviewResult:
+    """Give the plan with the counts that a run would have now; errors are kept per target and stop no other target."""
+    refuse_plain(pipeline)
+    options = options or Options()
+    source = source_for(pipeline, options, session_for(options))
+    if source.value.result is not None:
+        note = "the function returns a result instead of a source: nothing is loaded"
+        return report(pipeline, source, (), (note,), is_dry_run=True)
+    targets = [_try(pipeline, target, source, options) for target in pipeline.targets]
+    notes = ["post steps are not part of a dry run"] if pipeline.transforms_post else []
+    return report(pipeline, source, targets, notes, is_dry_run=True)
+
+
+def _try(pipeline: Pipeline, target: TargetDeclaration, source: OpenSource, options: Options) -> TargetSummary:
+    """Rehearse one target; whatever goes wrong is part of the answer."""
+    summary = TargetSummary(
+        schema_qualified_name=target.table.qualified_name,
+        mode=target.write.spelled,
+        target_connection_name=connection_name(target),
+        declared_columns=target.table.column_names,
+    )
+    try:
+        with _database(target, source) as (database, reachable):
+            token = token_for(pipeline, target, f"dry-run-{uuid.uuid4().hex}")
+            asked = Asked(pipeline, target, reachable, database, token, options.clock.now())
+            for summary in _steps(asked, session_for(options)):  # noqa: B007 - the last one counts, also after an error
+                pass
+    except Exception as error:  # noqa: BLE001 - the engine's boundary: whatever goes wrong is part of the answer
+        summary = replace(summary, dry_run_error=_told(error))
+    return summary
+
+
+def _steps(asked: Asked, spark: Spark) -> Iterator[TargetSummary]:
+    """Plan, then count; gives what is known after each step."""
+    observe = observing(spark)
+    try:
+        plan, look = plan_load(asked, observe)
+    except DriftError:
+        yield summary_of(plan_despite_drift(asked, observe))
+        raise
+    plan = replace(plan, connection_info=dict(open_database(asked.target.connection).info()))
+    countable = asked.database.capabilities.transactional_ddl or not plan.ensure.statements
+    if not countable:
+        note = f"{asked.database.kind} cannot roll back a change of a table: the rows of the source are counted instead"
+        plan = replace(plan, notes=(*plan.notes, note))
+    yield summary_of(plan)
+    with _staging(asked, plan, look, spark) as (spec, parts):
+        order = order_for(plan, Fence(plan.history_name, 0), _history(asked), spec, parts)
+        counts = _rehearse(order, asked.database, plan) if countable else _tally(order, asked.database, plan)
+    known = {"rows_staged": counts.staged, **counts_of(counts, plan.commit.write.mode)}
+    yield replace(summary_of(plan), dry_run_rows_affected=known)
+
+
+def _rehearse(order: Order, database: Database, plan: TargetPlan) -> Counts:
+    """Carry out the load and roll it back, with the target created or widened inside the same transaction."""
+
+    def prepare(session: Session) -> None:
+        expand(database, session, plan)
+
+    try:
+        return rehearse(order, database, prepare if database.capabilities.transactional_ddl else None)
+    except RefusedError:
+        if not order.rejects_allowed or order.stage is None or plan.ensure.statements:
+            raise
+    return rehearse(without_offenders(order, database), database)
+
+
+def _tally(order: Order, database: Database, plan: TargetPlan) -> Counts:
+    """Count the rows alone; into a table that is missing, every one of them would be inserted."""
+    program = replace(order.program, statements=(), work_tables=(), reads_staged_once=False)
+    counts = rehearse(replace(order, program=program, mode="merge"), database)
+    inserted = 0 if plan.ensure.exists else counts.staged
+    return Counts(staged=counts.staged, inserted=inserted, rejected=counts.rejected)
+
+
+@contextmanager
+def _database(target: TargetDeclaration, source: OpenSource) -> Iterator[tuple[Database, OpenSource]]:
+    """Give the target, or a scratch one in the place of a file that does not exist and must not come to be."""
+    declared = resolve_connection("default" if target.connection is None else target.connection)
+    database = open_database(declared)
+    if database.exists():
+        yield database, source
+        return
+    with tempfile.TemporaryDirectory(prefix="ematix-flow-dry-run-") as folder:
+        scratch = open_database(replace(declared, path=str(Path(folder) / "scratch")))  # type: ignore[call-arg]
+        if source.database is not None and source.database.identity() == database.identity():
+            source = replace(source, database=scratch)
+        scratch.session().close()
+        yield scratch, source
+
+
+@contextmanager
+def _staging(
+    asked: Asked, plan: TargetPlan, look: Look, spark: Spark
+) -> Iterator[tuple[StageSpec | None, tuple[Part, ...]]]:
+    """Give the staged rows of a plan, dropped at the end; nothing where the target reads the source itself."""
+    if plan.path.value == "same_db":
+        yield None, ()
+        return
+    name = f"stg_{plan.token.key[:16]}_{uuid.uuid4().hex[:12]}"
+    try:
+        yield stage(name, plan, asked.source, look, asked.database, spark)
+    finally:
+        session = asked.database.session()
+        try:
+            asked.database.drop_stage(session, StageSpec(name, b""))
+        finally:
+            session.close()
+
+
+def _history(asked: Asked) -> HistoryRow:
+    table, name = asked.target.table, asked.pipeline.name
+    mode = asked.target.write.spelled
+    return HistoryRow(asked.token.run_id, name, table.schema, table.name, mode, "dry_run", asked.now, "dry_run")
+
+
+def _told(error: BaseException) -> str:
+    """Give what went wrong, with the hint and without secrets."""
+    if not isinstance(error, FlowError):
+        return safe_text(error)
+    return redact(error.what if not error.hint else f"{error.what}\nHint: {error.hint}")

@@ -1,0 +1,147 @@
+"""Sees as much of source and target as can be seen without reading data, and says what had to be assumed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from ematix_flow.connect.files import Files
+from ematix_flow.connect.redact import redact, safe_text
+from ematix_flow.connect.registry import system_of
+from ematix_flow.connect.resolve import find_connection, resolve_connection
+from ematix_flow.declare.connection import Connection, PostgresConnection
+from ematix_flow.declare.pipeline import arguments_of
+from ematix_flow.engine.looking import Look, glance_at, look_at_source, source_query, try_look
+from ematix_flow.engine.planning import between
+from ematix_flow.engine.sourcing import OpenSource, evaluate
+from ematix_flow.errors import ConnectionMissingError, FlowError, MissingSecretError, RunError
+from ematix_flow.plan.assumed import assumed_columns
+from ematix_flow.plan.batch import Observed
+from ematix_flow.plan.bounds import check_comparable, watermark_column
+from ematix_flow.plan.source import SourceValue, source_value
+from ematix_flow.plan.steps import Bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ematix_flow.connect.base import Database
+    from ematix_flow.declare.pipeline import Pipeline
+    from ematix_flow.engine.planning import Asked
+
+UNSEEN: Final = object()
+"""Stands for rows that a function builds only when it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Glimpse:
+    """A system as far as its connection can be resolved, and a note when something had to be assumed."""
+
+    system: Database | Files
+    name: str
+    notes: tuple[str, ...] = ()
+    resolved: bool = True
+    """False when nothing may be asked of the system, because it is only taken to be this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenSource:
+    """A source as far as it is known without running anything."""
+
+    source: OpenSource
+    notes: tuple[str, ...] = ()
+    resolved: bool = True
+
+
+def glimpse(reference: str | Connection | None) -> Glimpse:
+    """Give the system behind a connection; one that cannot be resolved is taken as it is written, or as PostgreSQL."""
+    reference = "default" if reference is None else reference
+    name = reference if isinstance(reference, str) else reference.name
+    try:
+        return Glimpse(system_of(resolve_connection(reference)), name)
+    except (ConnectionMissingError, MissingSecretError, RunError) as error:
+        note = redact(error.what)
+    try:
+        written = reference if isinstance(reference, Connection) else find_connection(reference).connection
+    except FlowError:
+        assumed = f"{note}; its SQL is shown as for PostgreSQL"
+        written, note = PostgresConnection(name=name, url=f"postgresql:///{name}"), assumed
+    return Glimpse(system_of(written), name, (note,), resolved=False)
+
+
+def glimpse_source(pipeline: Pipeline) -> SeenSource:
+    """Evaluate the pipeline's function with connections that refuse to be used."""
+    seen = glimpse(pipeline.source_ref())
+    if "spark" in arguments_of(pipeline.function):
+        note = "the function builds its rows with Spark, which a preview does not start; a dry run does"
+        return _unseen(seen, note)
+    try:
+        returned = evaluate(pipeline, spark=None, placeholder=True)
+    except RunError as error:
+        return _unseen(seen, f"the source is not known before the function runs: {error.what}")
+    value = source_value(returned, pipeline.source_ref(), pipeline.source_table, seen.system.kind)
+    if value.frame is not None or value.result is not None:
+        return SeenSource(OpenSource(value, seen.name))
+    if value.connection not in (None, pipeline.source_ref()):
+        seen = glimpse(value.connection)
+    if isinstance(seen.system, Files):
+        return SeenSource(OpenSource(value, seen.name, files=seen.system), seen.notes, seen.resolved)
+    return SeenSource(OpenSource(value, seen.name, database=seen.system), seen.notes, seen.resolved)
+
+
+def _unseen(seen: Glimpse, note: str) -> SeenSource:
+    return SeenSource(OpenSource(SourceValue(None, frame=UNSEEN), seen.name), (*seen.notes, note))
+
+
+def glancing(*, source_resolved: bool, target_resolved: bool) -> Callable[[Asked], Look]:
+    """Give the way to observe that a preview needs: no data is read, nobody is waited for, failures become notes."""
+
+    def observe(asked: Asked) -> Look:
+        look = _source_or_note(asked) if source_resolved else Look(_blank(asked))
+        seen = between(asked, look.observed)
+        if not seen.source_columns:
+            seen = replace(seen, source_columns=assumed_columns(asked.target))
+        if target_resolved:
+            seen = try_look(asked.pipeline, asked.target, asked.database, seen)
+        return replace(look, observed=_with_open_bounds(asked, seen))
+
+    return observe
+
+
+def _blank(asked: Asked) -> Observed:
+    source = asked.source
+    return Observed(
+        source.name,
+        "",
+        source.dialect,
+        user_dialect=source.user_dialect,
+        source_sql=source_query(source, asked.target),
+        source_path=source.value.path,
+    )
+
+
+def _source_or_note(asked: Asked) -> Look:
+    source = asked.source
+    if source.value.frame is UNSEEN:
+        return Look(_blank(asked))
+    failures: Any = FlowError if source.database is None else (FlowError, *source.database.failures)
+    try:
+        look = look_at_source(source, asked.target, glance_at)
+    except failures as error:
+        said = error.what if isinstance(error, FlowError) else safe_text(error)
+        note = f"source {source.name!r} could not be asked ({redact(said)}); it is assumed to have the declared columns"
+        return Look(replace(_blank(asked), notes=(note,)))
+    if look.files is not None and source.value.sql:
+        note = "the query over files is not evaluated; it is assumed to give the declared columns"
+        return replace(look, observed=replace(look.observed, notes=(note,)))
+    return look
+
+
+def _with_open_bounds(asked: Asked, seen: Observed) -> Observed:
+    """Give the observation with its lower bound; the upper one would have to be read from the data."""
+    write = asked.target.write
+    if write.incremental_column is None:
+        return seen
+    if asked.source.database is not None:
+        check_comparable(watermark_column(write, seen.source_columns), seen.source_dialect)
+    lo = seen.watermark.value if seen.watermark else None
+    return replace(seen, bounds=Bounds(write.incremental_column, lo, None, fixed=False))

@@ -1,0 +1,139 @@
+"""A plan as lines of plain text for people: every choice with its reason; no colours, no terminal, no markup."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ematix_flow.plan.explain import statements_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ematix_flow.connect.base import StageColumn
+    from ematix_flow.plan.explain import TargetSummary
+    from ematix_flow.plan.steps import Bounds, Post, TargetPlan
+
+LABEL = 9
+"""Width of the words at the left."""
+
+
+def line(label: str, text: str) -> str:
+    """Give one labelled line."""
+    return f"  {label:<{LABEL}} {text}".rstrip()
+
+
+def place_text(name: str, info: Mapping[str, object] | None) -> str:
+    """Give a connection for people: its name and where it leads, as far as that is known."""
+    found = info or {}
+    host = str(found.get("host") or "")
+    where = f"{host}:{found['port']}" if host and found.get("port") else host
+    where = "/".join(part for part in (where, str(found.get("dbname") or "")) if part)
+    where = f"{found['user']}@{where}" if found.get("user") and where else where
+    return f"{name} ({where})" if where else name
+
+
+def target_lines(target: TargetSummary, *, verbose: bool = False) -> Iterator[str]:
+    """Give the lines of one target."""
+    place = place_text(target.target_connection_name, target.target_connection_info)
+    yield f"target {target.schema_qualified_name} on {place}"
+    yield line("mode", target.mode)
+    if target.plan is not None:
+        yield line("path", f"{target.path}: {target.path_reason}")
+        yield from _plan_lines(target.plan, verbose=verbose)
+        yield from (line("note", note) for note in target.plan.notes)
+    if target.dry_run_rows_affected is not None:
+        counted = [f"{count} {name.removeprefix('rows_')}" for name, count in target.dry_run_rows_affected.items()]
+        yield line("would be", ", ".join(counted))
+    if target.dry_run_error is not None:
+        yield from _block("error", target.dry_run_error)
+
+
+def _plan_lines(plan: TargetPlan, *, verbose: bool) -> Iterator[str]:
+    yield from _table_lines(plan, verbose=verbose)
+    yield from _read_lines(plan, verbose=verbose)
+    yield line("shape", f"by {_evaluator(plan)}: {plan.shape.place.reason}")
+    if verbose and plan.shape.sql != plan.read.sql:
+        yield from _indented(plan.shape.sql)
+    required = ", ".join(plan.check.required)
+    fate = "fails the load" if plan.check.on_bad_row == "fail" else "becomes a reject"
+    yield line("check", f"{required or 'no column'} must have a value; a row that does not fit {fate}")
+    yield line("stage", f"skipped: {plan.stage.skipped}" if plan.stage.skipped else _names(plan.stage.columns))
+    for label, choice in (("keys", plan.commit.keys), ("compare", plan.commit.compare)):
+        if choice.value:
+            yield line(label, f"{', '.join(choice.value)} ({choice.reason})")
+    yield line("commit", f"{plan.commit.program.label}, in one transaction")
+    for number, statement in enumerate(statements_of(plan), start=1):
+        yield f"    {number}. {statement.purpose}"
+        if verbose:
+            yield from _indented(statement.sql)
+
+
+def _names(columns: Sequence[StageColumn]) -> str:
+    return ", ".join(column.name for column in columns)
+
+
+def _evaluator(plan: TargetPlan) -> str:
+    return {"source": "the source", "target": "the target"}.get(str(plan.shape.place.value), "Spark")
+
+
+def _table_lines(plan: TargetPlan, *, verbose: bool) -> Iterator[str]:
+    ensure = plan.ensure
+    if ensure.exists is None:
+        yield line("table", "not known: the target could not be asked; if it is missing it is created")
+    elif not ensure.exists:
+        yield line("table", "is missing and is created")
+    elif not ensure.differences:
+        yield line("table", "exists as declared")
+    else:
+        yield line("table", f"exists and differs (on_drift={plan.commit.write.on_drift!r}):")
+        for difference in ensure.differences:
+            yield f"    {difference.text}{', mended by the load' if difference.cure in ensure.statements else ''}"
+    if verbose:
+        for statement in ensure.statements:
+            yield from _indented(statement)
+
+
+def _read_lines(plan: TargetPlan, *, verbose: bool) -> Iterator[str]:
+    read = plan.read
+    if read.kind == "sql":
+        yield line("read", f"SQL on {read.connection}")
+    elif read.kind == "files":
+        yield line("read", f"{read.format} files {read.path} of {read.connection}")
+    else:
+        yield line("read", "the rows that the pipeline's function builds")
+    if read.bounds is not None:
+        yield line("bounds", _bounds_text(read.bounds))
+    if verbose and read.sql:
+        yield from _indented(read.sql)
+
+
+def _bounds_text(bounds: Bounds) -> str:
+    after = f"{bounds.column} after {bounds.lo}" if bounds.lo is not None else f"{bounds.column} from the beginning"
+    if not bounds.fixed:
+        return f"{after}, up to the highest value when the load begins"
+    return f"{after}, up to {bounds.hi}" if bounds.hi is not None else f"{after}; there is nothing new"
+
+
+def post_lines(posts: Sequence[Post], *, skipped: bool) -> Iterator[str]:
+    """Give the lines of the steps after the load."""
+    if posts:
+        yield "after the load" + (" (not part of a dry run)" if skipped else "")
+    for number, post in enumerate(posts, start=1):
+        yield f"    {number}. {post.kind}: {post.summary}"
+
+
+def source_lines(name: str, info: Mapping[str, object], sql: str) -> Iterator[str]:
+    """Give the lines of the source as the user's function gave it."""
+    yield line("source", place_text(name, info))
+    if sql:
+        yield from _indented(sql)
+
+
+def _indented(text: str) -> Iterator[str]:
+    yield from (f"       {part}".rstrip() for part in text.strip("\n").splitlines())
+
+
+def _block(label: str, text: str) -> Iterator[str]:
+    first, *rest = text.splitlines() or [""]
+    yield line(label, first)
+    yield from (f"  {'':<{LABEL}} {part}" for part in rest)
