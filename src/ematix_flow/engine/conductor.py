@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from ematix_flow.failpoints import failpoint
 from ematix_flow.records import Request, RunRecord
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import datetime
 
     from ematix_flow.commit.runlog.sqlite import SqliteRunLog
@@ -65,7 +66,8 @@ def _run(pipeline: Pipeline, request: Request, log: SqliteRunLog, options: Optio
     started = options.clock.now()
     if not pipeline.targets:
         return _call(pipeline, request, log, options, started), True
-    source = source_for(pipeline, options, session_for(options))
+    with _failure_recorded(pipeline, request, log, options, started):
+        source = source_for(pipeline, options, session_for(options))
     if source.value.result is not None:
         return source.value.result, True
     results: dict[str, Any] = {}
@@ -87,20 +89,24 @@ def _run(pipeline: Pipeline, request: Request, log: SqliteRunLog, options: Optio
 
 def _call(pipeline: Pipeline, request: Request, log: SqliteRunLog, options: Options, started: datetime) -> Any:
     """Run a pipeline that is a plain function, and record the run whatever happens."""
-    record = RunRecord(
-        run_id=request.id,
-        pipeline=pipeline.name,
-        status="failed",
-        started_at=started.isoformat(),
-        request_id=request.id,
-    )
-    try:
+    with _failure_recorded(pipeline, request, log, options, started) as record:
         result = called(pipeline.function)
-    except BaseException as error:
-        _record(log, record, options, error_summary=safe_text(error)[:2000])
-        raise
     _record(log, record, options, status="succeeded")
     return result
+
+
+@contextmanager
+def _failure_recorded(
+    pipeline: Pipeline, request: Request, log: SqliteRunLog, options: Options, started: datetime
+) -> Iterator[RunRecord]:
+    """Record a run that fails before any target is known to it."""
+    record = RunRecord(request.id, pipeline.name, "failed", started.isoformat(), request_id=request.id)
+    try:
+        yield record
+    except BaseException as error:
+        said = safe_text(error) if isinstance(error, FlowError) else f"{type(error).__name__}: {safe_text(error)}"
+        _record(log, record, options, error_summary=said[:2000])
+        raise
 
 
 def _key(target: TargetDeclaration) -> str:
