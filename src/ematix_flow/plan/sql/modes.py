@@ -98,15 +98,15 @@ def differs(load: Load, names: Sequence[str], target: str, staged: str) -> str:
 def insert_value(load: Load, name: str, alias: str = "s") -> str:
     """Give a staged column as the target column takes it."""
     value = f"{alias}.{quoted(name)}"
-    return f"CAST({value} AS JSON)" if _is_plain_json(load, name) else value
+    return f"CAST({value} AS JSON)" if is_plain_json(load, name) else value
 
 
 def stored(load: Load, name: str, alias: str = "tgt") -> str:
     """Give a target column so that it compares with the staged one."""
     value = f"{alias}.{quoted(name)}"
-    return f"CAST({value} AS TEXT)" if _is_plain_json(load, name) else value
+    return f"CAST({value} AS TEXT)" if is_plain_json(load, name) else value
 
 
-def _is_plain_json(load: Load, name: str) -> bool:
+def is_plain_json(load: Load, name: str) -> bool:
     """PostgreSQL's json type has no equality, so it is staged and compared as text."""
     return load.dialect == "postgres" and any(c.name == name and c.type.kind == "json" for c in load.columns)

@@ -8,11 +8,12 @@ or splitting of the same events gives the same table.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base import StageColumn, WorkTable
-from ematix_flow.declare.types import Boolean, Integer, TimestampTZ
-from ematix_flow.plan.sql.modes import differs, duplicate_checks, insert_value, same_key, stored
+from ematix_flow.declare.types import Boolean, Integer, Text, TimestampTZ
+from ematix_flow.plan.sql.modes import differs, duplicate_checks, insert_value, is_plain_json, same_key, stored
 from ematix_flow.plan.sql.program import Program, Statement
 from ematix_flow.plan.sql.render import STAGED, identifier_value, instant, listed, quoted, render, table_sql
 from ematix_flow.plan.sql.row_hash import row_hash_sql
@@ -68,9 +69,10 @@ def by_event_time(load: Load) -> Program:
 
 
 def points_columns(load: Load) -> tuple[StageColumn, ...]:
-    """Give the columns of the table that remembers folded events."""
+    """Give the columns of the table that remembers folded events, each in the type it is staged in."""
     at = StageColumn(POINT_AT, TimestampTZ(), in_key=True)
-    return (*load.columns, at, StageColumn("_loaded_at", TimestampTZ()))
+    staged = (replace(c, type=Text()) if is_plain_json(load, c.name) else c for c in load.columns)
+    return (*staged, at, StageColumn("_loaded_at", TimestampTZ()))
 
 
 # By load time
