@@ -123,7 +123,7 @@ def _dict(result: Any) -> dict[str, Any]:
 
 def _dry_run(pipeline: Pipeline, options: Options | None) -> dict[str, Any]:
     """Give the counts of a dry run in the form of a result."""
-    from ematix_flow.engine.previewing import dry_run_pipeline
+    from ematix_flow.engine.dry_running import dry_run_pipeline
 
     planned = dry_run_pipeline(pipeline, options).targets[0]
     if planned.dry_run_error:

@@ -54,7 +54,8 @@ def run_transform(name: str, options: Options | None = None) -> dict[str, Any]:
 
 def preview(name: str, *, dry_run: bool = False) -> Any:
     """Give the plan of a pipeline; with `dry_run` also the counts that a run would have now."""
-    from ematix_flow.engine.previewing import dry_run_pipeline, preview_pipeline
+    from ematix_flow.engine.dry_running import dry_run_pipeline
+    from ematix_flow.engine.previewing import preview_pipeline
 
     pipeline = _loading(name)
     return dry_run_pipeline(pipeline) if dry_run else preview_pipeline(pipeline)

@@ -63,9 +63,14 @@ def glimpse(reference: str | Connection | None) -> Glimpse:
     try:
         written = reference if isinstance(reference, Connection) else find_connection(reference).connection
     except FlowError:
-        assumed = f"{note}; its SQL is shown as for PostgreSQL"
-        written, note = PostgresConnection(name=name, url=f"postgresql:///{name}"), assumed
-    return Glimpse(system_of(written), name, (note,), resolved=False)
+        written, note = PostgresConnection(name=name), f"{note}; its SQL is shown as for PostgreSQL"
+    return Glimpse(system_of(_nowhere(written)), name, (note,), resolved=False)
+
+
+def _nowhere(connection: Connection) -> Connection:
+    """Give a connection that leads to no server, whose open references could not be read as an address."""
+    scheme = {"postgres": "postgresql", "mysql": "mysql"}.get(connection.kind)
+    return connection if scheme is None else replace(connection, url=f"{scheme}://unresolved/{connection.name}")  # type: ignore[call-arg]
 
 
 def glimpse_source(pipeline: Pipeline) -> SeenSource:

@@ -11,13 +11,13 @@ from ematix_flow.engine.glancing import glancing, glimpse, glimpse_source
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.planning import Asked, plan_load, token_for
 from ematix_flow.errors import DeclareTypeError, DriftError, FlowError, UnsupportedError
-from ematix_flow.plan.explain import mode_of, posts_of, summary_of
-from ematix_flow.plan.explain_text import post_lines, source_lines, target_lines
+from ematix_flow.plan.explain import mode_of, notes_of, plan_dict, posts_of, summary_of
+from ematix_flow.plan.explain_text import plan_lines
 from ematix_flow.plan.posts import post_steps
 from ematix_flow.plan.steps import Plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.glancing import SeenSource
@@ -58,18 +58,7 @@ class PreviewResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Give the report as plain data."""
-        return {
-            "pipeline_name": self.pipeline_name,
-            "schedule": self.schedule,
-            "mode": self.mode,
-            "source_connection_name": self.source_connection_name,
-            "source_connection_info": dict(self.source_connection_info),
-            "source_sql": self.source_sql,
-            "targets": [target.to_dict() for target in self.targets],
-            "is_dry_run": self.is_dry_run,
-            "notes": list(self.notes),
-            "transforms_post": [dict(step) for step in self.transforms_post],
-        }
+        return plan_dict(self.plan, self.targets) | {"is_dry_run": self.is_dry_run}
 
     def to_json(self, indent: int | None = 2) -> str:
         """Give the report as JSON."""
@@ -77,20 +66,7 @@ class PreviewResult:
 
     def text(self, *, verbose: bool = False) -> str:
         """Give the report for people; `verbose` adds every statement."""
-        return "\n".join(self._lines(verbose=verbose))
-
-    def _lines(self, *, verbose: bool) -> Iterator[str]:
-        yield f"pipeline {self.pipeline_name}" + (f", schedule {self.schedule}" if self.schedule else "")
-        yield from source_lines(self.source_connection_name, self.source_connection_info, self.source_sql)
-        for target in self.targets:
-            yield ""
-            yield from target_lines(target, verbose=verbose)
-        if self.plan.posts:
-            yield ""
-            yield from post_lines(self.plan.posts, skipped=self.is_dry_run)
-        if self.plan.notes:
-            yield ""
-            yield from (f"note: {note}" for note in self.plan.notes)
+        return "\n".join(plan_lines(self.plan, self.targets, verbose=verbose, dry_run=self.is_dry_run))
 
 
 def preview_pipeline(pipeline: Pipeline, options: Options | None = None) -> PreviewResult:
@@ -164,16 +140,15 @@ def report(
         posts=post_steps(pipeline),
         notes=tuple(notes),
     )
-    of_targets = dict.fromkeys(note for target in planned for note in target.notes)
     return PreviewResult(
         pipeline_name=pipeline.name,
         schedule=pipeline.schedule,
-        mode=mode_of([target.write.spelled for target in pipeline.targets]),
+        mode=mode_of([target.mode for target in targets]),
         source_connection_name=plan.source_connection,
         source_connection_info=plan.source_info,
         source_sql=plan.source_sql,
         targets=tuple(targets),
-        notes=(*plan.notes, *of_targets),
+        notes=notes_of(plan),
         transforms_post=tuple(posts_of(plan.posts)),
         plan=plan,
         is_dry_run=is_dry_run,

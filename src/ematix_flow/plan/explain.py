@@ -10,7 +10,7 @@ from ematix_flow.plan.sql.program import INCOMING, Statement
 from ematix_flow.plan.sql.render import bind_staged, native_column
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ematix_flow.plan.steps import Plan, Post, TargetPlan
 
@@ -85,19 +85,24 @@ def _bound(statement: Statement, dialect: str, relation: str) -> Statement:
     return replace(statement, sql=bind_staged(statement.sql, dialect, relation))
 
 
-def plan_dict(plan: Plan) -> dict[str, Any]:
-    """Give a whole plan as plain data."""
+def plan_dict(plan: Plan, targets: Sequence[TargetSummary]) -> dict[str, Any]:
+    """Give a whole plan as plain data; `targets` also has those that could not be planned."""
     return {
         "pipeline_name": plan.pipeline,
         "schedule": plan.schedule,
-        "mode": mode_of([target.commit.write.spelled for target in plan.targets]),
+        "mode": mode_of([target.mode for target in targets]),
         "source_connection_name": plan.source_connection,
         "source_connection_info": dict(plan.source_info),
         "source_sql": plan.source_sql,
-        "targets": [summary_of(target).to_dict() for target in plan.targets],
-        "notes": list(plan.notes),
+        "targets": [target.to_dict() for target in targets],
+        "notes": list(notes_of(plan)),
         "transforms_post": posts_of(plan.posts),
     }
+
+
+def notes_of(plan: Plan) -> tuple[str, ...]:
+    """Give the notes of a plan and of its targets, each once."""
+    return tuple(dict.fromkeys((*plan.notes, *(note for target in plan.targets for note in target.notes))))
 
 
 def mode_of(modes: list[str]) -> str | None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base import StageColumn
     from ematix_flow.plan.explain import TargetSummary
-    from ematix_flow.plan.steps import Bounds, Post, TargetPlan
+    from ematix_flow.plan.steps import Bounds, Plan, TargetPlan
 
 LABEL = 9
 """Width of the words at the left."""
@@ -30,6 +30,25 @@ def place_text(name: str, info: Mapping[str, object] | None) -> str:
     where = "/".join(part for part in (where, str(found.get("dbname") or "")) if part)
     where = f"{found['user']}@{where}" if found.get("user") and where else where
     return f"{name} ({where})" if where else name
+
+
+def plan_lines(
+    plan: Plan, targets: Sequence[TargetSummary], *, verbose: bool = False, dry_run: bool = False
+) -> Iterator[str]:
+    """Give the lines of a whole plan; `verbose` adds every statement."""
+    yield f"pipeline {plan.pipeline}" + (f", schedule {plan.schedule}" if plan.schedule else "")
+    yield line("source", place_text(plan.source_connection, plan.source_info))
+    yield from _indented(plan.source_sql)
+    for target in targets:
+        yield ""
+        yield from target_lines(target, verbose=verbose)
+    if plan.posts:
+        yield ""
+        yield "after the load" + (" (not part of a dry run)" if dry_run else "")
+        yield from (f"    {number}. {post.kind}: {post.summary}" for number, post in enumerate(plan.posts, start=1))
+    if plan.notes:
+        yield ""
+        yield from (f"note: {note}" for note in plan.notes)
 
 
 def target_lines(target: TargetSummary, *, verbose: bool = False) -> Iterator[str]:
@@ -112,21 +131,6 @@ def _bounds_text(bounds: Bounds) -> str:
     if not bounds.fixed:
         return f"{after}, up to the highest value when the load begins"
     return f"{after}, up to {bounds.hi}" if bounds.hi is not None else f"{after}; there is nothing new"
-
-
-def post_lines(posts: Sequence[Post], *, skipped: bool) -> Iterator[str]:
-    """Give the lines of the steps after the load."""
-    if posts:
-        yield "after the load" + (" (not part of a dry run)" if skipped else "")
-    for number, post in enumerate(posts, start=1):
-        yield f"    {number}. {post.kind}: {post.summary}"
-
-
-def source_lines(name: str, info: Mapping[str, object], sql: str) -> Iterator[str]:
-    """Give the lines of the source as the user's function gave it."""
-    yield line("source", place_text(name, info))
-    if sql:
-        yield from _indented(sql)
 
 
 def _indented(text: str) -> Iterator[str]:
