@@ -1,0 +1,197 @@
+"""Asks this machine and the connections whether they answer, each within a few seconds; it changes nothing."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from ematix_flow.connect.redact import redact, safe_text
+from ematix_flow.connect.registry import DATABASES, open_database
+from ematix_flow.connect.resolve import list_connections, resolve_connection
+from ematix_flow.errors import FlowError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ematix_flow.declare.connection import Connection
+
+CONNECT_SECONDS = 3.0
+ANSWER_SECONDS = 15.0
+"""After this a connection counts as one that does not answer, whatever its driver waits for."""
+
+_FOLDERS = ("object_store_local", "delta_local")
+
+
+class Skipped(Exception):  # noqa: N818 - not an error: nothing can be said
+    """A connection that cannot be asked from here."""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthReport:
+    """What one part of the surroundings said."""
+
+    name: str
+    kind: str
+    status: str
+    """ok, fail or skip."""
+    detail: str
+    elapsed_ms: int = 0
+    extras: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the report as plain data."""
+        return asdict(self)
+
+
+def run_doctor() -> list[HealthReport]:
+    """Give a report on every connection that a name means, by name; they are asked side by side."""
+    waiting = [(name, listed.kind, _asked(name)) for name, listed in list_connections().items()]
+    return [_answer(name, kind, answers) for name, kind, answers in waiting]
+
+
+def check_health(name: str) -> HealthReport:
+    """Give a report on one connection."""
+    return _answer(name, "unknown", _asked(name))
+
+
+def machine_health() -> list[HealthReport]:
+    """Give reports on Python, Java, Spark and the run log of this machine."""
+    parts = (("python", _python), ("java", _java), ("spark", _spark), ("run log", _run_log))
+    return [_timed(name, "machine", probe) for name, probe in parts]
+
+
+def _asked(name: str) -> SimpleQueue[HealthReport]:
+    """Ask a connection in a thread of its own, since some drivers cannot be told how long to wait."""
+    answers: SimpleQueue[HealthReport] = SimpleQueue()
+    Thread(target=lambda: answers.put(_connection_health(name)), name=f"asking {name}", daemon=True).start()
+    return answers
+
+
+def _answer(name: str, kind: str, answers: SimpleQueue[HealthReport]) -> HealthReport:
+    try:
+        return answers.get(timeout=ANSWER_SECONDS)
+    except Empty:
+        return HealthReport(name, kind, "fail", f"no answer within {ANSWER_SECONDS:.0f} s", int(ANSWER_SECONDS * 1000))
+
+
+def _connection_health(name: str) -> HealthReport:
+    try:
+        connection = resolve_connection(name)
+    except FlowError as error:
+        kind = list_connections()[name].kind if name in list_connections() else "unknown"
+        return HealthReport(name, kind, "fail", redact(error.what))
+    return _timed(name, connection.kind, lambda: _probe(connection))
+
+
+def _timed(name: str, kind: str, probe: Callable[[], str]) -> HealthReport:
+    started = time.perf_counter()
+    try:
+        status, detail = "ok", probe()
+    except Skipped as why:
+        status, detail = "skip", str(why)
+    except FlowError as error:
+        status, detail = "fail", " ".join(filter(None, (error.what, error.hint)))
+    except Exception as error:  # noqa: BLE001 - the engine's boundary: drivers have exceptions of their own
+        status, detail = "fail", safe_text(error)
+    elapsed = int((time.perf_counter() - started) * 1000)
+    return HealthReport(name, kind, status, redact(" ".join(detail.split())), elapsed)
+
+
+def _probe(connection: Connection) -> str:
+    """Give a sentence about a connection that answers."""
+    kind = connection.kind
+    if kind in DATABASES:
+        return _database(connection)
+    if kind in _FOLDERS:
+        return _folder(Path(getattr(connection, "path", "")))
+    if kind == "kafka":
+        return _tcp(str(getattr(connection, "bootstrap_servers", "")).split(",")[0].strip(), 9092)
+    if kind == "rabbitmq":
+        place = urlsplit(str(getattr(connection, "amqp_url", "")))
+        return _tcp(f"{place.hostname}:{place.port or 5672}", 5672)
+    if kind == "schema_registry":
+        return _registry(connection)
+    raise Skipped(f"{kind} is asked by its own service's tools only")
+
+
+def _database(connection: Connection) -> str:
+    path = str(getattr(connection, "path", ""))
+    if path and path != ":memory:" and not Path(path).exists():
+        # Opening the file would create it, and a check changes nothing.
+        if not os.access(_existing(Path(path).absolute().parent), os.W_OK):
+            raise OSError(f"{path} does not exist and cannot be created")
+        return f"{path} does not exist yet; the first run creates it"
+    return str(open_database(connection).probe())
+
+
+def _existing(folder: Path) -> Path:
+    return next(parent for parent in (folder, *folder.parents) if parent.exists())
+
+
+def _folder(path: Path) -> str:
+    if not path.is_dir():
+        raise OSError(f"folder {path} does not exist")
+    return f"folder {path}"
+
+
+def _tcp(place: str, port: int) -> str:
+    host, _, given = place.rpartition(":") if ":" in place else (place, "", "")
+    with socket.create_connection((host.strip("[]"), int(given or port)), CONNECT_SECONDS):
+        return f"{host}:{given or port} accepts connections"
+
+
+def _registry(connection: Any) -> str:
+    import base64
+    from urllib.request import Request, urlopen
+
+    url = connection.url.rstrip("/")
+    if not url.startswith(("http://", "https://")):
+        raise OSError("the URL of a schema registry begins with http:// or https://")
+    request = Request(f"{url}/subjects")  # noqa: S310 - checked above
+    if connection.basic_auth_user:
+        login = f"{connection.basic_auth_user}:{connection.basic_auth_password}".encode()
+        request.add_header("Authorization", f"Basic {base64.b64encode(login).decode()}")
+    with urlopen(request, timeout=CONNECT_SECONDS) as answer:  # noqa: S310 - checked above
+        return f"answers with {answer.status}"
+
+
+def _python() -> str:
+    return f"{sys.version.split()[0]} at {sys.executable}"
+
+
+def _java() -> str:
+    from ematix_flow.run.java import find_java
+
+    java = find_java(os.environ)
+    return f"{java.major} at {java.command}"
+
+
+def _spark() -> str:
+    from ematix_flow.engine.spark import spark_settings
+
+    try:
+        installed = version("pyspark")
+    except PackageNotFoundError:
+        raise OSError("pyspark is not installed; pip install 'pyspark==4.1.*'") from None
+    settings = spark_settings()
+    return f"pyspark {installed}, {'a Spark Connect server' if settings.remote else settings.master}"
+
+
+def _run_log() -> str:
+    import warnings
+
+    from ematix_flow.commit.runlog.opening import open_run_log
+
+    with warnings.catch_warnings():
+        # A run goes on without its run log and warns; here the warning is the finding.
+        warnings.simplefilter("error")
+        return str(open_run_log().path)

@@ -1,0 +1,133 @@
+"""The `flow` command: wires the commands, runs one and gives its exit code; what commands do is in the files beside."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ematix_flow.serve.cli.failures import FAILED, USAGE, RefusedError, failure_of, tell, tell_words
+from ematix_flow.serve.cli.lazy import LazyGroup, Place
+from ematix_flow.serve.cli.output import emit_json, paint, talk, with_colours
+from ematix_flow.serve.cli.state import State
+from ematix_flow.serve.cli.stopping import StoppedError, stopping
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_PIPELINES, _HISTORY, _SETUP = "Pipelines", "What happened", "Connections and setup"
+
+PLACES = {
+    "list": Place("pipelines", "list_", "Show the pipelines and transforms of a module.", _PIPELINES),
+    "run": Place("running", "run", "Run a pipeline now; an interrupted run is resumed.", _PIPELINES),
+    "preview": Place("planning", "preview", "Show the plan of a pipeline without touching data.", _PIPELINES),
+    "dry-run": Place("planning", "dry_run", "Show what a run would change, and change nothing.", _PIPELINES),
+    "validate": Place("planning", "validate", "Have the databases check a pipeline's SQL.", _PIPELINES),
+    "transform": Place("transforms", "transform", "List transforms, or run one on its own.", _PIPELINES),
+    "runs": Place("runs", "runs", "List runs, or show one.", _HISTORY),
+    "logs": Place("runs", "logs", "Show what a run said, if it was captured.", _HISTORY),
+    "rejects": Place("rejects", "rejects", "List, show or replay rejected rows.", _HISTORY),
+    "connections": Place("connections", "connections", "List, check or set connections.", _SETUP),
+    "secrets": Place("connections", "secrets", "Try a reference to a secret.", _SETUP),
+    "doctor": Place("doctor", "doctor", "Check Java, Spark, the run log and every connection.", _SETUP),
+}
+
+_EXAMPLES = """\b
+Examples:
+  flow list -m my_pipelines
+  flow run orders_daily -m my_pipelines
+  flow runs list --status failed --format json
+
+Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 the work failed, 2 wrong usage or unknown name.
+"""
+
+
+@click.group(
+    cls=LazyGroup,
+    places=PLACES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=_EXAMPLES,
+    no_args_is_help=False,
+    invoke_without_command=True,
+)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=lambda c, _, v: _version(c, v))
+@click.pass_context
+def flow(context: click.Context) -> int:
+    """Declare a data flow in Python; Spark computes it, the target commits it exactly once."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help(), err=True)
+        return USAGE
+    _banner()
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and give its exit code."""
+    if "_FLOW_COMPLETE" in os.environ:
+        flow.main(prog_name="flow")  # the shell asks for completions; click answers and exits
+    with_colours()
+    with stopping() as stop, warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        state = State(stop=stop)
+        try:
+            code = _call(list(sys.argv[1:] if argv is None else argv), state)
+            state.ending.close()
+        except StoppedError:
+            return stop.code
+        return stop.code if stop.number else code
+
+
+def _call(arguments: list[str], state: State) -> int:
+    """Run a command and tell what went wrong with it, if anything did."""
+    try:
+        with flow.make_context("flow", arguments, obj=state) as context:
+            return int(flow.invoke(context) or 0)
+    except click.exceptions.Exit as exit_:
+        return exit_.exit_code
+    except click.UsageError as error:
+        called = error.ctx.command_path if error.ctx else "flow"
+        tell_words(error.format_message(), f"{called} --help shows what there is.")
+        return USAGE
+    except RefusedError as error:
+        _fail(error.error, state)
+        return USAGE
+    except StoppedError as error:
+        tell_words(str(error), state.when_stopped)
+        return state.stop.code
+    except SystemExit as error:
+        tell_words(f"the code that was called ended itself with sys.exit({error.code!r})")
+        return FAILED
+    except Exception as error:  # noqa: BLE001 - the door: whatever happened is told in one way
+        _fail(error, state)
+        return FAILED
+
+
+def _fail(error: BaseException, state: State) -> None:
+    tell(error, with_traceback=state.traceback)
+    if state.json_errors:
+        emit_json({"status": "failed", **asdict(failure_of(error))})
+
+
+def _version(context: click.Context, wanted: bool) -> None:
+    if wanted:
+        from ematix_flow import __version__
+
+        click.echo(f"flow {__version__}")
+        context.exit()
+
+
+def _banner() -> None:
+    """Greet people, never programs."""
+    asked, unwanted = (os.environ.get(f"EMATIX_FLOW_{name}") == "1" for name in ("BANNER", "NO_BANNER"))
+    if asked or (sys.stderr.isatty() and not unwanted):
+        from ematix_flow import __version__
+
+        sys.stderr.write(paint(f"ematix-flow {__version__} on Spark", "dim", sys.stderr) + "\n")
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    talk(f"warning: {message}", "yellow")

@@ -1,0 +1,124 @@
+"""Options that several commands share, and what they mean: the user's module, the run log, the output format."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ematix_flow.declare.project import PROJECT, load_module
+from ematix_flow.errors import DeclareError
+from ematix_flow.serve.cli.failures import RefusedError, asked_for
+from ematix_flow.serve.cli.output import without_colours
+from ematix_flow.serve.cli.state import State, current
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+    from ematix_flow.declare.pipeline import Pipeline
+
+_Command = TypeVar("_Command", bound="Callable[..., Any]")
+
+MODULE_VARIABLE = "EMATIX_FLOW_MODULE"
+
+
+def module_option(command: _Command) -> _Command:
+    """Add --module."""
+    words = "Module with your declarations, written as in an import statement."
+    return click.option("-m", "--module", envvar=MODULE_VARIABLE, show_envvar=True, metavar="MODULE", help=words)(
+        command
+    )
+
+
+def format_option(command: _Command) -> _Command:
+    """Add --format."""
+    choice = click.Choice(["text", "json"])
+    return click.option(
+        "--format", "form", type=choice, default="text", show_default=True, help="For people or for programs."
+    )(command)
+
+
+def common_options(command: _Command) -> _Command:
+    """Add the options that every command has."""
+
+    def traceback(context: click.Context, _: click.Parameter, value: bool) -> None:
+        context.ensure_object(State).traceback = value
+
+    def plain(_: click.Context, __: click.Parameter, value: bool) -> None:
+        if value:
+            without_colours()
+
+    flag = partial(click.option, is_flag=True, expose_value=False)
+    command = flag("--no-color", callback=plain, help="Show no colours (NO_COLOR=1 does the same).")(command)
+    return flag("--traceback", callback=traceback, help="Show where in Python an error came from.")(command)
+
+
+def run_log_options(command: _Command) -> _Command:
+    """Add the options that choose the run log."""
+    command = click.option("--no-run-log", is_flag=True, help="Remember nothing about this run.")(command)
+    command = click.option("--run-log-path", metavar="PATH", help="File of the run log.")(command)
+    words = "Address of the run log [default: ~/.ematix-flow/run_log.db]."
+    return click.option("--run-log-url", "--run-log", metavar="URL", help=words)(command)
+
+
+def load(module: str | None, *, required: bool = True) -> None:
+    """Import the user's module; what it prints is talk."""
+    name = module or _project_module()
+    if name is None:
+        if required:
+            raise click.UsageError("which module? Give --module NAME, or set EMATIX_FLOW_MODULE.")
+        return
+    try:
+        with redirect_stdout(sys.stderr):
+            load_module(name)
+    except DeclareError as error:
+        if _raised_by_loading(error):
+            raise RefusedError(error) from error
+        raise
+
+
+def find_pipeline(module: str | None, name: str) -> Pipeline:
+    """Give a pipeline of the user's module; an unknown name is an error of usage."""
+    load(module)
+    with asked_for():
+        return PROJECT.pipeline(name)
+
+
+def open_log(run_log_url: str | None, run_log_path: str | None, *, no_run_log: bool) -> SqliteRunLog:
+    """Give the run log that the options choose."""
+    from ematix_flow.commit.runlog.opening import forgotten_run_log, open_run_log
+
+    if no_run_log:
+        import shutil
+
+        log = forgotten_run_log()
+        current().at_end(lambda: shutil.rmtree(log.path.parent, ignore_errors=True))
+        return log
+    with asked_for():
+        return open_run_log(run_log_url, run_log_path)
+
+
+def _project_module() -> str | None:
+    """Give the module that the file of the working folder names under [project]."""
+    import tomllib
+
+    from ematix_flow.connect.places import project_file
+
+    try:
+        table = tomllib.loads(project_file().read_text(encoding="utf-8")).get("project", {})
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return None
+    name = table.get("module") if isinstance(table, dict) else None
+    return name if isinstance(name, str) else None
+
+
+def _raised_by_loading(error: DeclareError) -> bool:
+    """Say whether the module was not found, rather than found and wrong."""
+    step = error.__traceback__
+    while step is not None and step.tb_next is not None:
+        step = step.tb_next
+    return step is not None and step.tb_frame.f_code is load_module.__code__

@@ -1,0 +1,103 @@
+"""What commands show: JSON and tables on stdout, talk on stderr, and no secret on either; it decides nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_NARROWEST = 12
+
+_colours_wanted = True
+
+
+def without_colours() -> None:
+    """Show no colours from now on in this process."""
+    global _colours_wanted  # noqa: PLW0603 - one terminal per process
+    _colours_wanted = False
+
+
+def with_colours() -> None:
+    """Let the terminal and the environment decide about colours again."""
+    global _colours_wanted  # noqa: PLW0603 - one terminal per process
+    _colours_wanted = True
+
+
+def has_colours(stream: IO[str]) -> bool:
+    """Say whether a stream is a terminal that may be sent colours."""
+    plain = not _colours_wanted or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return not plain and stream.isatty()
+
+
+def paint(text: str, colour: str, stream: IO[str]) -> str:
+    """Give the text in a colour, where the stream has any."""
+    return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if text and has_colours(stream) else text
+
+
+def emit(text: str) -> None:
+    """Write a result for people to stdout."""
+    try:
+        sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has seen enough; Python must not stumble over the rest when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def emit_json(value: Any) -> None:
+    """Write a result for programs to stdout."""
+    import json
+
+    emit(json.dumps(_safe(value), indent=2, ensure_ascii=False, default=str))
+
+
+def talk(text: str, colour: str = "") -> None:
+    """Tell the user something on stderr."""
+    from ematix_flow.connect.redact import redact
+
+    line = redact(text)
+    sys.stderr.write((paint(line, colour, sys.stderr) if colour else line) + "\n")
+    sys.stderr.flush()
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Give rows as aligned columns; on a terminal the last column is wrapped to fit, elsewhere nothing is cut."""
+    import textwrap
+
+    cells = [["" if value is None else str(value) for value in row] for row in rows]
+    widths = [max(len(row[i]) for row in [list(headers), *cells]) for i in range(len(headers))]
+    before = sum(widths[:-1]) + 2 * (len(headers) - 1)
+    room = max(_NARROWEST, _width() - before)
+    lines = [paint(_line(headers, widths), "bold", sys.stdout)]
+    for row in cells:
+        wrapped = textwrap.wrap(row[-1], room, break_on_hyphens=False) if len(row[-1]) > room else [row[-1]]
+        lines.append(_line([*row[:-1], wrapped[0] if wrapped else ""], widths))
+        lines.extend(" " * before + more for more in wrapped[1:])
+    return "\n".join(lines)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+
+
+def _width() -> int:
+    import shutil
+
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 1 << 20
+
+
+def _safe(value: Any) -> Any:
+    """Give plain data with every text in it redacted."""
+    from ematix_flow.connect.redact import redact
+
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {key: _safe(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_safe(item) for item in value]
+    return value

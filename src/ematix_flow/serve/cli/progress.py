@@ -1,0 +1,136 @@
+"""Tells on stderr how a run goes: lines anywhere, a live display on a terminal; it hears events and changes nothing."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ematix_flow.events import (
+    PostFinished,
+    RowsStaged,
+    RunCommitted,
+    RunFailed,
+    RunResumed,
+    RunStarted,
+    StageProgress,
+)
+from ematix_flow.serve.cli.output import has_colours, talk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.progress import Progress, TaskID
+
+    from ematix_flow.events import (
+        Event,
+    )
+    from ematix_flow.records import Counts
+
+    Subscriber = Callable[[Event], None]
+
+_PATHS = {"same_db": "inside the database", "cross_db": "through Spark"}
+
+
+def sentence(event: Event) -> str | None:
+    """Give an event as one line for people; None for those that only move a display."""
+    match event:
+        case RunResumed():
+            return (
+                f"{event.pipeline}: an earlier run was interrupted; this one finishes it, so no row is loaded twice "
+                "(--new starts afresh)."
+            )
+        case RunStarted():
+            return f"{event.target}: loading {_PATHS.get(event.path, event.path)}."
+        case RowsStaged():
+            rejected = f", {event.rejected:,} rejected" if event.rejected else ""
+            return f"{event.target}: {event.rows:,} rows staged{rejected}; committing."
+        case RunCommitted(replayed=True):
+            return f"{event.target}: the interrupted run had committed already; nothing was loaded again."
+        case RunCommitted():
+            return f"{event.target}: committed, {counted(event.counts)}."
+        case PostFinished(ok=True):
+            return f"{event.step}: done."
+        case PostFinished():
+            return f"{event.step}: failed: {event.message}"
+    return None
+
+
+def counted(counts: Counts) -> str:
+    """Give what a load did to its target in words."""
+    names = ("inserted", "updated", "closed", "deleted", "unchanged", "rejected")
+    said = [f"{getattr(counts, name):,} {name}" for name in names if getattr(counts, name)]
+    return ", ".join(said) or "nothing to change"
+
+
+@contextmanager
+def told() -> Iterator[Subscriber]:
+    """Give the subscriber that tells how a run goes, as suits stderr."""
+    if not has_colours(sys.stderr):
+        yield _tell_lines
+        return
+    with _live() as subscriber:
+        yield subscriber
+
+
+def _tell_lines(event: Event) -> None:
+    line = sentence(event)
+    if line is not None:
+        talk(line)
+
+
+@contextmanager
+def _live() -> Iterator[Subscriber]:
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        SpinnerColumn(finished_text="[green]✓"),
+        TextColumn("{task.description}", markup=False),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), redirect_stdout=False) as progress:
+        yield Live(progress)
+
+
+class Live:
+    """One moving line per target, and lines that stay for the rest."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._tasks: dict[str, TaskID] = {}
+        self._planning: TaskID | None = progress.add_task("planning", total=1)
+
+    def __call__(self, event: Event) -> None:
+        """Show an event."""
+        match event:
+            case RunStarted(path="cross_db"):
+                self._show(event, "starting Spark, reading")
+            case RunStarted():
+                self._show(event, "loading inside the database")
+            case StageProgress():
+                self._show(event, f"{event.rows:,} rows staged, part {event.parts_done} of {event.parts}")
+            case RowsStaged():
+                self._show(event, f"{event.rows:,} rows staged, committing")
+            case RunCommitted(replayed=False):
+                self._show(event, f"committed, {counted(event.counts)}", done=True)
+            case RunFailed():
+                self._show(event, "failed, nothing was changed")
+                self._progress.stop_task(self._tasks[event.target])
+            case _:
+                self._stay(event)
+
+    def _show(self, event: Event, text: str, *, done: bool = False) -> None:
+        if self._planning is not None:
+            self._progress.remove_task(self._planning)
+            self._planning = None
+        if event.target not in self._tasks:
+            self._tasks[event.target] = self._progress.add_task("", total=1)
+        self._progress.update(self._tasks[event.target], description=f"{event.target}  {text}", completed=int(done))
+
+    def _stay(self, event: Event) -> None:
+        from ematix_flow.connect.redact import redact
+
+        line = sentence(event)
+        if line is not None:
+            self._progress.console.print(redact(line), markup=False, highlight=False)

@@ -1,0 +1,121 @@
+"""`flow run`: one pipeline, now; the engine does the work, this door parses, tells and prints."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ematix_flow.serve.cli.capture import captured, is_wanted
+from ematix_flow.serve.cli.failures import DONE, FAILED, tell_words
+from ematix_flow.serve.cli.options import common_options, find_pipeline, module_option, open_log, run_log_options
+from ematix_flow.serve.cli.output import emit, emit_json, talk
+from ematix_flow.serve.cli.progress import told
+from ematix_flow.serve.cli.spark import start_spark_early
+from ematix_flow.serve.cli.state import current
+
+if TYPE_CHECKING:
+    from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+    from ematix_flow.declare.pipeline import Pipeline
+    from ematix_flow.observe.bus import Bus
+
+_WORKER_OPTIONS = (
+    ("--claim-token", {"metavar": "TOKEN"}),
+    ("--lease-seconds", {"type": int, "default": 300}),
+    ("--heartbeat-interval", {"type": int, "default": 100}),
+    ("--alerter", {"multiple": True, "metavar": "URL"}),
+    ("--metrics", {"metavar": "URL"}),
+    ("--traces", {"metavar": "URL"}),
+)
+
+
+def _worker_options(command: Any) -> Any:
+    """Add the options that a scheduler gives to its workers."""
+    for name, settings in reversed(_WORKER_OPTIONS):
+        command = click.option(name, hidden=True, **settings)(command)
+    return command
+
+
+@click.command()
+@click.argument("name")
+@module_option
+@click.option("--new", is_flag=True, help="Load afresh, even if an earlier run was interrupted.")
+@run_log_options
+@click.option("--format", "form", type=click.Choice(["json", "text"]), help="JSON also for a failure, or text.")
+@_worker_options
+@common_options
+def run(name: str, module: str | None, new: bool, form: str | None, **options: Any) -> int:
+    """Run a pipeline now and print its result as JSON; an interrupted run is resumed."""
+    state = current()
+    state.json_errors = form == "json"
+    state.when_stopped = "running it again takes up this run where it stopped."
+    pipeline = find_pipeline(module, name)
+    log = open_log(options["run_log_url"], options["run_log_path"], no_run_log=options["no_run_log"])
+    _note_unused(options)
+    result = run_told(pipeline, log, new=new)
+    if form == "text":
+        emit(_as_text(pipeline, result))
+    else:
+        emit_json(result)
+    return _verdict(result)
+
+
+def run_told(pipeline: Pipeline, log: SqliteRunLog, *, new: bool = False) -> Any:
+    """Run a pipeline with everything around it: signals, progress, captured logs and an early start of Spark."""
+    bus = told_bus(pipeline, log)
+    start_spark_early(pipeline)
+    from ematix_flow.engine import Options, run_pipeline
+
+    with told() as subscriber, redirect_stdout(sys.stderr):
+        bus.subscribe(subscriber)
+        return run_pipeline(pipeline, Options(new=new, run_log=log, bus=bus))
+
+
+def told_bus(pipeline: Pipeline, log: SqliteRunLog) -> Bus:
+    """Give a bus on which signals and captured logs listen already."""
+    from ematix_flow.clock import SYSTEM_CLOCK
+    from ematix_flow.observe.bus import Bus
+
+    state, bus = current(), Bus()
+    state.stop.steps_left = 0 if pipeline.fan_out else len(pipeline.transforms_post)
+    if is_wanted():
+        since = SYSTEM_CLOCK.now().isoformat()
+        capture = state.ending.enter_context(captured(lambda: _run_ids(pipeline, log, since)))
+        bus.subscribe(capture.on_event)
+    bus.subscribe(state.stop.on_event)
+    return bus
+
+
+def _run_ids(pipeline: Pipeline, log: SqliteRunLog, since: str) -> list[str]:
+    runs, _ = log.list_runs(pipeline=pipeline.name, limit=len(pipeline.targets) or 1)
+    return [run.run_id for run in runs if run.started_at >= since]
+
+
+def _note_unused(options: dict[str, Any]) -> None:
+    for name in ("alerter", "metrics", "traces"):
+        if options[name]:
+            talk(f"note: --{name} is heard by scheduled runs only; this run tells stderr and the run log.")
+
+
+def _verdict(result: Any) -> int:
+    """Give the exit code of a result; a fan-out with a failed target has failed."""
+    errors = result.get("errors") if isinstance(result, dict) else None
+    for target, text in (errors or {}).items():
+        tell_words(f"{target}: {text}")
+    return FAILED if errors else DONE
+
+
+def _as_text(pipeline: Pipeline, result: Any) -> str:
+    """Give a result in one line per target."""
+    if not isinstance(result, dict):
+        return f"{pipeline.name}: {result}"
+    by_target = result.get("results", result) if pipeline.fan_out else {pipeline.name: result}
+    lines = []
+    for name, one in by_target.items():
+        counts = ", ".join(
+            f"{value:,} {key.removeprefix('rows_')}" for key, value in one.items() if key.startswith("rows_")
+        )
+        lines.append(f"{name}: {one.get('status', 'done')}, {counts}" if counts else f"{name}: {one}")
+    return "\n".join(lines)

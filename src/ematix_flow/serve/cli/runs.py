@@ -1,0 +1,107 @@
+"""`flow runs` and `flow logs`: what the run log and captured logs remember; neither is the truth, which is in the target."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ematix_flow.errors import UnknownNameError
+from ematix_flow.serve.cli.failures import DONE, FAILED, RefusedError, tell_words
+from ematix_flow.serve.cli.lazy import NearGroup
+from ematix_flow.serve.cli.options import common_options, format_option, open_log, run_log_options
+from ematix_flow.serve.cli.output import emit, emit_json, table, talk
+
+if TYPE_CHECKING:
+    from ematix_flow.records import RunRecord
+
+_STATUSES = ("requested", "running", "paused", "succeeded", "failed", "cancelled")
+
+
+@click.group(cls=NearGroup)
+def runs() -> None:
+    """List runs, or show one."""
+
+
+@runs.command("list")
+@click.option("--pipeline", metavar="NAME", help="Only runs of this pipeline.")
+@click.option("--status", type=click.Choice(_STATUSES), help="Only runs that ended like this.")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many, newest first.")
+@click.option("--offset", type=click.IntRange(0), default=0, help="Leave out so many of the newest.")
+@run_log_options
+@format_option
+@common_options
+def list_(pipeline: str | None, status: str | None, limit: int, offset: int, form: str, **place: Any) -> int:
+    """Show the newest runs."""
+    found, total = open_log(**place).list_runs(pipeline=pipeline, status=status, limit=limit, offset=offset)
+    if form == "json":
+        emit_json({"runs": [asdict(run) for run in found], "total": total})
+        return DONE
+    if not found:
+        talk("the run log has no such runs.")
+        return DONE
+    emit(table(("RUN", "PIPELINE", "TARGET", "STATUS", "STARTED", "SECONDS", "ROWS"), [_row(run) for run in found]))
+    if total > len(found):
+        talk(f"{len(found)} of {total} runs; --limit shows more.")
+    return DONE
+
+
+@runs.command()
+@click.argument("run_id")
+@run_log_options
+@format_option
+@common_options
+def show(run_id: str, form: str, **place: Any) -> int:
+    """Show everything that is remembered about a run; the beginning of its id is enough."""
+    run = open_log(**place).get_run(run_id)
+    if run is None:
+        message = f"no single run has the id {run_id!r}"
+        raise RefusedError(UnknownNameError(message, hint="flow runs list shows the ids."))
+    if form == "json":
+        emit_json(asdict(run))
+        return DONE
+    from ematix_flow.connect.redact import redact
+
+    known = {name: value for name, value in asdict(run).items() if value not in (None, "", {})}
+    widest = max(len(name) for name in known)
+    emit("\n".join(redact(f"{name.ljust(widest)}  {value}") for name, value in known.items()))
+    return DONE
+
+
+@click.command()
+@click.argument("run_id")
+@click.option("--tail", type=click.IntRange(1), metavar="N", help="Only the last N lines.")
+@common_options
+def logs(run_id: str, tail: int | None) -> int:
+    """Show what a run said on stderr; runs with EMATIX_FLOW_CAPTURE_LOGS=1 keep it."""
+    from ematix_flow.serve.cli.capture import log_file
+
+    file = log_file(run_id)
+    found = [file] if file.is_file() else sorted(file.parent.glob(f"{file.stem}*.log"))
+    if len(found) != 1:
+        hint = "logs are kept for runs with EMATIX_FLOW_CAPTURE_LOGS=1 in the environment."
+        tell_words(f"{len(found) or 'no'} logs of a run {run_id!r} below {file.parent}", hint)
+        return FAILED
+    lines = found[0].read_text(encoding="utf-8").splitlines()
+    emit("\n".join(lines[-tail:] if tail else lines))
+    return DONE
+
+
+def _row(run: RunRecord) -> tuple[object, ...]:
+    changed = [("inserted", run.rows_inserted), ("updated", run.rows_updated), ("deleted", run.rows_deleted)]
+    changed += [("rejected", run.rows_rejected)]
+    rows = ", ".join(f"{count:,} {word}" for word, count in changed if count)
+    started = datetime.fromisoformat(run.started_at)
+    seconds = (datetime.fromisoformat(run.finished_at) - started).total_seconds() if run.finished_at else None
+    shown = run.run_id[:12] if run.run_id.count("-") == 4 else run.run_id.partition(":")[0][:16]  # noqa: PLR2004 - a UUID
+    return (
+        shown,
+        run.pipeline,
+        run.target,
+        run.status,
+        f"{started:%Y-%m-%d %H:%M:%S}Z",
+        "" if seconds is None else f"{seconds:.1f}",
+        rows or (run.error_summary or "").partition("\n")[0],
+    )
