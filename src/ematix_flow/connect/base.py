@@ -197,6 +197,10 @@ class Database(ABC):
         """Give host, port, dbname and user for people; no secret."""
 
     @abstractmethod
+    def probe(self) -> str:
+        """Ask the system for a sign of life and give a sentence about it; no secret."""
+
+    @abstractmethod
     def session(self) -> Session:
         """Open a control connection with deadlines set."""
 
