@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 _UNUSED_SECONDS = 30 * 86_400
-_RETRY_SECONDS = 86_400
+_RETRY_SECONDS = 3_600
 
 
 @dataclass(frozen=True, slots=True)

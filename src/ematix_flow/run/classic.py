@@ -99,14 +99,16 @@ def stop_context(session: SparkSession) -> None:
         context._gateway.shutdown()  # noqa: SLF001 - or py4j would still talk to Java when objects die
 
 
-def end(classic: Classic) -> None:
+def end(classic: Classic, patience: float = 0) -> None:
     """End Java, remove its files, and see to it that the next start is quick.
 
-    Java is killed: after Spark has stopped there is nothing left to lose, and an orderly exit would wait for idle threads.
+    Java is killed unless there is patience: after Spark has stopped only an archive is left to lose, and an orderly exit
+    would wait for idle threads.
     """
     classic.ending = True
-    classic.driver.process.kill()
-    end_driver(classic.driver)
+    if not patience:
+        classic.driver.process.kill()
+    end_driver(classic.driver, patience)
     classic.scratch.remove()
     archives.build_in_background(classic.archive)
 

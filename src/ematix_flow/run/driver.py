@@ -36,7 +36,6 @@ _OPENED = (
 )
 _G1_PAYS_FROM = 4 << 30
 _POLL_SECONDS = 0.005
-_END_SECONDS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +100,12 @@ def await_gateway(driver: Driver) -> tuple[int, str]:
     return port, content[8 : 8 + length].decode()
 
 
-def end_driver(driver: Driver) -> None:
-    """Close Java's standard input, wait for it to finish, and kill it if it does not."""
+def end_driver(driver: Driver, patience: float) -> None:
+    """Close Java's standard input, wait that many seconds for it to finish, and kill it if it does not."""
     if driver.process.stdin is not None:
         driver.process.stdin.close()
     try:
-        driver.process.wait(_END_SECONDS)
+        driver.process.wait(patience)
     except subprocess.TimeoutExpired:
         driver.process.kill()
         driver.process.wait()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ematix_flow.run.archive import Archive
 
 _NICENESS = 19
-_LIMIT_SECONDS = 300
+_LIMIT_SECONDS = 900
 
 
 def main() -> int:
@@ -49,10 +49,11 @@ def _build(archive: Archive) -> None:
         exercise(session, str(classic.scratch.folder / "rows"))
         session.stop()
     finally:
-        end(classic)
+        end(classic, patience=_LIMIT_SECONDS)
         watchdog.cancel()
-    if recorded.exists():
+    if classic.driver.process.returncode == 0:
         archives.publish(archive, recorded)
+    recorded.unlink(missing_ok=True)
 
 
 def exercise(session: SparkSession, path: str) -> None:

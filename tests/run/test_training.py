@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ematix_flow.run.archive import archive_for
+from ematix_flow.run.driver import spark_jars
+from ematix_flow.run.java import find_java
+
+SOURCE = Path(__file__).parent.parent.parent / "src"
+USE = """
+from ematix_flow.declare.spark_settings import SparkSettings
+from ematix_flow.run.session import spark_session
+spark = spark_session(SparkSettings(master="local[1, 2]", conf={"spark.driver.extraJavaOptions": "-Xlog:class+load:file=LOG"}))
+print(spark.range(3).count())
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # the builder yields to everything else on the machine
+def test_a_trained_archive_is_what_the_next_session_loads_its_classes_from(tmp_path: Path) -> None:
+    environ = {**os.environ, "PYTHONPATH": str(SOURCE), "XDG_CACHE_HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+    built = subprocess.run([sys.executable, "-m", "ematix_flow.run.training"], env=environ, check=False)
+    archive = archive_for(find_java(os.environ), spark_jars(os.environ), environ)
+    assert archive is not None
+    assert built.returncode == 0
+    assert archive.usable
+    assert not archive.failed.exists()
+
+    log = tmp_path / "classes.log"
+    done = subprocess.run(
+        [sys.executable, "-c", USE.replace("LOG", str(log))], env=environ, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("3\n", "")
+    context = [line for line in log.read_text().splitlines() if " org.apache.spark.SparkContext " in line]
+    assert "shared objects file (top)" in context[0]
+    assert sorted(path.suffix for path in archive.file.parent.iterdir()) == [".jsa", ".lock", ".ok"]
+    assert list(tmp_path.glob("ematix-flow-spark-*")) == []
