@@ -32,9 +32,12 @@ TRUE_WORDS = ("true", "t", "1", "yes", "y", "on")
 FALSE_WORDS = ("false", "f", "0", "no", "n", "off")
 MAX_FLOAT32 = "3.4028235e38"
 MAX_FLOAT64 = "1.7976931348623157e308"
-_INT_TEXT = "^-?0*[0-9]{1,19}$"
-_NUMERIC_TEXT = "^-?[0-9]{1,200}([.][0-9]+)?$"
-_DOUBLE_TEXT = "^[+-]?([0-9]{1,200}([.][0-9]*)?|[.][0-9]+)([eE][+-]?([0-9]{1,2}|[0-2][0-9][0-9]|30[0-8]))?$"
+_INT_TEXT = "^-?[0-9]+$"
+_NUMERIC_TEXT = "^-?[0-9]+([.][0-9]+)?$"
+_DOUBLE_TEXT = "^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?([0-9][0-9]?|[0-2][0-9][0-9]|30[0-8]))?$"
+_LONGEST_INT = 38
+"""Characters of a whole number, leading zeros included; every dialect can compare that many digits."""
+_LONGEST_NUMBER = 200
 _UUID_TEXT = "^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$"
 _UNTYPED = (*MOMENTS, S.UUID, S.JSON)
 
@@ -82,11 +85,13 @@ def read_integer(value: Value, dialect: str, *, failing: bool) -> Value:
     """Give text as a 64-bit whole number."""
     if dialect == "sqlite":
         whole = fill("FLOW_INTEGER(x)", dialect, x=value.sql)
-        guarded = case((matches(value.sql, _INT_TEXT, dialect), whole)) if value.type is S.TEXT else whole
+        guarded = (
+            case((_spelled(value.sql, _INT_TEXT, _LONGEST_INT, dialect), whole)) if value.type is S.TEXT else whole
+        )
         return value.read_as(guarded, S.INTEGER, failing=failing)
     in_range = exp.Between(this=say("wide", dialect, x=value.sql), low=_lowest(64), high=number(2**63 - 1))
     read = case((in_range, say("bigint", dialect, x=value.sql)))
-    guarded = case((matches(value.sql, _INT_TEXT, dialect), read))
+    guarded = case((_spelled(value.sql, _INT_TEXT, _LONGEST_INT, dialect), read))
     return value.read_as(guarded, S.INTEGER, failing=failing)
 
 
@@ -103,7 +108,8 @@ def read_decimal(value: Value, precision: int, scale: int, dialect: str, *, fail
         cut = fill("SUBSTRING(x, 1, n + y)", dialect, x=text, n=point, y=scale + 1)
         text = case((exp.GT(this=point.copy(), expression=number(0)), cut), otherwise=text.copy())
     read = _decimal(text, precision, scale, dialect)
-    return value.read_as(case((matches(value.sql, pattern, dialect), read)), S.DECIMAL, failing=failing)
+    spelled = _spelled(value.sql, pattern, _LONGEST_NUMBER, dialect)
+    return value.read_as(case((spelled, read)), S.DECIMAL, failing=failing)
 
 
 def read_boolean(
@@ -122,8 +128,8 @@ def _to_text_column(value: Value, declared: ColumnType, dialect: str) -> Value:
     _refuse(value, declared, (S.BINARY,))
     value = to_text(value, dialect)
     if isinstance(declared, String):
-        short = exp.LTE(this=say("length", dialect, x=value.sql), expression=number(declared.length))
-        return value.read_as(case((short, value.sql.copy())), S.TEXT, failing=True)
+        long = exp.GT(this=say("length", dialect, x=value.sql.copy()), expression=number(declared.length))
+        return Value(value.sql, S.TEXT, (*value.failures, long))
     return value
 
 
@@ -178,7 +184,8 @@ def _to_float(value: Value, column: Column, dialect: str) -> Value:
         # PostgreSQL raises for a number too small for a double instead of giving zero.
         visible = exp.GT(this=size.copy(), expression=exp.Literal.number("1e-307"))
         fits = both(fits, exp.or_(visible, exp.EQ(this=size.copy(), expression=number(0))))
-    guarded = case((matches(value.sql, _DOUBLE_TEXT, dialect), case((fits, read))))
+    spelled = _spelled(value.sql, _DOUBLE_TEXT, _LONGEST_NUMBER, dialect)
+    guarded = case((spelled, case((fits, read))))
     return value.read_as(guarded, S.FLOAT, failing=True)
 
 
@@ -255,6 +262,12 @@ def _decimal(sql: exp.Expr, precision: int, scale: int, dialect: str) -> exp.Exp
     limit = exp.Literal.number("1" + "0" * (precision - scale))
     fits = exp.LT(this=exp.func("ABS", rounded), expression=limit)
     return case((fits, fill(f"CAST(x AS DECIMAL({precision}, {scale}))", dialect, x=rounded.copy())))
+
+
+def _spelled(text: exp.Expr, pattern: str, longest: int, dialect: str) -> exp.Expr:
+    """Give the condition that a text is spelled like a number of bearable length."""
+    short = exp.LTE(this=say("length", dialect, x=text), expression=number(longest))
+    return both(short, matches(text, pattern, dialect))
 
 
 def _within(sql: exp.Expr, bits: int) -> exp.Expr:

@@ -36,10 +36,21 @@ def pattern_of(accepted: MomentFormat) -> str:
     tokens = [i for i, p in enumerate(accepted.pieces) if p.is_token and p.text in _CALENDAR[0]]
     first, last = tokens[0], tokens[-1]
     calendars = _CALENDAR if accepted.start("DD") else (_MONTHS,)
-    days = ["".join(_piece(accepted, i, calendar) for i in range(first, last + 1)) for calendar in calendars]
+    days = [[_piece(accepted, i, calendar) for i in range(first, last + 1)] for calendar in calendars]
     before = "".join(_piece(accepted, i, {}) for i in range(first))
     after = "".join(_piece(accepted, i, {}) for i in range(last + 1, len(accepted.pieces)))
-    return f"^{before}({'|'.join(days)}){after}{_FRACTION[accepted.fraction]}{_OFFSET[accepted.offset]}$"
+    dates = "|".join([_shared(days[:3]), *("".join(leap) for leap in days[3:])])
+    return f"^{before}({dates}){after}{_FRACTION[accepted.fraction]}{_OFFSET[accepted.offset]}$"
+
+
+def _shared(alternatives: list[list[str]]) -> str:
+    """Give the alternatives as one expression, with what they begin and end with written once."""
+    same = [len(set(pieces)) == 1 for pieces in zip(*alternatives, strict=True)]
+    if all(same):
+        return "".join(alternatives[0])
+    start, stop = same.index(False), len(same) - same[::-1].index(False)
+    middle = "|".join("".join(pieces[start:stop]) for pieces in alternatives)
+    return f"{''.join(alternatives[0][:start])}({middle}){''.join(alternatives[0][stop:])}"
 
 
 def moment(text: exp.Expr, formats: tuple[MomentFormat, ...], dialect: str) -> exp.Expr:
