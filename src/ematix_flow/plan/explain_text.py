@@ -122,7 +122,8 @@ def _read_lines(plan: TargetPlan, *, verbose: bool) -> Iterator[str]:
         yield line("read", "the rows that the pipeline's function builds")
     if read.bounds is not None:
         yield line("bounds", _bounds_text(read.bounds))
-    if verbose and read.sql:
+    # On the same-database path the query is part of the statements below.
+    if verbose and read.sql and not plan.stage.skipped:
         yield from _indented(read.sql)
 
 
