@@ -1,11 +1,20 @@
-"""The conductor: plan, run, commit, observe; every door of the product calls these functions and nothing below them."""
+"""The conductor: plan, run, commit, observe; every door of the product calls these functions and nothing below them.
 
-from ematix_flow.engine.conductor import run_pipeline, run_transform
-from ematix_flow.engine.dry_running import dry_run_pipeline
-from ematix_flow.engine.ensuring import ensure_table
-from ematix_flow.engine.options import Options
-from ematix_flow.engine.previewing import preview_pipeline
-from ematix_flow.engine.validating import validate_pipeline
+Each is loaded when it is first asked for, so that Java can start while the planner is still being imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ematix_flow.engine.conductor import run_pipeline, run_transform
+    from ematix_flow.engine.dry_running import dry_run_pipeline
+    from ematix_flow.engine.ensuring import ensure_table
+    from ematix_flow.engine.options import Options
+    from ematix_flow.engine.previewing import preview_pipeline
+    from ematix_flow.engine.validating import validate_pipeline
 
 __all__ = [
     "Options",
@@ -16,3 +25,20 @@ __all__ = [
     "run_transform",
     "validate_pipeline",
 ]
+
+_PLACES = {
+    "Options": "options",
+    "dry_run_pipeline": "dry_running",
+    "ensure_table": "ensuring",
+    "preview_pipeline": "previewing",
+    "run_pipeline": "conductor",
+    "run_transform": "conductor",
+    "validate_pipeline": "validating",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
