@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -12,12 +12,30 @@ from ematix_flow.commit.ledger import HistoryRow, Ledger, transaction
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.declare.connection import dsn_of
 from ematix_flow.errors import RunError
+from ematix_flow.plan.posts import first_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ematix_flow.connect.base import Database, Session
     from ematix_flow.declare.connection import Connection as Declared
+
+
+ROW_WORK = (
+    "select",
+    "with",
+    "values",
+    "insert",
+    "update",
+    "delete",
+    "replace",
+    "merge",
+    "call",
+    "set",
+    "explain",
+    "show",
+)
+"""First words of statements that stay inside a transaction on databases that commit at any DDL."""
 
 
 class Connection:
@@ -27,6 +45,7 @@ class Connection:
         self._database = database
         self._declared = declared
         self._session: Session | None = None
+        self._within = False
 
     @property
     def connection_ref(self) -> Declared:
@@ -72,19 +91,29 @@ class Connection:
     def execute(self, sql: str) -> int:
         """Run one statement and give the rows it changed."""
         with self._told() as session:
+            if self._within and not self._database.capabilities.transactional_ddl and first_word(sql) not in ROW_WORK:
+                # What this database would do by itself, said aloud: what came before is kept.
+                session.commit()
+                changed = session.execute(sql)
+                session.begin()
+                return changed
             return session.execute(sql)
 
     def execute_in_transaction(self, statements: Sequence[str]) -> None:
-        """Run statements in one transaction: all of them or none."""
-        with self._told() as session:
-            session.begin()
+        """Run statements in one transaction, all of them or none; inside a post step it is the step's own."""
+        with nullcontext() if self._within else self.transaction():
+            for statement in statements:
+                self.execute(statement)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Run a block in one transaction; any error inside rolls back all of it."""
+        with self._told() as session, transaction(session):
+            self._within = True
             try:
-                for statement in statements:
-                    session.execute(statement)
-            except BaseException:
-                session.rollback()
-                raise
-            session.commit()
+                yield
+            finally:
+                self._within = False
 
     def fetch_scalar_int(self, sql: str) -> int | None:
         """Give the first value of the first row as a number."""

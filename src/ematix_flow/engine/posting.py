@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.commit.ledger import HistoryRow, Ledger, transaction
+from ematix_flow.commit.ledger import HistoryRow, Ledger
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.connect.registry import open_database
 from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.declare.pipeline import ParentContext, TransformRef, arguments_of
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.handles import Connection
-from ematix_flow.errors import RunError, UnknownNameError, did_you_mean
+from ematix_flow.errors import FlowError, RunError, UnknownNameError, did_you_mean
 from ematix_flow.events import PostFinished
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.posts import is_maintenance, post_steps
@@ -66,7 +69,7 @@ def _post(
         elif step.name in PROJECT.pipelines:
             from ematix_flow.engine.conductor import run_pipeline
 
-            step = _whole_pipeline(step.name, run_pipeline, options)
+            step = _WholePipeline(step.name, run_pipeline, options)
         else:
             known = [*PROJECT.transforms, *PROJECT.pipelines]
             message = f"no transform or pipeline named {step.name!r}"
@@ -75,13 +78,16 @@ def _post(
     _recorded_step(token, name, step, parent, connection, options)
 
 
-def _whole_pipeline(name: str, run: Any, options: Options) -> Callable[..., Any]:
-    def step(_: Connection) -> Any:
-        from dataclasses import replace
+@dataclass(frozen=True, slots=True)
+class _WholePipeline:
+    """A post step that is a pipeline: it has transactions of its own, so it runs outside the step's."""
 
-        return run(PROJECT.pipeline(name), replace(options, source_frame=None))
+    name: str
+    run: Callable[..., Any]
+    options: Options
 
-    return step
+    def __call__(self) -> Any:
+        return self.run(PROJECT.pipeline(self.name), replace(self.options, source_frame=None))
 
 
 def _recorded_step(
@@ -106,10 +112,10 @@ def _recorded_step(
         ledger.ensure(session)
         if parent is not None and _done(ledger, handle, token):
             return {"status": "success", "metrics": None, "run_id": token.run_id}
-        metrics = _execute(step, handle, parent)
-        _finish(ledger, handle, row, options, metrics=metrics)
+        metrics = _execute(step, handle, parent, lambda metrics: _finish(ledger, handle, row, options, metrics=metrics))
     except BaseException as error:
-        _finish(ledger, handle, row, options, error=safe_text(error)[:4000])
+        with suppress(FlowError), handle.transaction():
+            _finish(ledger, handle, row, options, error=safe_text(error)[:4000])
         raise
     finally:
         handle.close()
@@ -124,23 +130,27 @@ def _done(ledger: Ledger, handle: Connection, token: Token) -> bool:
     return bool(rows) and rows[0][0] == "transform_success"
 
 
-def _execute(step: Any, handle: Connection, parent: ParentContext | None) -> Any:
-    """Run a step in one transaction; maintenance statements run outside of one."""
-    session = handle.session()
+def _execute(step: Any, handle: Connection, parent: ParentContext | None, finish: Callable[[Any], None]) -> Any:
+    """Run a step and record it in one transaction; maintenance and whole pipelines run outside of it."""
+    outside = isinstance(step, _WholePipeline) or (isinstance(step, str) and is_maintenance(step))
+    returned = _called(step, handle, parent) if outside else None
+    with handle.transaction():
+        returned = returned if outside else _called(step, handle, parent)
+        metrics = returned if isinstance(returned, dict) else None
+        finish(metrics)
+    return metrics
+
+
+def _called(step: Any, handle: Connection, parent: ParentContext | None) -> Any:
     if isinstance(step, str):
-        if is_maintenance(step):
-            handle.execute(step)
-            return None
-        with transaction(session):
-            handle.execute(step)
-        return None
-    wanted = len(arguments_of(step))
-    with transaction(session):
-        returned = step(handle, parent) if wanted > 1 else step(handle)
-        if inspect.isawaitable(returned):
-            message = "a transform cannot be async: it runs inside a transaction"
-            raise RunError(message)
-    return returned if isinstance(returned, dict) else None
+        return handle.execute(step)
+    if isinstance(step, _WholePipeline):
+        return step()
+    returned = step(handle, parent) if len(arguments_of(step)) > 1 else step(handle)
+    if inspect.isawaitable(returned):
+        message = "a transform cannot be async: it runs inside a transaction"
+        raise RunError(message)
+    return returned
 
 
 def _finish(
@@ -152,14 +162,10 @@ def _finish(
     metrics: Any = None,
     error: str | None = None,
 ) -> None:
-    from dataclasses import replace
-
     status = "transform_failed" if error else "transform_success"
     text = json.dumps(metrics, default=str) if metrics is not None else None
     done = replace(row, status=status, finished_at=options.clock.now(), error=error, metrics=text)
-    session = handle.session()
-    with transaction(session):
-        ledger.record(session, done)
+    ledger.record(handle.session(), done)
 
 
 def run_named_transform(name: str, options: Options) -> dict[str, Any]:
