@@ -1,0 +1,113 @@
+"""Every command and snippet of the README and the documents runs, and prints what they say it prints."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"^# ([\w./-]+\.(?:py|toml|csv|jsonl|sql))\n")
+VARYING = (
+    (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "<id>"),
+    (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{3}\b"), "<id>"),
+    (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)?"), "<time>"),
+    (re.compile(r"\b\d+\.\d\b"), "<seconds>"),
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    text: str
+
+
+def blocks(document: Path) -> list[Block]:
+    return [Block(match[1], match[2]) for match in FENCE.finditer(document.read_text(encoding="utf-8"))]
+
+
+def steady(text: str) -> list[str]:
+    """Give the lines without what differs from run to run."""
+    for pattern, mark in VARYING:
+        text = pattern.sub(mark, text)
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+
+
+class Reader:
+    """A person who follows a document in an empty folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        programs = Path(sys.executable).parent
+        self.environment = {
+            **os.environ,
+            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT / "src"),
+            "EMATIX_FLOW_NO_BANNER": "1",
+            "COLUMNS": "160",
+        }
+        self.output = ""
+
+    def follow(self, block: Block) -> None:
+        named = FILE.match(block.text)
+        if named:
+            path = self.folder / named[1]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            data = named[1].endswith(("csv", "jsonl"))
+            path.write_text(block.text[named.end() :] if data else block.text, encoding="utf-8")
+        elif block.language == "sh":
+            self.run(block.text)
+        elif block.language == "python":
+            self.python(block.text)
+        elif block.language == "text":
+            self.compare(block.text)
+
+    def run(self, text: str) -> None:
+        self.output = ""
+        for line in text.splitlines():
+            command, _, comment = line.partition("#")
+            if not command.strip() or command.startswith(("make ", "pip ")):
+                continue
+            told = re.search(r"exits (\d)", comment)
+            expected = int(told[1]) if told else 0
+            done = subprocess.run(
+                ["bash", "-c", re.sub(r"\bflow ", f"{sys.executable} -m ematix_flow ", command, count=1)],
+                cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False, timeout=280,
+            )  # fmt: skip
+            assert done.returncode == expected, f"{command}\n{done.stdout}\n{done.stderr}"
+            self.output += done.stdout + done.stderr
+
+    def python(self, text: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-c", text],
+            cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False, timeout=280,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{text}\n{done.stderr}"
+        self.output = done.stdout
+
+    def compare(self, text: str) -> None:
+        printed = steady(self.output)
+        for line in steady(text):
+            assert line in printed, f"the document shows {line!r}, the command printed:\n{self.output}"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_a_document_can_be_followed(document: Path, tmp_path: Path) -> None:
+    reader = Reader(tmp_path)
+    for block in blocks(document):
+        reader.follow(block)
+
+
+def test_the_documents_link_to_files_that_exist() -> None:
+    for document in DOCUMENTS:
+        for link in re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8")):
+            assert (document.parent / link).exists(), f"{document.name} links to {link}"
