@@ -197,10 +197,10 @@ def _check_commit(plan: TargetPlan, database: Database, found: _Findings) -> Non
 
 
 def _bound(sql: str, dialect: str, names: Mapping[str, str]) -> str:
-    bound = bind_staged(sql, dialect, names[CHECKED])
     for name, actual in names.items():
-        bound = bound.replace(native_column(name, dialect), actual)
-    return bound
+        sql = sql.replace(native_column(name, dialect), actual)
+    # Bound last: the relation may itself hold the name of a work table.
+    return bind_staged(sql, dialect, names[CHECKED])
 
 
 def _check_posts(pipeline: Pipeline, found: _Findings) -> None:
