@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -23,10 +23,12 @@ from ematix_flow.connect.base import (
     TableName,
 )
 from ematix_flow.connect.identifiers import quoted
+from ematix_flow.connect.postgres_relay import relay_query, relay_rows
 from ematix_flow.connect.postgres_session import DURABLE, PREPARE, PostgresSession, is_transient
 from ematix_flow.connect.postgres_splits import split_query
 from ematix_flow.connect.redact import safe_text
-from ematix_flow.errors import CommitError, DeclareError, TransientError
+from ematix_flow.errors import CommitError, DeclareError, RunError, TransientError
+from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -282,6 +284,30 @@ class Postgres(Database):
 
         return PostgresStager(self.conninfo(), spec, attempt)
 
+    def relays(self, source: Database, session: Session, split: Split, spec: StageSpec) -> bool:
+        """Say whether a split's rows are already what staging holds, so that `relay` may pass them unread."""
+        if not isinstance(source, Postgres):
+            return False
+        return relay_query(source.describe(session, split.sql), spec, split.sql, 0) is not None
+
+    def relay(self, source: Database, split: Split, spec: StageSpec, attempt: int) -> int:
+        """Stage a split by passing on its bytes, and give the rows; runs inside a task.
+
+        Nothing is checked but types, so it is for loads that fail at a bad row, which is then the target's to find.
+        """
+        with _told(), closing(_own(source.session())) as reader, closing(self.session()) as writer:
+            if split.snapshot:
+                reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                reader.execute(f"SET TRANSACTION SNAPSHOT '{split.snapshot}'")
+            query = relay_query(source.describe(reader, split.sql), spec, split.sql, attempt)
+            if query is None:
+                raise RunError("the source's columns changed while it was read", hint="run the load again.")
+            writer.begin()
+            rows = relay_rows(reader, query, writer, staging.rows_table(spec.name))
+            failpoint("stage.before_task_commit")
+            writer.commit()
+            return rows
+
     def verify_stage(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> None:
         """Count rows and rejects of the named attempts, and let the planner know what is there."""
         try:
@@ -333,6 +359,17 @@ def _problem(kind: str, persistence: str) -> str:
         return _PROBLEMS[kind]
     # The ledger survives a crash of the server, so the rows it speaks of have to.
     return "it is UNLOGGED, a crash of the server empties it; ALTER TABLE ... SET LOGGED" if persistence == "u" else ""
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turn errors in a task into ours, so that nothing but their redacted text leaves it."""
+    try:
+        yield
+    except psycopg.Error as error:
+        gone = is_transient(error) or "invalid snapshot" in str(error)
+        kind = TransientError if gone else RunError
+        raise kind(f"passing rows between PostgreSQL servers failed: {safe_text(error)}") from None
 
 
 def _own(session: Session) -> PostgresSession:

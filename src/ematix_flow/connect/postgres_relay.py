@@ -1,0 +1,82 @@
+"""Passes rows from one PostgreSQL to another as the bytes of binary COPY; no value is looked at on the way.
+
+Measured against Arrow: about a quarter of the client's work and half of the time, for types that need no conversion.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from psycopg import errors
+from psycopg.pq import ExecStatus
+
+from ematix_flow.connect.identifiers import quoted
+from ematix_flow.connect.postgres_types import stage_type, widening
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from psycopg.pq.abc import PGconn
+
+    from ematix_flow.connect.base import SourceColumn, StageSpec
+    from ematix_flow.connect.postgres_session import PostgresSession
+
+BLOCK_BYTES = 256 * 1024
+
+
+def relay_query(columns: Sequence[SourceColumn], spec: StageSpec, sql: str, attempt: int) -> str | None:
+    """Give the query whose bytes are those of staged rows, or None where values have to be looked at."""
+    if [column.name for column in columns] != [column.name for column in spec.columns]:
+        return None
+    terms = []
+    for column, staged in zip(columns, spec.columns, strict=True):
+        wanted, name = stage_type(staged.type), quoted(column.name)
+        if column.native != wanted and not widening(column.native, wanted):
+            return None
+        terms.append(name if column.native == wanted else f"CAST({name} AS {wanted})")
+    return f"SELECT {', '.join(terms)}, CAST({int(attempt)} AS BIGINT) FROM (\n{sql}\n) AS _relayed"
+
+
+def relay_rows(source: PostgresSession, query: str, target: PostgresSession, table: str) -> int:
+    """Copy the rows of a query into a table and give how many there were; the caller commits."""
+    reader, writer = source.connection.pgconn, target.connection.pgconn
+    writer.nonblocking = 0
+    _start(reader, f"COPY ({query}) TO STDOUT (FORMAT binary)", ExecStatus.COPY_OUT)
+    _start(writer, f"COPY {table} FROM STDIN (FORMAT binary)", ExecStatus.COPY_IN)
+    for block in _blocks(reader):
+        writer.put_copy_data(block)
+    _end(reader)
+    writer.put_copy_end()
+    return _end(writer)
+
+
+def _start(connection: PGconn, sql: str, wanted: ExecStatus) -> None:
+    result = connection.exec_(sql.encode())
+    if result.status != wanted:
+        raise errors.error_from_result(result)
+
+
+def _blocks(reader: PGconn) -> Iterator[bytes]:
+    """Give the stream in large pieces; the server sends it row by row."""
+    rows: list[bytes] = []
+    size = 0
+    while True:
+        length, row = reader.get_copy_data(0)
+        if length < 0:
+            break
+        rows.append(bytes(row))
+        size += length
+        if size >= BLOCK_BYTES:
+            yield b"".join(rows)
+            rows, size = [], 0
+    yield b"".join(rows)
+
+
+def _end(connection: PGconn) -> int:
+    """Give the rows that the server counted, once it says that the copy is complete."""
+    count = 0
+    while (result := connection.get_result()) is not None:
+        if result.status != ExecStatus.COMMAND_OK:
+            raise errors.error_from_result(result)
+        count = result.command_tuples or 0
+    return count

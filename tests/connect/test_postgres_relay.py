@@ -1,0 +1,112 @@
+"""Rows passed from PostgreSQL to PostgreSQL as bytes: the same as through Arrow, or not at all."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ematix_flow.connect.arrow import staged_schema
+from ematix_flow.connect.base import Split, StageColumn, StageSpec
+from ematix_flow.connect.postgres import Postgres
+from ematix_flow.declare.connection import PostgresConnection
+from ematix_flow.declare.types import ALL_TYPES, BigInt, Numeric, String, Text
+from ematix_flow.errors import RunError, TransientError
+from ematix_flow.records import Part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ematix_flow.connect.postgres_session import PostgresSession
+
+pytestmark = pytest.mark.service
+
+
+@pytest.fixture
+def database(postgres_url: str) -> Postgres:
+    return Postgres(PostgresConnection("pg", url=postgres_url))
+
+
+@pytest.fixture
+def session(database: Postgres) -> Iterator[PostgresSession]:
+    with closing(database.session()) as opened:
+        yield opened
+
+
+def spec_of(*columns: StageColumn) -> StageSpec:
+    return StageSpec("stg_1", staged_schema(columns).serialize().to_pybytes(), columns=columns)
+
+
+def test_every_type_arrives_as_it_was(database: Postgres, session: PostgresSession) -> None:
+    arguments = {String: (20,), Numeric: (38, 10)}
+    columns = [StageColumn(f"{cls.kind} ✓", cls(*arguments.get(cls, ()))) for cls in ALL_TYPES]
+    listed = ", ".join(f'"{c.name}" {database.ddl_type(c.type)}' for c in columns)
+    session.execute(f"CREATE TABLE t ({listed})")
+    session.execute(
+        "INSERT INTO t SELECT (g % 9)::int2, g, g, 'NaN', 0.1::float8 * g, g % 2 = 0, 'text 🎈 ' || g, 'infinity', "
+        "timestamp '0001-01-01' + g * interval '1 us', '-infinity', '{\"a\":  1}', '{\"b\": 2}', gen_random_uuid(), "
+        "sha256(g::text::bytea), 'ü', g / 7.0 FROM generate_series(1, 5000) AS g;"
+        "INSERT INTO t DEFAULT VALUES"
+    )
+    spec = database.open_stage(session, spec_of(*columns))
+    opened = database.open_read(session, "SELECT * FROM t", 1)
+    assert opened.keep_open is not None
+    with opened.keep_open:
+        (split,) = opened.splits
+        assert database.relays(database, session, split, spec)
+        part = Part(0, 4, database.relay(database, split, spec, 4))
+    assert part.rows == 5001
+    database.verify_stage(session, spec, [part])
+    relation = database.staged_relation(session, spec, [part])
+    names = ", ".join(f'CAST("{c.name}" AS TEXT)' for c in columns)
+    missing = f"SELECT {names} FROM t EXCEPT ALL SELECT {names} FROM {relation} AS s"
+    assert session.query(missing) == []
+
+
+def test_a_relay_reads_the_snapshot(database: Postgres, session: PostgresSession) -> None:
+    session.execute("CREATE TABLE t (id int); INSERT INTO t VALUES (1)")
+    spec = database.open_stage(session, spec_of(StageColumn("id", BigInt())))
+    opened = database.open_read(session, "SELECT id FROM t", 1)
+    session.execute("INSERT INTO t VALUES (2)")
+    assert opened.keep_open is not None
+    with opened.keep_open:
+        assert database.relay(database, opened.splits[0], spec, 1) == 1
+    with pytest.raises(TransientError, match="snapshot"):
+        database.relay(database, opened.splits[0], spec, 2)
+    assert session.query('SELECT id, "_attempt" FROM ematix_flow_stage.stg_1') == [(1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "column", "possible"),
+    [
+        ("SELECT 1::int AS a", StageColumn("a", BigInt()), True),
+        ("SELECT 1::bigint AS a -- end", StageColumn("a", BigInt()), True),
+        ("SELECT 'x'::varchar(3) AS a", StageColumn("a", Text()), True),
+        ("SELECT 1::numeric(5,1) AS a", StageColumn("a", Numeric(9, 2)), True),
+        ("SELECT 1::numeric AS a", StageColumn("a", Numeric(9, 2)), False),
+        ("SELECT 'x'::text AS a", StageColumn("a", String(3)), False),
+        ("SELECT 1::bigint AS b", StageColumn("a", BigInt()), False),
+        ("SELECT 1::bigint AS a, 'why' AS _flow_failed", StageColumn("a", BigInt()), False),
+    ],
+)
+def test_only_types_that_lose_nothing_are_passed_on(
+    database: Postgres, session: PostgresSession, sql: str, column: StageColumn, possible: bool
+) -> None:
+    spec = database.open_stage(session, spec_of(column))
+    assert database.relays(database, session, Split(sql), spec) is possible
+    if possible:
+        assert database.relay(database, Split(sql), spec, 1) == 1
+    else:
+        with pytest.raises(RunError, match="columns changed"):
+            database.relay(database, Split(sql), spec, 1)
+
+
+def test_a_relay_that_breaks_leaves_nothing(database: Postgres, session: PostgresSession) -> None:
+    spec = database.open_stage(session, spec_of(StageColumn("a", BigInt())))
+    split = Split("SELECT 1 / (90000 - g) AS a FROM generate_series(1, 100000) AS g")
+    with pytest.raises(RunError, match="division by zero") as caught:
+        database.relay(database, split, spec, 1)
+    assert not isinstance(caught.value, TransientError)
+    assert session.query("SELECT count(*) FROM ematix_flow_stage.stg_1") == [(0,)]
+    assert session.query("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()") == [(1,)]
