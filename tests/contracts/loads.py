@@ -83,7 +83,14 @@ class Loader:
 
     def plan(self, rows: Sequence[dict[str, Any]], token: Token) -> TargetPlan:
         pipeline = Pipeline(self.name, lambda: None, (self.target,))
-        asked = Asked(pipeline, self.target, OpenSource(SourceValue(None, frame=typed(self.table, rows)), "rows"), self.database, token, self.now())
+        asked = Asked(
+            pipeline,
+            self.target,
+            OpenSource(SourceValue(None, frame=typed(self.table, rows)), "rows"),
+            self.database,
+            token,
+            self.now(),
+        )
         plan, _ = plan_load(asked, observe)
         return plan
 
@@ -110,7 +117,7 @@ class Loader:
             table = table.append_column(EVENT, table.column(event))
         staged = []
         for part in range(parts):
-            chosen = table.take([index for index in range(len(rows)) if index % parts == part])
+            chosen = table.take(pa.array([index for index in range(len(rows)) if index % parts == part], pa.int64()))
             staged.append(stage_batches(work, part, part, chosen.to_batches()))
         return spec, staged
 

@@ -44,7 +44,11 @@ class SQLiteSession(Session):
     def fill(self, table: str, width: int, rows: Iterable[Sequence[object]]) -> int:
         """Insert many rows and give how many there were."""
         marks = ", ".join("?" * width)
-        return self.connection.executemany(f"INSERT INTO {table} VALUES ({marks})", cast("Any", rows)).rowcount
+        # Outside a transaction every row would be one of its own.
+        self.connection.execute("SAVEPOINT flow_fill")
+        count = self.connection.executemany(f"INSERT INTO {table} VALUES ({marks})", cast("Any", rows)).rowcount
+        self.connection.execute("RELEASE flow_fill")
+        return count
 
     def begin(self) -> None:
         """Take the write lock now, waiting a while for another process to give it back."""

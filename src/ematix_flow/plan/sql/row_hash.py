@@ -14,7 +14,7 @@ from ematix_flow.plan.sql.render import native_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import date, datetime
+    from datetime import datetime
 
     from ematix_flow.connect.base import StageColumn
 
@@ -53,9 +53,7 @@ def _text(column: StageColumn, value: str, dialect: str) -> str:
     if kind in FLOATS:
         return _float_text(value, dialect)
     if kind == "bytes":
-        return {"postgres": f"encode({value}, 'hex')", "mysql": f"LOWER(HEX({value}))"}.get(
-            dialect, f"lower(hex({value}))"
-        )
+        return _bytes_text(value, dialect)
     if kind == "boolean":
         return f"CASE WHEN {value} THEN 'true' WHEN NOT {value} THEN 'false' END"
     if kind in ("timestamp", "timestamp_tz"):
@@ -63,6 +61,17 @@ def _text(column: StageColumn, value: str, dialect: str) -> str:
     if kind == "numeric" and dialect == "sqlite":
         return f"flow_numeric_text({value}, {getattr(column.type, 'scale', 0)})"
     return f"CAST({value} AS CHAR)" if dialect == "mysql" else f"CAST({value} AS {_text_type(dialect)})"
+
+
+def _bytes_text(value: str, dialect: str) -> str:
+    match dialect:
+        case "postgres":
+            return f"encode({value}, 'hex')"
+        case "sqlite":
+            # SQLite gives an empty text for NULL.
+            return f"CASE WHEN {value} IS NOT NULL THEN lower(hex({value})) END"
+        case _:
+            return f"lower(hex({value}))"
 
 
 def _text_type(dialect: str) -> str:
@@ -98,9 +107,7 @@ def _time_text(kind: str, value: str, dialect: str) -> str:
 
 def encode(values: Sequence[object]) -> bytes:
     """Give the canonical encoding of already canonical texts (None for NULL)."""
-    return b"".join(
-        b"-" if value is None else f"{len(str(value).encode())}:{value}".encode() for value in values
-    )
+    return b"".join(b"-" if value is None else f"{len(str(value).encode())}:{value}".encode() for value in values)
 
 
 def row_hash(columns: Sequence[StageColumn], values: Sequence[object]) -> bytes:
@@ -126,5 +133,6 @@ def _python_text(column: StageColumn, value: object) -> str | None:
     return str(value)
 
 
-def _instant_text(value: datetime | date) -> str:
-    return value.strftime("%Y-%m-%d %H:%M:%S.%f")
+def _instant_text(value: datetime) -> str:
+    # Not strftime: on Linux its %Y writes the year 1 with one digit.
+    return value.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")

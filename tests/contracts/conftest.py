@@ -1,0 +1,61 @@
+"""One database after the other, for tests that hold for all of them."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.contracts.systems import PARAMETERS, SCHEMAS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ematix_flow.connect.base import Database, Session
+    from tests.contracts.systems import System
+
+
+@pytest.fixture(params=PARAMETERS)
+def system(request: pytest.FixtureRequest) -> System:
+    """Give each system in turn."""
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def database(system: System, request: pytest.FixtureRequest) -> Iterator[Database]:
+    """Give an empty database of each system in turn."""
+    opened = system.open(request)
+    yield opened
+    if system.schemas_outlive:
+        with closing(opened.session()) as session:
+            for schema in SCHEMAS:
+                session.execute(f"DROP DATABASE IF EXISTS `{schema}`")
+
+
+@pytest.fixture
+def session(database: Database) -> Iterator[Session]:
+    """Give a control connection to the database."""
+    with closing(database.session()) as opened:
+        yield opened
+
+
+@pytest.fixture
+def path() -> str:
+    """Give the path that loads take, unless a test asks for others."""
+    return "staged"
+
+
+@pytest.fixture
+def flows(system: System, path: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeFlow]:
+    """Give the function that makes a flow on each system in turn."""
+    connection = system.connect(request)
+    spark = request.getfixturevalue("spark") if path == "spark" else Here()
+    log = SqliteRunLog(tmp_path / "run_log.db")
+
+    def make(table: Table, name: str = "flow", **options: Any) -> Flow:
+        own = {key: options.pop(key) for key in ("source", "declared", "query") if key in options}
+        return Flow(connection, table, options, path, spark, log, name, **own)
+
+    yield make
+    _drop_schemas(system, open_database(connection))

@@ -1,0 +1,46 @@
+"""Every database that a load can go into, as one table: adding a system here puts it through all contract tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ematix_flow.connect.registry import open_database
+from ematix_flow.declare.connection import connection_from_fields
+
+if TYPE_CHECKING:
+    from ematix_flow.connect.base import Database
+
+
+@dataclass(frozen=True)
+class System:
+    """A kind of database, the fixture that gives an empty one, and what it cannot hold."""
+
+    kind: str
+    fixture: str
+    field: str = "path"
+    server: bool = False
+    infinity: bool = True
+    nul: bool = True
+    schemas_outlive: bool = False
+    """True where a schema is a database of its own, which outlives the one of the test."""
+
+    def open(self, request: pytest.FixtureRequest) -> Database:
+        """Give an empty database of this kind."""
+        place = str(request.getfixturevalue(self.fixture))
+        return open_database(connection_from_fields("target", {"kind": self.kind, self.field: place}))
+
+
+SYSTEMS = (
+    System("duckdb", "duckdb_path"),
+    System("sqlite", "sqlite_path"),
+    System("postgres", "postgres_url", field="url", server=True, nul=False),
+    System("mysql", "mysql_url", field="url", server=True, infinity=False, schemas_outlive=True),
+)
+
+SCHEMAS = ("analytics", "main", "hist")
+"""Schemas that contract tests may use."""
+
+PARAMETERS = [pytest.param(s, id=s.kind, marks=[pytest.mark.service] if s.server else []) for s in SYSTEMS]
