@@ -5,80 +5,83 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.errors import DeclareError, DeclareTypeError, did_you_mean
+from ematix_flow.errors import DeclareError, DeclareTypeError, UnsupportedError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_WRITE = (
-    "mode",
-    "keys",
-    "update_columns",
-    "compare_columns",
-    "event_timestamp_column",
-    "handle_deletes",
-    "ttl",
-    "incremental_column",
-    "lookback",
-    "null_watermark",
-    "allow_empty",
-    "late_horizon",
-    "on_bad_row",
-    "on_drift",
-    "target_connection",
-    "column_map",
-)
+WRITE_KEYWORDS = {
+    "mode": "append, truncate, merge (scd1) or scd2",
+    "keys": "columns that identify a row, for merge and scd2",
+    "update_columns": "columns that a merge writes when a row changed; every column that is not a key by default",
+    "compare_columns": "columns whose change counts, for merge and scd2; every column that is not a key by default",
+    "event_timestamp_column": "source column with the time of an event; makes scd2 order-proof",
+    "handle_deletes": "hard (merge deletes absent keys) or soft (scd2 closes them)",
+    "ttl": "close scd2 versions that are older",
+    "incremental_column": "read only rows after the last loaded value of this column (append, merge)",
+    "lookback": "read this much again before the last loaded value (merge)",
+    "null_watermark": "fail (default), load (merge) or reject rows whose watermark is NULL",
+    "allow_empty": "let an empty source clear the target",
+    "late_horizon": "how long scd2 remembers folded events; 30 days by default",
+    "on_bad_row": "fail (default) or reject",
+    "on_drift": "error (default), warn or evolve (add columns, widen types)",
+    "target_connection": "name of the target's connection; default when left out",
+    "column_map": "target column -> source column or expression",
+}
+"""Keywords of a target, each with its meaning; the reference is made from this."""
 
-_PIPELINE = (
-    *_WRITE,
-    "target",
-    "targets",
-    "schedule",
-    "name",
-    "source_connection",
-    "source_table",
-    "force_path",
-    "continue_on_failure",
-    "transforms_pre",
-    "transforms_post",
-    "continue_on_failure_post",
-    "depends_on",
-    "upstream_freshness",
-    "retry",
-    "timezone",
-    "expectations",
-    "on_quality_failure",
-    "freshness_sla",
-    "freshness_column",
-    "alert_on_quality_warn",
-)
+PIPELINE_KEYWORDS = {
+    "target": "table class to load",
+    "targets": "several targets: ematix.target(...) or Target(...)",
+    **WRITE_KEYWORDS,
+    "name": "name of the pipeline; the function's name by default",
+    "schedule": "cron expression of five fields",
+    "timezone": "IANA zone in which the cron expression is read; UTC by default",
+    "source_connection": "name of the source's connection; the target's by default",
+    "source_table": "schema.table to read, for a function without arguments",
+    "force_path": "same_db or cross_db",
+    "continue_on_failure": "go on with the other targets when one fails",
+    "transforms_pre": "deduplicate_by, filter_where, limit, sample_pct, or any object with to_sql_wrap",
+    "transforms_post": "SQL, functions (conn[, parent]) or ematix.transform_ref(name), each in its own transaction",
+    "continue_on_failure_post": "go on with the other post steps when one fails",
+    "depends_on": "pipelines that come first",
+    "upstream_freshness": "greatest age of their last success",
+    "retry": "max_attempts, backoff and the like",
+}
+"""Keywords of a pipeline, each with its meaning."""
 
-_ALIASES = {
+ALIASES = {
     "continue_on_target_failure": "continue_on_failure",
     "upstream_freshness_secs": "upstream_freshness",
     "connection": "target_connection",
 }
 
-_CONVERTED = ("incremental", "watermark_column", "ttl_seconds")
+NOT_BUILT = ("expectations", "on_quality_failure", "freshness_sla", "freshness_column", "alert_on_quality_warn")
+"""Known keywords of data quality; refused, because a check that does not run must not look as if it did."""
+
+CONVERTED = ("incremental", "watermark_column", "ttl_seconds")
 
 
 def pipeline_keywords(given: Mapping[str, Any]) -> dict[str, Any]:
     """Give the keywords of a pipeline under their one name."""
-    return _keywords(given, _PIPELINE, "a pipeline")
+    return _keywords(given, tuple(PIPELINE_KEYWORDS), "a pipeline")
 
 
 def target_keywords(given: Mapping[str, Any]) -> dict[str, Any]:
     """Give the keywords of one target under their one name."""
-    return _keywords(given, _WRITE, "a target")
+    return _keywords(given, tuple(WRITE_KEYWORDS), "a target")
 
 
 def _keywords(given: Mapping[str, Any], known: tuple[str, ...], what: str) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for word, value in given.items():
-        name = _ALIASES.get(word, word)
-        if name not in known and name not in _CONVERTED:
+        name = ALIASES.get(word, word)
+        if name in NOT_BUILT:
+            message = f"{word}= is not built yet, so it is refused rather than ignored"
+            raise UnsupportedError(message, hint="leave it out; on_bad_row= and the target's constraints check rows today.")
+        if name not in known and name not in CONVERTED:
             message = f"{what} has no keyword {word!r}"
-            raise DeclareTypeError(message, hint=did_you_mean(word, (*known, *_ALIASES, *_CONVERTED)))
+            raise DeclareTypeError(message, hint=did_you_mean(word, (*known, *ALIASES, *CONVERTED)))
         if result.get(name) is not None and value is not None:
             message = f"{what} says {name} twice"
             raise DeclareTypeError(message, hint=f"{word!r} is another spelling of {name!r}.")

@@ -86,6 +86,9 @@ _TABLES: dict[str, tuple[tuple[str, ColumnType, bool], ...]] = {
 
 TABLES = tuple(_TABLES)
 
+COLUMNS = {name: tuple(column for column, _, _ in columns) for name, columns in _TABLES.items()}
+"""Names of the columns of each table."""
+
 
 def bookkeeping_table(name: str, database: Database) -> WantedTable:
     """Give one of our tables as this database would have it; the first column is its key."""

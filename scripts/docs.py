@@ -1,0 +1,167 @@
+"""Writes the generated pages of docs/: what each system guarantees, and the reference; with --check it only compares."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.connect.registry import DATABASES, FILES
+from ematix_flow.declare import connection, keywords, normalize, transforms, types
+from ematix_flow.declare.spark_settings import PREFIX, SETTINGS
+from ematix_flow.failpoints import NAMES
+from ematix_flow.plan.bookkeeping import COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+NOTE = "<!-- Made by `make docs` from the code. -->"
+STAGING = {
+    "postgres": "unlogged table per load, filled by COPY",
+    "mysql": "InnoDB table per load, filled by LOAD DATA",
+    "sqlite": "Parquet parts, loaded by the driver",
+    "duckdb": "Parquet parts, read by the driver",
+}
+
+
+def systems() -> dict[str, Any]:
+    """Give the class of every database by kind."""
+    return {kind: getattr(importlib.import_module(module), name) for kind, (module, name) in DATABASES.items()}
+
+
+def table(headings: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """Give a Markdown table."""
+    names = list(headings)
+    lines = [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
+    lines += [f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+    return "\n".join(lines)
+
+
+def guarantees() -> str:
+    """Give the page about what each system promises."""
+    found = systems()
+    rows = [
+        (kind, ", ".join(system.capabilities.modes), system.capabilities.guarantee, STAGING[kind])
+        for kind, system in found.items()
+    ]
+    example = {kind: system(_example(kind)) for kind, system in found.items()}
+    type_rows = [
+        (f"`{name}`", *(f"`{example[kind].ddl_type(value)}`" for kind in found)) for name, value in _types().items()
+    ]
+    return "\n\n".join(
+        [
+            "# What is guaranteed",
+            NOTE,
+            "A load is applied once or not at all. That holds when a task, the driver, Spark's JVM or the database is"
+            " killed at any moment, when the answer to COMMIT is lost, and when two runs of one pipeline overlap. It"
+            " rests on one transaction of the target, which holds the rows, the watermark and the load's token.",
+            table(("target", "modes", "guarantee", "staging"), rows),
+            "Files and frames are sources: a file is read once per run, and a broken line is a reject or refuses the load.",
+            "## Where a crash is tried",
+            "Each of these places in the code can be made to kill the process; the tests do so for every mode on every"
+            " database, run the load again and compare.",
+            ", ".join(f"`{name}`" for name in NAMES),
+            "## Types",
+            "How a declared type is written in each database. Instants are kept in UTC.",
+            table(("declared", *found), type_rows),
+        ]
+    )
+
+
+def _example(kind: str) -> Any:
+    cls = connection.KINDS[kind]
+    return cls("x", url=f"{kind}://user@host/db") if kind in ("postgres", "mysql") else cls("x", path="x.db")
+
+
+def _types() -> dict[str, Any]:
+    plain = [
+        types.SmallInt, types.Integer, types.BigInt, types.Float, types.Double, types.Boolean, types.Text, types.Date,
+        types.Timestamp, types.TimestampTZ, types.JSON, types.JSONB, types.UUID, types.Bytes,
+    ]  # fmt: skip
+    shown: dict[str, Any] = {cls.__name__: cls() for cls in plain}
+    return shown | {"String[40]": types.String(40), "Numeric[10, 2]": types.Numeric(10, 2)}
+
+
+def reference() -> str:
+    """Give the page of every keyword, marker, connection and table."""
+    spellings = [(f"`{word}`", f"`{name}`") for word, name in keywords.ALIASES.items()]
+    spellings += [
+        ("`incremental=True, watermark_column=`", "`incremental_column=`"),
+        ("`ttl_seconds=`", "`ttl=`"),
+    ]
+    return "\n\n".join(
+        [
+            "# Reference",
+            NOTE,
+            "## Keywords of `@ematix.pipeline`",
+            table(("keyword", "meaning"), ((f"`{k}`", v) for k, v in keywords.PIPELINE_KEYWORDS.items())),
+            "Other spellings that mean the same:",
+            table(("spelling", "keyword"), spellings),
+            f"`ematix.target(Table, ...)` takes {', '.join(f'`{k}`' for k in keywords.WRITE_KEYWORDS)}.",
+            "## Normalisers",
+            "Markers in `Annotated[...]`, applied from left to right.",
+            table(("marker", "what it gives"), _markers(normalize, normalize.Normalizer)),
+            "## Pre-load transforms",
+            table(("transform", "what it gives"), _markers(transforms, object)),
+            "## Connections",
+            table(("kind", "class", "settings"), _connections()),
+            "## Tables in the target",
+            table(("table", "columns"), ((n, ", ".join(f"`{c}`" for c in columns)) for n, columns in COLUMNS.items())),
+            "## Spark",
+            f"The `[spark]` table of `.ematix-flow.toml`, each also as `{PREFIX}<NAME>`: "
+            + ", ".join(f"`{name}`" for name in SETTINGS)
+            + ".",
+        ]
+    )
+
+
+def _markers(module: Any, base: type) -> list[tuple[str, str]]:
+    """Give the public names of a marker module with their arguments and first sentences."""
+    rows = []
+    facade = importlib.import_module(f"ematix_flow.{module.__name__.rpartition('.')[2]}")
+    for name in sorted(facade.__all__):
+        value = getattr(facade, name)
+        if not callable(value) or name[0].isupper():
+            continue
+        cls = value if inspect.isclass(value) else None
+        if cls is not None and not issubclass(cls, base):
+            continue
+        arguments = ", ".join(p for p in inspect.signature(value).parameters)
+        rows.append((f"`{name}({arguments})`", (inspect.getdoc(value) or "").split("\n")[0]))
+    return rows
+
+
+def _connections() -> list[tuple[str, str, str]]:
+    usable = {**DATABASES, **FILES}
+    return [
+        (
+            kind + ("" if kind in usable else " (declared only)"),
+            cls.__name__,
+            ", ".join(f"`{n}`" for n in connection.setting_names(cls)),
+        )
+        for kind, cls in connection.KINDS.items()
+    ]
+
+
+PAGES = {"guarantees.md": guarantees, "reference.md": reference}
+
+
+def main() -> int:
+    """Write the pages, or say which ones are old."""
+    check = "--check" in sys.argv[1:]
+    old = []
+    for name, page in PAGES.items():
+        text, path = page() + "\n", DOCS / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            old.append(name)
+            if not check:
+                path.write_text(text, encoding="utf-8")
+    print(f"{'old' if check else 'written'}: {', '.join(old) or 'none'}")
+    return 1 if check and old else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
