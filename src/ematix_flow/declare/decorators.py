@@ -97,7 +97,6 @@ def _pipeline(function: Callable[..., Any], keywords: dict[str, Any], origin: An
         message = f"force_path={options['force_path']!r} is not known"
         raise DeclareError(message, hint="same_db or cross_db.")
     known = {name: options[name] for name in ("source_connection", "source_table", "force_path") if name in options}
-    extras = ("expectations", "on_quality_failure", "freshness_sla", "freshness_column", "alert_on_quality_warn")
     return Pipeline(
         name=options.get("name") or function.__name__,
         function=function,
@@ -112,7 +111,6 @@ def _pipeline(function: Callable[..., Any], keywords: dict[str, Any], origin: An
         depends_on=upstream_names(options.get("depends_on")),
         upstream_freshness=options.get("upstream_freshness"),
         retry=retry_from(options.get("retry")),
-        extras={name: options[name] for name in extras if options.get(name) is not None},
         origin=origin,
         **known,
     )

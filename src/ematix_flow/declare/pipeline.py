@@ -70,8 +70,6 @@ class Pipeline:
     depends_on: tuple[str, ...] = ()
     upstream_freshness: timedelta | None = None
     retry: Retry | None = None
-    extras: Mapping[str, Any] = field(default_factory=dict)
-    """Options that other parts of the product read: expectations, freshness and the like."""
     origin: Origin | None = None
 
     def source_ref(self) -> str | Connection | None:
