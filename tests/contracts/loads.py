@@ -150,7 +150,7 @@ class Loader:
 def observe(asked: Asked) -> Look:
     from dataclasses import replace
 
-    look = look_at_source(asked.source, asked.target)
+    look = look_at_source(asked.source)
     seen = look_at_target(asked.pipeline, asked.target, asked.database, look.observed)
     return replace(look, observed=replace(seen, target_name="target"))
 

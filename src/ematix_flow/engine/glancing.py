@@ -119,7 +119,7 @@ def _blank(asked: Asked) -> Observed:
         "",
         source.dialect,
         user_dialect=source.user_dialect,
-        source_sql=source_query(source, asked.target),
+        source_sql=source_query(source),
         source_path=source.value.path,
     )
 
@@ -130,7 +130,7 @@ def _source_or_note(asked: Asked) -> Look:
         return Look(_blank(asked))
     failures: Any = FlowError if source.database is None else (FlowError, *source.database.failures)
     try:
-        look = look_at_source(source, asked.target, glance_at)
+        look = look_at_source(source, glance_at)
     except failures as error:
         said = error.what if isinstance(error, FlowError) else safe_text(error)
         note = f"source {source.name!r} could not be asked ({redact(said)}); it is assumed to have the declared columns"

@@ -49,7 +49,7 @@ def glance_at(database: Database) -> Session:
     return database.look()
 
 
-def look_at_source(source: OpenSource, target: TargetDeclaration, opened: Opener = wait_for) -> Look:
+def look_at_source(source: OpenSource, opened: Opener = wait_for) -> Look:
     """Describe the source: its SQL, its columns and its files."""
     value = source.value
     seen = Observed(
@@ -61,11 +61,11 @@ def look_at_source(source: OpenSource, target: TargetDeclaration, opened: Opener
         return _look_at_files(source, seen)
     if source.database is None:
         return Look(seen)
-    sql = source_query(source, target)
+    sql = source_query(source)
     return Look(replace(seen, source_sql=sql, source_columns=_describe(source.database, sql, opened)))
 
 
-def source_query(source: OpenSource, target: TargetDeclaration) -> str:
+def source_query(source: OpenSource) -> str:
     """Give the source as a query of its dialect; empty for files and frames without one."""
     value = source.value
     if value.sql and source.database is not None and len(statements_in(value.sql, source.dialect)) != 1:
@@ -74,7 +74,8 @@ def source_query(source: OpenSource, target: TargetDeclaration) -> str:
         raise PlanError(message, hint="return one SELECT statement.")
     if value.sql or source.database is None:
         return value.sql
-    return render(table_query(value, target.table, target.column_map), source.dialect)
+    place = source.database.place(*(value.table or ("", "")))
+    return render(table_query(place, value.columns), source.dialect)
 
 
 def _look_at_files(source: OpenSource, seen: Observed) -> Look:

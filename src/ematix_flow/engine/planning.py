@@ -65,7 +65,7 @@ def observing(spark: Callable[[], Any]) -> Callable[[Asked], Look]:
     """Give the way to observe that a load needs: everything is asked, and what only Spark can read, Spark is asked."""
 
     def observe(asked: Asked) -> Look:
-        look = look_at_source(asked.source, asked.target)
+        look = look_at_source(asked.source)
         look = replace(look, observed=between(asked, look.observed))
         if not look.observed.source_columns and look.observed.source_sql and asked.source.database is None:
             columns = frame_columns(raw_frame(spark(), asked.source, look, look.observed.source_sql))

@@ -12,8 +12,8 @@ from ematix_flow.plan.sql.render import listed, quoted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ematix_flow.connect.base import TableName
     from ematix_flow.declare.connection import Connection
-    from ematix_flow.declare.layout import Table
 
 FILE_KINDS = ("object_store_local", "object_store_s3")
 
@@ -76,11 +76,7 @@ def _is_frame(value: Any) -> bool:
     return module in ("pyspark", "pandas", "polars", "pyarrow")
 
 
-def table_query(source: SourceValue, table: Table, column_map: Mapping[str, str] | None) -> str:
+def table_query(place: TableName, columns: tuple[str, ...] | None) -> str:
     """Give canonical SQL for a source table; a column map is applied by the shape."""
-    assert source.table is not None  # noqa: S101 - callers ask only for table sources
-    schema, name = source.table
-    place = f"{quoted(schema)}.{quoted(name)}" if schema else quoted(name)
-    del table, column_map
-    columns = listed(source.columns) if source.columns else "*"
-    return f"SELECT {columns} FROM {place}"
+    table = f"{quoted(place.schema)}.{quoted(place.name)}" if place.schema else quoted(place.name)
+    return f"SELECT {listed(columns) if columns else '*'} FROM {table}"
