@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from ematix_flow.declare.pipeline import Pipeline
     from ematix_flow.engine.planning import Asked
 
+NOWHERE = "postgresql://unresolved"
+"""Address of a server that nobody asks."""
+
 UNSEEN: Final = object()
 """Stands for rows that a function builds only when it runs."""
 
@@ -63,7 +66,7 @@ def glimpse(reference: str | Connection | None) -> Glimpse:
     try:
         written = reference if isinstance(reference, Connection) else find_connection(reference).connection
     except FlowError:
-        written, note = PostgresConnection(name=name), f"{note}; its SQL is shown as for PostgreSQL"
+        written, note = PostgresConnection(name, url=NOWHERE), f"{note}; its SQL is shown as for PostgreSQL"
     return Glimpse(system_of(_nowhere(written)), name, (note,), resolved=False)
 
 
