@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import uuid
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import quote
@@ -13,7 +13,7 @@ from urllib.parse import quote
 from ematix_flow.connect import sqlite_catalog, sqlite_types
 from ematix_flow.connect.arrow import REJECTS
 from ematix_flow.connect.base import ALL_MODES, Capabilities, Database, Opened, Split, TableName
-from ematix_flow.connect.identifiers import listed, quoted, text
+from ematix_flow.connect.identifiers import listed, quoted
 from ematix_flow.connect.parts import (
     ParquetStager,
     batches,
@@ -169,7 +169,8 @@ class SQLite(Database):
         if not self.in_memory:
             return Opened((Split(sql=sql),))
         copy = process_folder() / f"read-{uuid.uuid4().hex}.sqlite"
-        session.execute(f"VACUUM INTO {text(str(copy))}")
+        with closing(sqlite3.connect(copy)) as target:
+            _opened(session).connection.backup(target)
         return Opened((Split(sql=sql, snapshot=str(copy)),), keep_open=_removed_after(copy))
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:

@@ -55,11 +55,7 @@ class SQLiteSession(Session):
         try:
             self.connection.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
-            if primary_code(error) not in BUSY:
-                raise
-            message = f"the SQLite file {self._place} is locked by another process"
-            hint = "SQLite lets one process write at a time: end the other one's transaction and run again."
-            raise TransientError(message, hint=hint) from None
+            raise _told(error, self._place) from None
 
     def commit(self) -> None:
         """Commit; when readers keep SQLite from it, the locks are given back before the error is raised."""
@@ -88,9 +84,9 @@ def open_file(path: Path, *, create: bool = True) -> SQLiteSession:
     try:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA cache_size = -{CACHE_KILOBYTES}")
-    except sqlite3.Error:
+    except sqlite3.Error as error:
         connection.close()
-        raise
+        raise _told(error, str(path)) from None
     return SQLiteSession(connection, str(path))
 
 
@@ -117,6 +113,15 @@ def _connect(address: str) -> sqlite3.Connection:
     )
     register(connection)
     return connection
+
+
+def _told(error: sqlite3.Error, place: str) -> Exception:
+    """Give the error for people when it is about a lock."""
+    if primary_code(error) not in BUSY:
+        return error
+    message = f"the SQLite file {place} is locked by another process"
+    hint = "SQLite lets one process write at a time: end the other one's transaction and run again."
+    return TransientError(message, hint=hint)
 
 
 def primary_code(error: sqlite3.Error) -> int:
