@@ -222,3 +222,23 @@ def test_rows_that_spark_stages_are_counted_and_dropped(kind: Any, spark: SparkS
     assert counts(result)["rows_inserted"] == 2
     assert counts(result)["rows_rejected"] == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.spark
+def test_a_query_over_files_is_planned_with_the_columns_it_gives(
+    spark: SparkSession, duck: Warehouse, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "orders.csv").write_text("id,label\n1,a\n2,b\n")
+    register_connection(ObjectStoreLocalConnection(name="files", path=str(tmp_path / "in"), format="csv"))
+
+    @ematix.pipeline(target=Orders, source_connection="files", target_connection="warehouse", mode="append")
+    def load(conn: Any) -> str:
+        return "SELECT id, upper(label) AS name FROM source WHERE id > 1"
+
+    before = sorted(tmp_path.iterdir())
+    result = dry_run_pipeline(load.pipeline, Options(spark=spark))
+    assert counts(result)["rows_inserted"] == 1
+    assert sorted(tmp_path.iterdir()) == before
+    run_pipeline(load.pipeline, Options(spark=spark))
+    assert duck.rows("SELECT id, name FROM mart.orders") == [(2, "B")]

@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -132,13 +133,19 @@ def batches(spec: StageSpec, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
 def make_folder(root: Path, spec: StageSpec) -> StageSpec:
     """Make the folder of one load; a folder that is there already is an error."""
     folder = root / spec.name
-    folder.mkdir(mode=0o700, parents=True)
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+    except FileNotFoundError:
+        # Another process removed the empty root between its making and ours.
+        folder.mkdir(mode=0o700, parents=True)
     return replace(spec, folder=str(folder))
 
 
 def drop_folder(root: Path, name: str) -> None:
-    """Remove the folder of one load."""
+    """Remove the folder of one load, and with the last one the folder of all."""
     shutil.rmtree(root / name, ignore_errors=True)
+    with suppress(OSError):
+        root.rmdir()
 
 
 def folders(root: Path) -> Iterator[tuple[str, float]]:
