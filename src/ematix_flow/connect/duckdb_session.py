@@ -84,9 +84,9 @@ class DuckDBSession(Session):
             self._release = None
 
 
-def open_file(path: str, *, read_only: bool = False, wait: float = LOCK_WAIT_SECONDS) -> DuckDBSession:
+def open_file(path: str, *, read_only: bool = False, wait: float | None = None) -> DuckDBSession:
     """Open a file, waiting a while for another process to give it back."""
-    deadline = time.monotonic() + wait
+    deadline = time.monotonic() + (LOCK_WAIT_SECONDS if wait is None else wait)
     while True:
         try:
             return _shared(os.path.realpath(path), read_only=read_only)
