@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base import StageSpec
@@ -38,7 +39,9 @@ def stage(
     from ematix_flow.run.stage import StageWork, stage_frame, stage_splits
 
     schema = staged_schema(plan.stage.columns).serialize().to_pybytes()
-    spec = StageSpec(name, schema, columns=plan.stage.columns)
+    spec = StageSpec(
+        name, schema, columns=plan.stage.columns, lookup=not plan.commit.program.reads_staged_once
+    )
     session = database.session()
     try:
         spec = database.open_stage(session, spec)
@@ -54,7 +57,8 @@ def stage(
     try:
         if plan.read.kind == "sql" and plan.shape.place.value == "source":
             return spec, _stage_query(spark(), work, source, plan, stage_splits)
-        return spec, stage_frame(_frame(spark(), plan, source, look), work)
+        with ExitStack() as kept:
+            return spec, stage_frame(_frame(spark(), plan, source, look, kept), work)
     except Exception as error:
         raise told(error) from error
 
@@ -73,15 +77,15 @@ def _stage_query(spark: Any, work: Any, source: OpenSource, plan: TargetPlan, ru
         session.close()
 
 
-def _frame(spark: Any, plan: TargetPlan, source: OpenSource, look: Look) -> Any:
+def _frame(spark: Any, plan: TargetPlan, source: OpenSource, look: Look, kept: ExitStack) -> Any:
     from ematix_flow.run.frames import shaped_frame
 
-    raw = raw_frame(spark, source, look, plan.read.sql)
+    raw = raw_frame(spark, source, look, plan.read.sql, kept)
     return shaped_frame(spark, raw, plan.shape.sql)
 
 
-def raw_frame(spark: Any, source: OpenSource, look: Look, sql: str) -> Any:
-    """Give the rows of a source as Spark sees them before the shape."""
+def raw_frame(spark: Any, source: OpenSource, look: Look, sql: str, kept: ExitStack | None = None) -> Any:
+    """Give the rows of a source as Spark sees them before the shape; `kept` holds what the read needs until it ran."""
     from ematix_flow.run import frames
 
     if source.value.frame is not None:
@@ -96,13 +100,14 @@ def raw_frame(spark: Any, source: OpenSource, look: Look, sql: str) -> Any:
                 views[folder] = frames.file_frame(spark, chosen, strict=True)
         return frames.query_frame(spark, source.value.sql, views)
     assert source.database is not None  # noqa: S101 - the remaining kind
+    assert kept is not None  # noqa: S101 - only loads read databases through Spark
     session = source.database.session()
-    try:
-        columns = look.observed.source_columns
-        opened = source.database.open_read(session, frames.interchange_query(source.database, columns, sql), 1)
-        return frames.database_frame(spark, source.database, opened.splits, columns)
-    finally:
-        session.close()
+    kept.callback(session.close)
+    columns = look.observed.source_columns
+    opened = source.database.open_read(session, frames.interchange_query(source.database, columns, sql), 1)
+    if opened.keep_open is not None:
+        kept.enter_context(opened.keep_open)
+    return frames.database_frame(spark, source.database, opened.splits, columns)
 
 
 def bound_in_spark(
