@@ -101,6 +101,8 @@ class StageSpec:
     folder: str = ""
     """Where file-staging systems put their parts."""
     columns: tuple[StageColumn, ...] = ()
+    lookup: bool = True
+    """False when no statement of the commit looks staged rows up by their key, so that an index would not pay."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ import numpy as np
 import pymysql
 from pymysql.connections import Connection
 from pymysql.constants import COMMAND, CR
-from pymysql.protocol import EOFPacketWrapper, MysqlPacket, OKPacketWrapper
+from pymysql.protocol import EOFPacketWrapper, FieldDescriptorPacket, MysqlPacket, OKPacketWrapper
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -79,9 +79,20 @@ class Wire(_Connection):
         return list(cast("Any", self)._result.rows or ())
 
     def fields(self, sql: str) -> tuple[Field, ...]:
-        """Run a query and give its columns."""
-        self.query(sql)
-        return fields_of(cast("Any", self)._result)
+        """Give the columns of a query: the server prepares it, which runs nothing."""
+        inner = cast("Any", self)
+        inner._execute_command(COMMAND.COM_STMT_PREPARE, sql)
+        answer = inner._read_packet()
+        answer.advance(1)
+        number, columns, parameters = answer.read_uint32(), answer.read_uint16(), answer.read_uint16()
+        for _ in range(parameters + bool(parameters)):
+            inner._read_packet()
+        found = [inner._read_packet(FieldDescriptorPacket) for _ in range(columns)]
+        if columns:
+            inner._read_packet()
+        # No answer comes to this one.
+        inner._execute_command(COMMAND.COM_STMT_CLOSE, struct.pack("<I", number))
+        return _fields(found)
 
     def break_off(self) -> None:
         """Close without a word; the server rolls back what was open."""
@@ -134,12 +145,12 @@ class Column:
     data: Bytes
 
 
-def fields_of(result: Any) -> tuple[Field, ...]:
-    """Give the columns of a PyMySQL result."""
+def _fields(described: Sequence[Any]) -> tuple[Field, ...]:
+    """Give the columns out of PyMySQL's descriptions."""
     binary_charset, unsigned_flag = 63, 32
     return tuple(
         Field(f.name, f.type_code, f.length, f.scale, bool(f.flags & unsigned_flag), f.charsetnr == binary_charset)
-        for f in result.fields
+        for f in described
     )
 
 
@@ -152,7 +163,7 @@ class RowStream:
         self._result = self._inner._result
         # PyMySQL would wait for the rest of the rows when its result is dropped.
         self._result.unbuffered_active = False
-        self.fields = fields_of(self._result)
+        self.fields = _fields(self._result.fields)
         self.warnings = 0
         self._done = False
 
@@ -161,18 +172,17 @@ class RowStream:
         starts: list[int] = []
         held, base = bytearray(), 0
         while not self._done:
-            held += self._receive()
             base = self._cut(held, starts, base)
-            if len(starts) >= CHUNK_ROWS or base >= CHUNK_BYTES or (self._done and starts):
+            long = not self._done and _is_long(held, base)
+            if starts and (self._done or long or len(starts) >= CHUNK_ROWS or base >= CHUNK_BYTES):
                 yield _columns(held, starts, len(self.fields)), len(starts)
                 del held[:base]
                 starts, base = [], 0
-            if not self._done and _is_long(held, base):
-                if starts:
-                    yield _columns(held, starts, len(self.fields)), len(starts)
-                row, held = self._long_row(held[base:])
+            if long:
+                row, held = self._long_row(held)
                 yield _columns(row, [0], len(self.fields)), 1
-                starts, base = [], 0
+            elif not self._done:
+                held += self._receive()
 
     def _cut(self, held: bytearray, starts: list[int], base: int) -> int:
         """Find the rows that are complete; gives the end of the last one."""
