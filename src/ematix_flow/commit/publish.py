@@ -221,8 +221,7 @@ def _inline_reason(order: Order, row: dict[str, object]) -> str:
 def numbered(order: Order, dialect: str, relation: str, without: Sequence[int], up_to: int | None = None) -> str:
     """Give staged rows under numbers that every transaction gives alike, without some and up to a number."""
     columns = [native_column(column.name, dialect) for column in order.columns]
-    as_text = "CHAR" if dialect == "mysql" else "VARCHAR"
-    by = ", ".join(f"CAST({column} AS {as_text})" for column in columns)
+    by = ", ".join(_as_text(column, dialect) for column in order.columns)
     conditions = []
     if isinstance(without, range) and without:
         conditions.append(f"_flow_row >= {without.stop}")
@@ -234,6 +233,14 @@ def numbered(order: Order, dialect: str, relation: str, without: Sequence[int], 
         f"SELECT {', '.join(columns)}, ROW_NUMBER() OVER (ORDER BY {by}) AS _flow_row FROM {relation} AS staged_rows"
     )
     return f"(SELECT {', '.join(columns)} FROM ({inner}) AS numbered_rows{where})"
+
+
+def _as_text(column: StageColumn, dialect: str) -> str:
+    name = native_column(column.name, dialect)
+    if dialect == "mysql":
+        # MySQL refuses to call bytes text that are none.
+        return f"HEX({name})" if column.type.kind == "bytes" else f"CAST({name} AS CHAR)"
+    return f"CAST({name} AS VARCHAR)"
 
 
 def _refuse_empty(order: Order, rows: int) -> None:
