@@ -39,9 +39,7 @@ def stage(
     from ematix_flow.run.stage import StageWork, stage_frame, stage_splits
 
     schema = staged_schema(plan.stage.columns).serialize().to_pybytes()
-    spec = StageSpec(
-        name, schema, columns=plan.stage.columns, lookup=not plan.commit.program.reads_staged_once
-    )
+    spec = StageSpec(name, schema, columns=plan.stage.columns, lookup=not plan.commit.program.reads_staged_once)
     session = database.session()
     try:
         spec = database.open_stage(session, spec)
