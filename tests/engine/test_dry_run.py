@@ -242,3 +242,14 @@ def test_a_query_over_files_is_planned_with_the_columns_it_gives(
     assert sorted(tmp_path.iterdir()) == before
     run_pipeline(load.pipeline, Options(spark=spark))
     assert duck.rows("SELECT id, name FROM mart.orders") == [(2, "B")]
+
+
+@pytest.mark.spark
+def test_staging_on_a_server_is_dropped(warehouse: Warehouse, declare: Declare, spark: SparkSession) -> None:
+    pipeline = declare(warehouse, force_path="cross_db")
+    before = [found for found in warehouse.everything() if "stage" not in found[0]]
+    result = dry_run_pipeline(pipeline, Options(spark=spark))
+    assert counts(result)["rows_inserted"] == 2
+    assert result.targets[0].path == "cross_db"
+    after = warehouse.everything()
+    assert [found for found in after if found != ("ematix_flow_stage",)] == before
