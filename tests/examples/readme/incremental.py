@@ -1,0 +1,19 @@
+from typing import Annotated
+from ematix_flow import ematix, pk
+from ematix_flow.types import BigInt, Text, TimestampTZ
+
+@ematix.table(schema="analytics")
+class Events:
+    event_id: Annotated[BigInt, pk()]
+    name: Text | None
+    received_at: TimestampTZ
+
+@ematix.pipeline(
+    target=Events,
+    mode="append",
+    incremental=True,
+    watermark_column="received_at",
+    schedule="*/5 * * * *",
+)
+def ingest(conn):
+    return "SELECT event_id, name, received_at FROM raw.events"

@@ -1,0 +1,2 @@
+from my_pipelines import ingest
+ingest.sync(keys=("event_id",))
