@@ -73,7 +73,7 @@ class Capture:
 def captured(run_ids: Callable[[], Iterable[str]]) -> Iterator[Capture]:
     """Keep what is said inside; `run_ids` gives the ids under which the run log knows what happened."""
     capture = Capture(sys.stderr)
-    screen, sys.stderr = sys.stderr, capture  # type: ignore[assignment]
+    screen, sys.stderr = sys.stderr, capture
     try:
         yield capture
     finally:

@@ -56,7 +56,7 @@ def check(name: str, module: str | None, form: str) -> int:
     elif report.status != "fail":
         emit(f"{name}: {report.status} ({report.detail}, {report.elapsed_ms} ms)")
     if report.status == "fail":
-        tell_words(f"connection {name!r} does not answer: {report.detail}")
+        tell_words(report.detail if name in report.detail else f"connection {name!r}: {report.detail}")
         return USAGE
     return DONE
 

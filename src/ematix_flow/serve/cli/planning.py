@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ematix_flow.serve.cli.failures import DONE, FAILED, tell_words
+from ematix_flow.errors import DeclareTypeError
+from ematix_flow.serve.cli.failures import DONE, FAILED, RefusedError, tell_words
 from ematix_flow.serve.cli.options import common_options, find_pipeline, format_option, module_option
 from ematix_flow.serve.cli.output import emit, emit_json
-from ematix_flow.serve.cli.spark import stop_spark_at_end
+from ematix_flow.serve.cli.spark import start_spark_early
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.pipeline import Pipeline
 
 _verbose = click.option("-v", "--verbose", is_flag=True, help="Show every statement and every column.")
 
@@ -24,7 +28,7 @@ _verbose = click.option("-v", "--verbose", is_flag=True, help="Show every statem
 @common_options
 def preview(name: str, module: str | None, verbose: bool, form: str) -> int:
     """Show the plan of a pipeline without touching data."""
-    pipeline = find_pipeline(module, name)
+    pipeline = _planned(module, name)
     from ematix_flow.engine import preview_pipeline
 
     with redirect_stdout(sys.stderr):
@@ -41,14 +45,14 @@ def preview(name: str, module: str | None, verbose: bool, form: str) -> int:
 @common_options
 def dry_run(name: str, module: str | None, verbose: bool, form: str) -> int:
     """Show what a run would change, and change nothing."""
-    pipeline = find_pipeline(module, name)
+    pipeline = _planned(module, name)
+    start_spark_early(pipeline)
     from ematix_flow.engine import dry_run_pipeline
 
-    stop_spark_at_end()
     with redirect_stdout(sys.stderr):
         result = dry_run_pipeline(pipeline)
     _show(result, form, verbose=verbose)
-    return _verdict(result)
+    return _verdict(result, form)
 
 
 @click.command()
@@ -59,13 +63,23 @@ def dry_run(name: str, module: str | None, verbose: bool, form: str) -> int:
 @common_options
 def validate(name: str, module: str | None, verbose: bool, form: str) -> int:
     """Have the databases check a pipeline's SQL."""
-    pipeline = find_pipeline(module, name)
+    pipeline = _planned(module, name)
     from ematix_flow.engine import validate_pipeline
 
     with redirect_stdout(sys.stderr):
         result = validate_pipeline(pipeline)
     _show(result, form, verbose=verbose)
-    return _verdict(result)
+    return _verdict(result, form)
+
+
+def _planned(module: str | None, name: str) -> Pipeline:
+    """Give a pipeline that has a plan; a plain function has none."""
+    pipeline = find_pipeline(module, name)
+    if not pipeline.targets:
+        message = f"pipeline {name!r} is a plain function, which has no plan"
+        hint = "declare it with @ematix.pipeline to see one."
+        raise RefusedError(DeclareTypeError(message, hint=hint, origin=pipeline.origin))
+    return pipeline
 
 
 def _show(result: Any, form: str, *, verbose: bool) -> None:
@@ -77,10 +91,10 @@ def _show(result: Any, form: str, *, verbose: bool) -> None:
     emit(redact(result.text(verbose=verbose)))
 
 
-def _verdict(result: Any) -> int:
-    """Give the exit code of a rehearsal; its errors are told like those of a run."""
+def _verdict(result: Any, form: str) -> int:
+    """Give the exit code of a rehearsal; its text tells the errors already, programs leave them on stderr for people."""
     from ematix_flow.connect.redact import redact
 
-    for error in result.errors:
+    for error in result.errors if form == "json" else ():
         tell_words(redact(str(error)))
     return DONE if result.ok else FAILED

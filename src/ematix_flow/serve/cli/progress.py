@@ -37,7 +37,7 @@ def sentence(event: Event) -> str | None:
     match event:
         case RunResumed():
             return (
-                f"{event.pipeline}: an earlier run was interrupted; this one finishes it, so no row is loaded twice "
+                f"{event.pipeline}: the last run did not finish; this one takes it up, so no row is loaded twice "
                 "(--new starts afresh)."
             )
         case RunStarted():
@@ -46,7 +46,7 @@ def sentence(event: Event) -> str | None:
             rejected = f", {event.rejected:,} rejected" if event.rejected else ""
             return f"{event.target}: {event.rows:,} rows staged{rejected}; committing."
         case RunCommitted(replayed=True):
-            return f"{event.target}: the interrupted run had committed already; nothing was loaded again."
+            return f"{event.target}: the run that did not finish had committed this load; nothing was loaded again."
         case RunCommitted():
             return f"{event.target}: committed, {counted(event.counts)}."
         case PostFinished(ok=True):

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ematix_flow.cli import main as public_main
+from ematix_flow.serve.cli.main import PLACES, main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Flow = Callable[..., Any]
+
+
+@pytest.mark.parametrize("arguments", [("--help",), *((name, "--help") for name in PLACES)])
+def test_every_command_explains_itself(flow: Flow, arguments: tuple[str, ...]) -> None:
+    said = flow(*arguments)
+    assert said.code == 0
+    assert said.out.startswith("Usage: flow")
+
+
+def test_help_lists_every_command_with_its_own_first_sentence(flow: Flow) -> None:
+    from ematix_flow.serve.cli.main import flow as root
+
+    said = flow("--help").out
+    for name in PLACES:
+        assert f"  {name} " in said
+        command = root.get_command(None, name)  # type: ignore[arg-type]
+        assert command is not None
+        assert command.name == name
+
+
+def test_the_version_is_printed(flow: Flow) -> None:
+    assert flow("--version").out.startswith("flow 0.")
+
+
+def test_no_command_is_wrong_usage_with_help(flow: Flow) -> None:
+    said = flow()
+    assert (said.code, said.out) == (2, "")
+    assert "Usage: flow" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "near"),
+    [
+        (("lst",), "Did you mean 'list'?"),
+        (("runs", "lsit"), "Did you mean 'list'?"),
+        (("list", "--modul", "x"), "--module"),
+        (("runs", "list", "--status", "great"), "succeeded"),
+    ],
+)
+def test_unknown_words_are_refused_with_the_nearest(flow: Flow, arguments: tuple[str, ...], near: str) -> None:
+    said = flow(*arguments)
+    assert said.code == 2
+    assert near in said.err
+    assert said.err.startswith("error: ")
+
+
+def test_list_shows_names_kinds_and_schedules(flow: Flow, project: Path) -> None:
+    said = flow("list", "--module", "flows")
+    lines = [line.split() for line in said.out.splitlines()]
+    assert ["copy", "pipeline", "*/5", "*", "*", "*", "*", "main.copies"] in lines
+    assert ["tidy", "transform", "(unscheduled)"] in lines
+
+
+def test_list_as_json(flow: Flow, project: Path) -> None:
+    entries = {e["name"]: e for e in json.loads(flow("list", "--module", "flows", "--format", "json").out)}
+    assert (entries["copy"]["kind"], entries["copy"]["schedule"]) == ("pipeline", "*/5 * * * *")
+    assert (entries["tidy"]["kind"], entries["tidy"]["schedule"]) == ("transform", None)
+    assert entries["broken"]["depends_on"] == ["copy"]
+
+
+def test_the_module_comes_from_the_environment_or_the_project_file_too(
+    flow: Flow, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert flow("list").code == 2
+    Path(".ematix-flow.toml").write_text('[project]\nmodule = "flows"\n', encoding="utf-8")
+    assert flow("list").code == 0
+    monkeypatch.setenv("EMATIX_FLOW_MODULE", "absent")
+    assert flow("list").code == 2
+
+
+def test_a_module_that_is_not_there_is_wrong_usage(flow: Flow, project: Path) -> None:
+    said = flow("list", "-m", "absent")
+    assert said.code == 2
+    assert "no module named 'absent'" in said.err
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("1 / 0", "error: ZeroDivisionError: division by zero\nat: wrong.py:1\n"),
+        ("def f(:", "at: wrong.py:1\n"),
+        ("import absent_package", "absent_package"),
+        ("from ematix_flow import ematix\n@ematix.pipeline(tagret=1)\ndef f(conn): ...", "did you mean 'target'"),
+        ("import sys\nsys.exit('no')", "sys.exit('no')"),
+    ],
+)
+def test_a_module_that_is_wrong_is_a_failure_with_its_line(flow: Flow, project: Path, text: str, told: str) -> None:
+    Path("wrong.py").write_text(text, encoding="utf-8")
+    said = flow("list", "-m", "wrong")
+    assert said.code == 1
+    assert told in said.err
+
+
+def test_transforms_are_listed_and_run(flow: Flow, project: Path) -> None:
+    flow("run", "copy", "-m", "flows")
+    assert json.loads(flow("transform", "list", "-m", "flows", "--format", "json").out)[0]["name"] == "tidy"
+    said = flow("transform", "run", "tidy", "-m", "flows")
+    assert (said.code, json.loads(said.out)["metrics"]) == (0, {"rows": 2})
+    assert flow("transform", "run", "tydi", "-m", "flows").code == 2
+
+
+def test_preview_and_dry_run_print_the_plan_once(flow: Flow, project: Path) -> None:
+    for command in ("preview", "dry-run"):
+        said = flow(command, "copy", "-m", "flows")
+        assert said.code == 0
+        assert said.out.count("target main.copies on lite") == 1
+    assert not Path("lite.db").exists() or not _tables()
+    planned = json.loads(flow("dry-run", "copy", "-m", "flows", "--format", "json").out)
+    assert planned["targets"][0]["dry_run_rows_affected"]["rows_inserted"] == 2
+
+
+def test_a_dry_run_whose_load_would_fail_fails(flow: Flow, project: Path) -> None:
+    said = flow("dry-run", "missing_table", "-m", "flows", "--format", "json")
+    assert said.code == 1
+    assert "nowhere" in said.err
+
+
+def test_validate_says_ok_or_fails(flow: Flow, project: Path) -> None:
+    flow("run", "copy", "-m", "flows")
+    assert (flow("validate", "copy", "-m", "flows").out.splitlines()[0]) == "copy: ok"
+    said = flow("validate", "missing_table", "-m", "flows", "--format", "json")
+    assert (said.code, json.loads(said.out)["ok"]) == (1, False)
+    assert flow("validate", "coppy", "-m", "flows").code == 2
+
+
+def test_a_plain_function_has_no_plan(flow: Flow, project: Path) -> None:
+    Path("plain.py").write_text(
+        "from ematix_flow import pipeline\n@pipeline.register(name='hello', schedule=None)\ndef hello(): return 1\n",
+        encoding="utf-8",
+    )
+    assert flow("preview", "hello", "-m", "plain").code == 2
+    assert json.loads(flow("run", "hello", "-m", "plain").out) == 1
+
+
+def test_the_public_name_is_the_same_command() -> None:
+    assert public_main is main
+
+
+def _tables() -> list[str]:
+    import sqlite3
+    from contextlib import closing
+
+    with closing(sqlite3.connect("lite.db")) as connection:
+        return [name for (name,) in connection.execute("SELECT name FROM sqlite_master")]

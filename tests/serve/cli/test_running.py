@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+    Flow = Callable[..., Any]
+
+FAN_OUT = """
+from flows import Copies
+from ematix_flow import ematix
+
+@ematix.table(schema="main", name="others")
+class Others(Copies):
+    pass
+
+@ematix.pipeline(
+    targets=[
+        ematix.target(Copies, mode="append", target_connection="lite"),
+        ematix.target(Others, mode="merge", keys=["absent"], target_connection="lite"),
+    ],
+    source_connection="lite",
+    continue_on_failure=True,
+)
+def both(conn):
+    return "SELECT 7 AS id, 'g' AS name"
+"""
+
+
+def rows() -> int:
+    with closing(sqlite3.connect("lite.db")) as connection:
+        return int(connection.execute("SELECT count(*) FROM copies").fetchone()[0])
+
+
+def test_a_run_prints_its_result_as_json_and_everything_else_on_stderr(flow_process: Flow, project: Path) -> None:
+    said = flow_process("run", "copy", "--module", "flows")
+    result = json.loads(said.out)
+    assert (said.code, result["status"], result["rows_inserted"], result["path"]) == (0, "success", 2, "same_db")
+    assert "printed by the user's function" in said.err
+    assert "main.copies: committed, 2 inserted." in said.err
+    assert rows() == 2
+
+
+def test_a_failing_run_prints_its_error_with_its_place(flow_process: Flow, project: Path) -> None:
+    said = flow_process("run", "missing_table", "-m", "flows")
+    assert (said.code, said.out) == (1, "")
+    error, hint_or_place = said.err.index("error: "), said.err.index("at: flows.py:")
+    assert error < hint_or_place
+    assert "nowhere" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_a_key_error_inside_the_function_is_a_failure_and_no_unknown_name(flow_process: Flow, project: Path) -> None:
+    said = flow_process("run", "broken", "-m", "flows")
+    assert said.code == 1
+    assert said.err.splitlines()[-2:] == ["error: KeyError: 'nothing'", f"at: flows.py:{_line('nothing')}"]
+
+
+def test_an_unknown_name_is_wrong_usage_with_the_nearest_one(flow_process: Flow, project: Path) -> None:
+    said = flow_process("run", "coppy", "-m", "flows")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("error: no pipeline named 'coppy'\nhint: did you mean 'copy'?")
+
+
+def test_a_traceback_is_shown_when_it_is_asked_for(flow: Flow, project: Path) -> None:
+    said = flow("run", "broken", "-m", "flows", "--traceback")
+    assert "Traceback (most recent call last):" in said.err
+    assert said.err.endswith(f"error: KeyError: 'nothing'\nat: flows.py:{_line('nothing')}\n")
+
+
+def test_a_failure_is_json_on_stdout_when_json_was_asked_for(flow: Flow, project: Path) -> None:
+    said = flow("run", "broken", "-m", "flows", "--format", "json")
+    told = json.loads(said.out)
+    assert said.code == 1
+    assert (told["status"], told["error_type"], told["at"]) == ("failed", "KeyError", f"flows.py:{_line('nothing')}")
+    assert "error: KeyError" in said.err
+
+
+def test_a_fan_out_with_one_failed_target_fails_and_names_it(flow: Flow, project: Path) -> None:
+    Path("fan.py").write_text(FAN_OUT, encoding="utf-8")
+    said = flow("run", "both", "-m", "fan")
+    result = json.loads(said.out)
+    assert said.code == 1
+    assert result["results"]["main.copies"]["rows_inserted"] == 1
+    assert list(result["errors"]) == ["main.others"]
+    assert "error: main.others: " in said.err
+
+
+def test_an_interrupted_run_is_taken_up_and_says_so(flow_process: Flow, project: Path) -> None:
+    killed = flow_process("run", "copy", "-m", "flows", FLOW_FAILPOINTS="commit.after_commit=kill")
+    assert killed.code == -9
+    again = flow_process("run", "copy", "-m", "flows")
+    assert again.code == 0
+    assert json.loads(again.out)["recovered"] is True
+    assert "copy: the last run did not finish; this one takes it up" in again.err
+    assert "had committed this load; nothing was loaded again" in again.err
+    assert rows() == 2
+    assert flow_process("run", "copy", "-m", "flows", "--new").code == 1  # the same keys once more
+
+
+def test_text_tells_the_counts_in_one_line(flow: Flow, project: Path) -> None:
+    said = flow("run", "copy", "-m", "flows", "--format", "text", "--no-run-log")
+    assert said.out.startswith("copy: success, 2 inserted")
+    assert not (Path.home() / ".ematix-flow" / "run_log.db").exists()
+
+
+def test_options_of_workers_are_accepted_and_those_without_effect_are_named(flow: Flow, project: Path) -> None:
+    said = flow(
+        "run", "copy", "-m", "flows", "--claim-token", "t", "--lease-seconds", "5", "--heartbeat-interval", "1",
+        "--alerter", "stdout://", "--run-log", "sqlite:///runs.db",
+    )  # fmt: skip
+    assert said.code == 0
+    assert "note: --alerter" in said.err
+    assert Path("runs.db").exists()
+
+
+def test_a_run_log_that_cannot_be_is_wrong_usage(flow: Flow, project: Path) -> None:
+    said = flow("run", "copy", "-m", "flows", "--run-log-url", "carrier-pigeon://loft")
+    assert said.code == 2
+    assert "carrier-pigeon" in said.err
+
+
+def test_secrets_stay_out_of_errors(flow: Flow, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANARY_PASSWORD", "hunter2hunter2")
+    Path("leaky.py").write_text(
+        "from ematix_flow import secrets\nword = secrets.expand('${CANARY_PASSWORD}')\n"
+        "raise RuntimeError(f'could not log in as {word}')\n",
+        encoding="utf-8",
+    )
+    said = flow("list", "-m", "leaky", "--traceback")
+    assert said.code == 1
+    assert "could not log in as" in said.err
+    assert "hunter2" not in said.err + said.out
+
+
+def _line(text: str) -> int:
+    lines = Path("flows.py").read_text(encoding="utf-8").splitlines()
+    return next(number for number, line in enumerate(lines, 1) if text in line)

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Flow = Callable[..., Any]
+
+FILES = """
+from flows import Copies
+from ematix_flow import ematix
+
+@ematix.connection
+class raw:
+    kind = "files"
+    path = "raw"
+    format = "csv"
+
+@ematix.pipeline(target=Copies, source_connection="raw", target_connection="lite", mode="append", on_bad_row="reject")
+def from_files(conn):
+    return "copies.csv"
+"""
+
+
+@pytest.fixture
+def files(project: Path) -> None:
+    (project / "files.py").write_text(FILES, encoding="utf-8")
+    Path("raw").mkdir()
+    Path("raw/copies.csv").write_text("id,name\n1,a\n2,b\nx,c\n", encoding="utf-8")
+
+
+@pytest.mark.spark
+def test_a_run_through_spark_ends_with_its_java_and_keeps_stdout_clean(flow_process: Flow, files: None) -> None:
+    said = flow_process("run", "from_files", "-m", "files")
+    result = json.loads(said.out)
+    assert (said.code, result["path"], result["rows_inserted"], result["rows_rejected"]) == (0, "cross_db", 2, 1)
+    assert "main.copies: 2 rows staged, 1 rejected; committing." in said.err
+
+    listed = json.loads(flow_process("rejects", "list", "from_files", "-m", "files", "--format", "json").out)
+    assert [(reject["column_name"], reject["row"]["name"]) for reject in listed] == [("id", "c")]
+    shown = flow_process("rejects", "show", "from_files", listed[0]["reject_id"][:8], "-m", "files")
+    assert "row.name         c" in shown.out
+    assert flow_process("rejects", "show", "from_files", "zzz", "-m", "files").code == 2

@@ -1,0 +1,83 @@
+"""Commands that only declare, plan or read history must not pay for what running needs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ematix_flow.declare.project import PROJECT, load_module
+from ematix_flow.serve.cli.spark import needs_spark
+
+SRC = str(Path(__file__).parents[3] / "src")
+HEAVY = {"pyspark", "pyarrow", "pandas", "sqlglot", "duckdb", "psycopg", "pymysql", "rich", "adbc_driver_postgresql"}
+
+NEEDS = """
+from flows import Copies
+from ematix_flow import ematix
+
+@ematix.connection
+class raw:
+    kind = "files"
+    path = "raw"
+    format = "csv"
+
+@ematix.connection
+class twin:
+    kind = "sqlite"
+    path = "./lite.db"
+
+@ematix.connection
+class other:
+    kind = "sqlite"
+    path = "other.db"
+
+def declare(name, **options):
+    ematix.pipeline(name=name, target=Copies, mode="append", target_connection="lite", **options)(lambda conn: "x.csv")
+
+declare("from_files", source_connection="raw")
+declare("from_itself")
+declare("from_its_twin", source_connection="twin")
+declare("from_another", source_connection="other")
+declare("from_nowhere_known", source_connection="lite")
+declare("told_to", force_path="cross_db")
+"""
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    code = (
+        "import sys; from ematix_flow.serve.cli.main import main; main(sys.argv[1:]); "
+        "sys.stderr.write('\\nLOADED ' + ' '.join({name.partition('.')[0] for name in sys.modules}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env={**os.environ, "PYTHONPATH": SRC},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return set(done.stderr.rpartition("LOADED ")[2].split())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--help",), ("run", "--help"), ("list", "-m", "flows"), ("runs", "list"), ("connections", "list")],
+)
+def test_quick_commands_load_nothing_heavy(project: Path, arguments: tuple[str, ...]) -> None:
+    assert not loaded_by(*arguments) & HEAVY
+
+
+def test_planning_and_running_inside_one_database_loads_no_spark(project: Path) -> None:
+    assert "pyspark" not in loaded_by("run", "copy", "-m", "flows")
+    assert "pyspark" not in loaded_by("preview", "copy", "-m", "flows")
+
+
+def test_spark_starts_early_only_where_it_is_needed_for_certain(project: Path) -> None:
+    (project / "needs.py").write_text(NEEDS, encoding="utf-8")
+    load_module("needs")
+    needed = {name for name, pipeline in PROJECT.pipelines.items() if needs_spark(pipeline)}
+    assert needed == {"from_files", "from_another", "told_to"}
