@@ -89,11 +89,13 @@ class DuckDB(Database):
 
     def __init__(self, connection: DuckDBConnection) -> None:
         self.name = connection.name
-        self.path = connection.path
+        self.shown_path = connection.path
+        # Workers may run in another folder than the driver, so a relative path is settled here.
+        self.path = connection.path if connection.path == ":memory:" else str(Path(connection.path).absolute())
         self.timezone = connection.timezone
 
     def __repr__(self) -> str:
-        return f"DuckDB({self.path!r})"
+        return f"DuckDB({self.shown_path!r})"
 
     @property
     def in_memory(self) -> bool:
@@ -111,7 +113,7 @@ class DuckDB(Database):
 
     def info(self) -> Mapping[str, object]:
         """Give the file under `dbname`; DuckDB has no host."""
-        return {"host": None, "port": None, "dbname": self.path, "user": None}
+        return {"host": None, "port": None, "dbname": self.shown_path, "user": None}
 
     def probe(self) -> str:
         """Open the file and say what it is."""
@@ -120,7 +122,7 @@ class DuckDB(Database):
             tables = session.query("SELECT COUNT(*) FROM duckdb_tables() WHERE database_name = current_database()")
         finally:
             session.close()
-        return f"DuckDB {duckdb.__version__}, {self.path}, {tables[0][0]} tables"
+        return f"DuckDB {duckdb.__version__}, {self.shown_path}, {tables[0][0]} tables"
 
     def session(self) -> DuckDBSession:
         """Open the file, waiting a while for another process to give it back."""

@@ -40,7 +40,9 @@ class Files:
 
     def __init__(self, connection: ObjectStoreLocalConnection) -> None:
         self.name = connection.name
-        self.root = Path(connection.path)
+        self.shown_path = connection.path
+        # Spark may run in another folder than this process, so a relative path is settled here.
+        self.root = Path(connection.path).absolute()
         self.format = connection.format
         self.csv_options: Mapping[str, Any] = dict(connection.csv_read_options or {})
 
@@ -50,7 +52,7 @@ class Files:
 
     def info(self) -> Mapping[str, object]:
         """Give the folder for people."""
-        return {"host": None, "port": None, "dbname": str(self.root), "user": None}
+        return {"host": None, "port": None, "dbname": self.shown_path, "user": None}
 
     def probe(self) -> str:
         """Say whether the folder is there."""

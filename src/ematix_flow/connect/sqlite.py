@@ -66,11 +66,13 @@ class SQLite(Database):
 
     def __init__(self, connection: SQLiteConnection) -> None:
         self.name = connection.name
-        self.path = connection.path
+        self.shown_path = connection.path
+        # Workers may run in another folder than the driver, so a relative path is settled here.
+        self.path = connection.path if connection.path == ":memory:" else str(Path(connection.path).absolute())
         self.timezone = connection.timezone
 
     def __repr__(self) -> str:
-        return f"SQLite({self.path!r})"
+        return f"SQLite({self.shown_path!r})"
 
     @property
     def in_memory(self) -> bool:
@@ -88,7 +90,7 @@ class SQLite(Database):
 
     def info(self) -> Mapping[str, object]:
         """Give the file under `dbname`; SQLite has no host."""
-        return {"host": None, "port": None, "dbname": self.path, "user": None}
+        return {"host": None, "port": None, "dbname": self.shown_path, "user": None}
 
     def probe(self) -> str:
         """Open the file and say what it is."""
@@ -97,7 +99,7 @@ class SQLite(Database):
             tables = session.query("SELECT COUNT(*) FROM main.sqlite_master WHERE type = 'table'")[0][0]
         finally:
             session.close()
-        return f"SQLite {sqlite3.sqlite_version}, {self.path}, {tables} tables"
+        return f"SQLite {sqlite3.sqlite_version}, {self.shown_path}, {tables} tables"
 
     def session(self) -> SQLiteSession:
         """Open the database; a missing file is created."""

@@ -1,0 +1,35 @@
+"""The load path uses only what Spark Connect has too: the same loads run over a classic and over a Connect session."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", [("MASTER", "local[2, 4]"), ("REMOTE", "local[2]")], ids=["classic", "connect"])
+def test_loads_are_the_same_over_both_kinds_of_session(setting: tuple[str, str], tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), f"EMATIX_FLOW_SPARK_{setting[0]}": setting[1]}
+    script = str(Path(__file__).with_name("connect_flows.py"))
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=280
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    results = json.loads(done.stdout.splitlines()[-1])
+    counts = {name: (result["rows_inserted"], result["rows_rejected"]) for name, result in results.items()}
+    assert counts == {"orders": (2, 1), "cities": (2, 0), "frames": (5, 0), "prices": (2, 0)}
+    with duckdb.connect(str(tmp_path / "warehouse.duckdb")) as target:
+        assert target.execute("SELECT customer, amount FROM shop.orders ORDER BY order_id").fetchall() == [
+            ("ada", pytest.approx(1.5)), ("eve", pytest.approx(3))
+        ]  # fmt: skip
+        versions = target.execute("SELECT CAST(price AS INT), is_current FROM shop.prices ORDER BY valid_from").fetchall()
+        assert versions == [(1, False), (2, True)]
