@@ -154,14 +154,6 @@ def test_describing_runs_nothing(database: Postgres, session: PostgresSession) -
     assert database.describe(session, "SELECT 1 / a AS x, count(*) AS n FROM t GROUP BY 1")[1].native == "BIGINT"
 
 
-def test_a_local_time_becomes_an_instant_when_the_zone_is_known(postgres_url: str) -> None:
-    database = Postgres(PostgresConnection("pg", url=postgres_url, timezone="Europe/Berlin"))
-    with closing(database.session()) as session:
-        read = database.interchange(SourceColumn("t", "timestamp", "TIMESTAMP"), "timestamp '2024-07-01 12:00'")
-        rows = session.query(f"SELECT CAST({read} AS TEXT)")
-    assert rows == [("2024-07-01 10:00:00+00",)]
-
-
 def test_keys_need_no_other_type(database: Postgres) -> None:
     for column in (StageColumn("a", Text()), StageColumn("a", Text(), in_key=True)):
         assert database.ddl_type(column.type, in_key=column.in_key) == "TEXT"

@@ -74,13 +74,23 @@ class Ledger:
 
     # Fences
 
+    def ensure_fence(self, session: Session, name: str, at: datetime) -> None:
+        """Create the fence of a pipeline that runs for the first time; a twin may do so at the same moment."""
+        fences = self.name("fences")
+        if session.query(f"SELECT epoch FROM {fences} WHERE name = ?", (name,)):
+            return
+        try:
+            with transaction(session):
+                session.execute(f"INSERT INTO {fences} (name, epoch, taken_at) VALUES (?, 0, {self._at(at)})", (name,))
+        except self.database.errors as error:
+            if not self.database.is_duplicate_key(error):
+                raise
+
     def take_fence(self, session: Session, name: str, at: datetime) -> Fence:
         """Give a new epoch; from now on every older holder is refused at its commit."""
         fences = self.name("fences")
         now = self._at(at)
-        changed = session.execute(f"UPDATE {fences} SET epoch = epoch + 1, taken_at = {now} WHERE name = ?", (name,))
-        if not changed:
-            session.execute(f"INSERT INTO {fences} (name, epoch, taken_at) VALUES (?, 1, {now})", (name,))
+        session.execute(f"UPDATE {fences} SET epoch = epoch + 1, taken_at = {now} WHERE name = ?", (name,))
         rows = session.query(f"SELECT epoch FROM {fences} WHERE name = ?", (name,))
         return Fence(name, int(rows[0][0]))
 
@@ -283,6 +293,7 @@ def open_run(
     session = database.session()
     try:
         ledger.ensure(session)
+        ledger.ensure_fence(session, fence_name, history.started_at)
         failpoint("token.before_insert")
         with transaction(session):
             fence = ledger.take_fence(session, fence_name, history.started_at)

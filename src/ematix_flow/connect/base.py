@@ -39,7 +39,8 @@ class Capabilities:
     """False where the database itself would take a value outside the declared type."""
     float_bits: bool = True
     """True where SQL can give the bits of a float, which the row hash needs."""
-    null_watermark: bool = True
+    cannot_store: tuple[str, ...] = ()
+    """Values of a declared type that the database has no place for: nul (in text), nan, infinity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,8 @@ class StageSpec:
     columns: tuple[StageColumn, ...] = ()
     lookup: bool = True
     """False when no statement of the commit looks staged rows up by their key, so that an index would not pay."""
+    required: frozenset[str] = frozenset()
+    """Columns that are never NULL; staging may hold its writers to that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +190,8 @@ class Database(ABC):
     dialect: ClassVar[str]
     """The name by which sqlglot knows its SQL."""
     capabilities: ClassVar[Capabilities]
+    timezone: str | None = None
+    """The zone of this database's timestamps without one; UTC when it says nothing."""
 
     # Identity and health
 
@@ -303,6 +308,15 @@ class Database(ABC):
     @abstractmethod
     def stager(self, spec: StageSpec, partition: int, attempt: int) -> Stager:
         """Open staging for one task attempt; runs inside a task."""
+
+    def relays(self, source: Database, session: Session, split: Split, spec: StageSpec) -> bool:
+        """Say whether `relay` can stage a split of this source; `session` is one of the source's."""
+        del source, session, split, spec
+        return False
+
+    def relay(self, source: Database, split: Split, spec: StageSpec, attempt: int) -> int:
+        """Stage a split without looking at its values and give the rows; runs inside a task."""
+        raise NotImplementedError
 
     @abstractmethod
     def verify_stage(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> None:

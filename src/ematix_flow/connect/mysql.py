@@ -59,6 +59,7 @@ class MySQL(Database):
         source=True,
         guarantee="exactly once; tables must be InnoDB",
         float_bits=False,
+        cannot_store=("nan", "infinity"),
     )
 
     def __init__(self, connection: MySQLConnection) -> None:

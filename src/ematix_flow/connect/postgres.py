@@ -69,6 +69,7 @@ class Postgres(Database):
         modes=ALL_MODES,
         source=True,
         guarantee="exactly once, all modes",
+        cannot_store=("nul",),
         transactional_ddl=True,
     )
 
@@ -235,7 +236,7 @@ class Postgres(Database):
 
     def interchange(self, column: SourceColumn, expression: str) -> str:
         """Give the expression that Arrow carries exactly; local times become instants when the zone is known."""
-        return types.interchange(column, expression, self.timezone)
+        return types.interchange(column, expression)
 
     def open_read(self, session: Session, sql: str, parallel: int) -> Opened:
         """Export a snapshot for all splits; it lives, with locks on the tables, until the read is closed."""
@@ -293,7 +294,7 @@ class Postgres(Database):
     def relay(self, source: Database, split: Split, spec: StageSpec, attempt: int) -> int:
         """Stage a split by passing on its bytes, and give the rows; runs inside a task.
 
-        Nothing is checked but types, so it is for loads that fail at a bad row, which is then the target's to find.
+        Values are checked by the staging table alone: what it refuses has to be read to be told apart.
         """
         with _told(), closing(_own(source.session())) as reader, closing(self.session()) as writer:
             if split.snapshot:

@@ -111,10 +111,8 @@ def family(native: str) -> str:
     return _FAMILIES.get(_base(native), "other")
 
 
-def interchange(column: SourceColumn, expression: str, timezone: str | None) -> str:
+def interchange(column: SourceColumn, expression: str) -> str:
     """Give the expression whose values Arrow carries exactly; what only PostgreSQL knows travels as text."""
-    if column.family == "timestamp" and timezone:
-        return f"({expression} AT TIME ZONE '{timezone}')"
     if _base(column.native) in _CARRIED:
         return expression
     return f"CAST({expression} AS {'BIGINT' if column.family == 'integer' else 'TEXT'})"

@@ -62,6 +62,7 @@ class SQLite(Database):
         guarantee="exactly once, on one host",
         transactional_ddl=True,
         enforces_types=False,
+        cannot_store=("nan",),
     )
 
     def __init__(self, connection: SQLiteConnection) -> None:

@@ -16,6 +16,7 @@ from ematix_flow.plan.sql.ddl import wanted_table
 from ematix_flow.plan.sql.render import native_name, render
 from ematix_flow.plan.sql.user_sql import statements_in
 from ematix_flow.plan.steps import Bounds
+from ematix_flow.plan.zones import zoned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +63,9 @@ def look_at_source(source: OpenSource, opened: Opener = wait_for) -> Look:
     if source.database is None:
         return Look(seen)
     sql = source_query(source)
-    return Look(replace(seen, source_sql=sql, source_columns=_describe(source.database, sql, opened)))
+    described = _describe(source.database, sql, opened)
+    sql, columns = zoned(sql, described, source.database.timezone, source.dialect)
+    return Look(replace(seen, source_sql=sql, source_columns=columns))
 
 
 def source_query(source: OpenSource) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base import StageSpec
@@ -39,7 +39,13 @@ def stage(
     from ematix_flow.run.stage import StageWork, stage_frame, stage_splits
 
     schema = staged_schema(plan.stage.columns).serialize().to_pybytes()
-    spec = StageSpec(name, schema, columns=plan.stage.columns, lookup=not plan.commit.program.reads_staged_once)
+    spec = StageSpec(
+        name,
+        schema,
+        columns=plan.stage.columns,
+        lookup=not plan.commit.program.reads_staged_once,
+        required=frozenset(plan.check.required),
+    )
     session = database.session()
     try:
         spec = database.open_stage(session, spec)
@@ -48,8 +54,7 @@ def stage(
     rules = Rules(
         columns=plan.stage.columns,
         required=frozenset(plan.check.required),
-        forbid_nul=database.kind == "postgres",
-        forbid_nan=database.kind == "mysql",
+        forbidden=database.capabilities.cannot_store,
     )
     work = StageWork(database, spec, rules)
     try:
@@ -67,10 +72,9 @@ def _stage_query(spark: Any, work: Any, source: OpenSource, plan: TargetPlan, ru
     session = reader.session()
     try:
         opened = reader.open_read(session, plan.read.sql, PARALLEL_READS)
-        if opened.keep_open is None:
-            return run(spark, work, reader, opened.splits)  # type: ignore[no-any-return]
-        with opened.keep_open:
-            return run(spark, work, reader, opened.splits)  # type: ignore[no-any-return]
+        relayed = all(work.target.relays(reader, session, split, work.spec) for split in opened.splits)
+        with opened.keep_open or nullcontext():
+            return run(spark, work, reader, opened.splits, relayed=relayed)  # type: ignore[no-any-return]
     finally:
         session.close()
 

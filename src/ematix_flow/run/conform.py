@@ -25,8 +25,8 @@ class Rules:
     columns: tuple[StageColumn, ...]
     required: frozenset[str]
     """Columns that may not be NULL."""
-    forbid_nul: bool = False
-    forbid_nan: bool = False
+    forbidden: tuple[str, ...] = ()
+    """Values that the target cannot store: nul, nan, infinity."""
 
 
 def conform(batch: pa.RecordBatch, rules: Rules) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
@@ -63,10 +63,16 @@ def _fit(batch: pa.RecordBatch, column: StageColumn, rules: Rules, reasons: dict
         for row in _rows(pc.is_null(fitted)):
             reasons.setdefault(row, (column.name, "is NULL but the column is NOT NULL"))
     _check_text(fitted, column, rules, reasons)
-    if rules.forbid_nan and pa.types.is_floating(wanted):
-        for row in _rows(pc.fill_null(pc.invert(pc.is_finite(fitted)), fill_value=False)):
-            reasons.setdefault(row, (column.name, "is not a finite number, which the target cannot store"))
+    if pa.types.is_floating(wanted):
+        _check_float(fitted, column, rules, reasons)
     return fitted
+
+
+def _check_float(array: pa.Array, column: StageColumn, rules: Rules, reasons: dict[int, tuple[str, str]]) -> None:
+    for word, found in (("nan", pc.is_nan), ("infinity", pc.is_inf)):
+        if word in rules.forbidden:
+            for row in _rows(pc.fill_null(found(array), fill_value=False)):
+                reasons.setdefault(row, (column.name, f"is {word}, which the target cannot store"))
 
 
 def _check_text(array: pa.Array, column: StageColumn, rules: Rules, reasons: dict[int, tuple[str, str]]) -> None:
@@ -74,7 +80,7 @@ def _check_text(array: pa.Array, column: StageColumn, rules: Rules, reasons: dic
     if limit is not None and len(array) and (pc.max(pc.utf8_length(array)).as_py() or 0) > limit:
         for row in _rows(pc.fill_null(pc.greater(pc.utf8_length(array), limit), fill_value=False)):
             reasons.setdefault(row, (column.name, f"is longer than {limit} characters"))
-    if rules.forbid_nul and pa.types.is_string(array.type) and len(array):
+    if "nul" in rules.forbidden and pa.types.is_string(array.type) and len(array):
         data = array.buffers()[2]
         if data is not None and b"\0" in data.to_pybytes():
             for row in _rows(pc.fill_null(pc.match_substring(array, "\0"), fill_value=False)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.errors import RunError
 from ematix_flow.plan.shaping import CORRUPT, POSITION, RAW, SOURCE_VIEW
 from ematix_flow.plan.sql.render import native_column
 
@@ -142,10 +143,21 @@ def _as_declared(batch: pa.RecordBatch, names: dict[str, str]) -> pa.RecordBatch
 
     arrays = []
     for field, array in zip(batch.schema, batch.columns, strict=True):
+        if field.name not in names:
+            _refuse_unreadable(array)
+            continue
         wanted = pa.type_for_alias(names[field.name])
         keep = pa.types.is_timestamp(field.type)
         arrays.append(array if keep or field.type == wanted else pc.cast(array, wanted))
-    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+    return pa.RecordBatch.from_arrays(arrays, names=list(names))
+
+
+def _refuse_unreadable(marks: pa.Array) -> None:
+    """Stop at a value that the reader could not carry: the shape would take its NULL for the source's own."""
+    bad = next((mark for mark in marks.to_pylist() if mark is not None), None)
+    if bad is not None:
+        message = f"the source has a value that cannot be read: {bad}"
+        raise RunError(message, hint="leave such rows out in the query, or convert the column there.")
 
 
 def with_raw(frame: DataFrame) -> DataFrame:
