@@ -1,63 +1,118 @@
-"""Declarative data pipelines in Python that run on Spark; these are the public names, nothing else."""
+"""Declarative data pipelines in Python that run on Spark; these are the public names, nothing else.
+
+A name is loaded when it is first asked for: `flow --help` imports this package too and needs none of them.
+"""
 
 import importlib
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ematix_flow import connect
-from ematix_flow.declare.connection import (
-    BigQueryConnection,
-    Connection,
-    DeltaLocalConnection,
-    DeltaS3Connection,
-    DuckDBConnection,
-    GlueSchemaRegistryConnection,
-    IcebergConnection,
-    KafkaConnection,
-    KinesisConnection,
-    MySQLConnection,
-    ObjectStoreLocalConnection,
-    ObjectStoreS3Connection,
-    PostgresConnection,
-    PubSubConnection,
-    RabbitMQConnection,
-    RedshiftConnection,
-    SchemaRegistryConnection,
-    SnowflakeConnection,
-    SQLiteConnection,
-    get_connection,
-    register_connection,
-    registered_connections,
-)
-from ematix_flow.declare.decorators import ematix
-from ematix_flow.declare.pipeline import Source
-from ematix_flow.declare.table import Column, ManagedTable, natural_key, nullable, pk
-from ematix_flow.declare.target import Target
-from ematix_flow.declare.types import (
-    JSON,
-    JSONB,
-    UUID,
-    BigInt,
-    Boolean,
-    Bytes,
-    Date,
-    Double,
-    Float,
-    Integer,
-    Numeric,
-    SmallInt,
-    String,
-    Text,
-    Timestamp,
-    TimestampTZ,
-)
-
 if TYPE_CHECKING:
-    from ematix_flow import _core, config, connections
+    from ematix_flow import _core, config, connect, connections
+    from ematix_flow.declare.connection import (
+        BigQueryConnection,
+        Connection,
+        DeltaLocalConnection,
+        DeltaS3Connection,
+        DuckDBConnection,
+        GlueSchemaRegistryConnection,
+        IcebergConnection,
+        KafkaConnection,
+        KinesisConnection,
+        MySQLConnection,
+        ObjectStoreLocalConnection,
+        ObjectStoreS3Connection,
+        PostgresConnection,
+        PubSubConnection,
+        RabbitMQConnection,
+        RedshiftConnection,
+        SchemaRegistryConnection,
+        SnowflakeConnection,
+        SQLiteConnection,
+        get_connection,
+        register_connection,
+        registered_connections,
+    )
+    from ematix_flow.declare.decorators import ematix
+    from ematix_flow.declare.pipeline import Source
+    from ematix_flow.declare.table import Column, ManagedTable, natural_key, nullable, pk
+    from ematix_flow.declare.target import Target
+    from ematix_flow.declare.types import (
+        JSON,
+        JSONB,
+        UUID,
+        BigInt,
+        Boolean,
+        Bytes,
+        Date,
+        Double,
+        Float,
+        Integer,
+        Numeric,
+        SmallInt,
+        String,
+        Text,
+        Timestamp,
+        TimestampTZ,
+    )
 
 __version__ = "0.1.0"
 
-_LATER = ("_core", "config", "connections", "pipeline", "testing")
-"""Modules that are loaded when they are first asked for: some of them load the engine."""
+_LATER = ("connect", "_core", "config", "connections", "pipeline", "testing")
+"""Public modules; some of them load the engine."""
+
+_PLACES = {
+    name: module
+    for module, names in {
+        "declare.connection": (
+            "BigQueryConnection",
+            "Connection",
+            "DeltaLocalConnection",
+            "DeltaS3Connection",
+            "DuckDBConnection",
+            "GlueSchemaRegistryConnection",
+            "IcebergConnection",
+            "KafkaConnection",
+            "KinesisConnection",
+            "MySQLConnection",
+            "ObjectStoreLocalConnection",
+            "ObjectStoreS3Connection",
+            "PostgresConnection",
+            "PubSubConnection",
+            "RabbitMQConnection",
+            "RedshiftConnection",
+            "SchemaRegistryConnection",
+            "SnowflakeConnection",
+            "SQLiteConnection",
+            "get_connection",
+            "register_connection",
+            "registered_connections",
+        ),
+        "declare.decorators": ("ematix",),
+        "declare.pipeline": ("Source",),
+        "declare.table": ("Column", "ManagedTable", "natural_key", "nullable", "pk"),
+        "declare.target": ("Target",),
+        "declare.types": (
+            "JSON",
+            "JSONB",
+            "UUID",
+            "BigInt",
+            "Boolean",
+            "Bytes",
+            "Date",
+            "Double",
+            "Float",
+            "Integer",
+            "Numeric",
+            "SmallInt",
+            "String",
+            "Text",
+            "Timestamp",
+            "TimestampTZ",
+        ),
+    }.items()
+    for name in names
+}
+"""Public name -> the module below this one that defines it."""
 
 __all__ = [
     "JSON",
@@ -116,7 +171,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name in _LATER:
+        return importlib.import_module(f"ematix_flow.{name}")
+    if name not in _PLACES:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    return importlib.import_module(f"ematix_flow.{name}")
+    value = globals()[name] = getattr(importlib.import_module(f"ematix_flow.{_PLACES[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
