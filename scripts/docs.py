@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 NOTE = "<!-- Made by `make docs` from the code. -->"
+PROMISE = (
+    "A load is applied once or not at all. That holds when a task, the driver, Spark's JVM or the database is killed at"
+    " any moment, when the answer to COMMIT is lost, and when two runs of one pipeline overlap. It rests on one"
+    " transaction of the target, which holds the rows, the watermark and the load's token."
+)
+TRIED = (
+    "Each of these places in the code can be made to kill the process; the tests do so for every mode on every database,"
+    " run the load again and compare."
+)
 STAGING = {
     "postgres": "unlogged table per load, filled by COPY",
     "mysql": "InnoDB table per load, filled by LOAD DATA",
@@ -55,14 +64,11 @@ def guarantees() -> str:
         [
             "# What is guaranteed",
             NOTE,
-            "A load is applied once or not at all. That holds when a task, the driver, Spark's JVM or the database is"
-            " killed at any moment, when the answer to COMMIT is lost, and when two runs of one pipeline overlap. It"
-            " rests on one transaction of the target, which holds the rows, the watermark and the load's token.",
+            PROMISE,
             table(("target", "modes", "guarantee", "staging"), rows),
             "Files and frames are sources: a file is read once per run, and a broken line is a reject or refuses the load.",
             "## Where a crash is tried",
-            "Each of these places in the code can be made to kill the process; the tests do so for every mode on every"
-            " database, run the load again and compare.",
+            TRIED,
             ", ".join(f"`{name}`" for name in NAMES),
             "## Types",
             "How a declared type is written in each database. Instants are kept in UTC.",

@@ -16,6 +16,7 @@ ACTIONS = ("view", "basket", "order")
 CITIES = ("Aachen", "Bern", " Graz ", "")
 EVENTS_A_DAY = 400
 CUSTOMERS_A_DAY = 20
+BAD_DAY = 2
 
 
 @dataclass
@@ -57,7 +58,7 @@ class Shop:
             city = CITIES[(customer + number) % len(CITIES)]
             rows.append({"customer_id": customer, "email": f" User{customer}@Shop.example ", "city": city})
             self.customers[customer] = city.strip()
-        if number == 2:
+        if number == BAD_DAY:
             rows.append({"customer_id": "not a number", "email": "lost@shop.example", "city": "Bern"})
             self.bad_rows = 1
         # Each day's file is the whole current list, so that the merge has unchanged, changed and new rows.

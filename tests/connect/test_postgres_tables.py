@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.connect.base import SourceColumn, StageColumn, TableName
+from ematix_flow.connect.base import StageColumn, TableName
 from ematix_flow.connect.postgres import Postgres
 from ematix_flow.declare.connection import PostgresConnection
 from ematix_flow.declare.layout import Column, Table

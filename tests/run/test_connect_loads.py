@@ -21,7 +21,13 @@ def test_loads_are_the_same_over_both_kinds_of_session(setting: tuple[str, str],
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), f"EMATIX_FLOW_SPARK_{setting[0]}": setting[1]}
     script = str(Path(__file__).with_name("connect_flows.py"))
     done = subprocess.run(
-        [sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=280
+        [sys.executable, script],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     results = json.loads(done.stdout.splitlines()[-1])
@@ -31,5 +37,7 @@ def test_loads_are_the_same_over_both_kinds_of_session(setting: tuple[str, str],
         assert target.execute("SELECT customer, amount FROM shop.orders ORDER BY order_id").fetchall() == [
             ("ada", pytest.approx(1.5)), ("eve", pytest.approx(3))
         ]  # fmt: skip
-        versions = target.execute("SELECT CAST(price AS INT), is_current FROM shop.prices ORDER BY valid_from").fetchall()
+        versions = target.execute(
+            "SELECT CAST(price AS INT), is_current FROM shop.prices ORDER BY valid_from"
+        ).fetchall()
         assert versions == [(1, False), (2, True)]

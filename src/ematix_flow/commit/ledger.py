@@ -14,11 +14,11 @@ from ematix_flow.plan.sql.render import instant, native_column, native_name, ren
 from ematix_flow.records import Committed, Counts, Fence, Watermark
 
 if TYPE_CHECKING:
-    from ematix_flow.records import Token
     from collections.abc import Iterator
     from datetime import datetime
 
     from ematix_flow.connect.base import Database, Session
+    from ematix_flow.records import Token
 
 
 @dataclass(frozen=True, slots=True)

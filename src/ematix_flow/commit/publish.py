@@ -26,11 +26,11 @@ from ematix_flow.plan.sql.render import bind_staged, native_column
 from ematix_flow.records import Committed, Counts
 
 if TYPE_CHECKING:
-    from ematix_flow.commit.ledger import HistoryRow
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from ematix_flow.clock import Clock
+    from ematix_flow.commit.ledger import HistoryRow
     from ematix_flow.connect.base import Database, Session, StageSpec
     from ematix_flow.plan.sql.program import Program
     from ematix_flow.records import Fence, Part, Token, Watermark
@@ -87,7 +87,7 @@ def publish(order: Order, database: Database, clock: Clock) -> Committed:
         session.begin()
         try:
             counts = _apply(order, ledger, session, names, clock)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the whole transaction goes, and it is raised again
             session.rollback()
             return _refused(order, database, error)
         return _send_commit(order, database, session, counts, clock)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.declare.write import write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import ModuleType
 
     from ematix_flow.declare.pipeline import Pipeline, Transform

@@ -78,7 +78,9 @@ def _keywords(given: Mapping[str, Any], known: tuple[str, ...], what: str) -> di
         name = ALIASES.get(word, word)
         if name in NOT_BUILT:
             message = f"{word}= is not built yet, so it is refused rather than ignored"
-            raise UnsupportedError(message, hint="leave it out; on_bad_row= and the target's constraints check rows today.")
+            raise UnsupportedError(
+                message, hint="leave it out; on_bad_row= and the target's constraints check rows today."
+            )
         if name not in known and name not in CONVERTED:
             message = f"{what} has no keyword {word!r}"
             raise DeclareTypeError(message, hint=did_you_mean(word, (*known, *ALIASES, *CONVERTED)))

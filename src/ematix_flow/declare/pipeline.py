@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.errors import DeclareError, DeclareTypeError
 
 if TYPE_CHECKING:
-    from ematix_flow.errors import Origin
-    from ematix_flow.declare.write import Write
     from collections.abc import Callable, Mapping
+
     from ematix_flow.declare.connection import Connection
     from ematix_flow.declare.table import Table
+    from ematix_flow.declare.write import Write
+    from ematix_flow.errors import Origin
 
 ConnectionRef = "str | Connection | None"
 

@@ -74,7 +74,10 @@ def _run(pipeline: Pipeline, request: Request, log: SqliteRunLog, options: Optio
     errors: dict[str, str] = {}
     for target in pipeline.targets:
         try:
-            results[_key(target)] = _load_one(pipeline, target, source, request, log, options, started)
+            record = RunRecord(
+                "", pipeline.name, "failed", started.isoformat(), target=_key(target), request_id=request.id
+            )
+            results[_key(target)] = _load_one(pipeline, target, source, record, log, options)
         except Exception as error:
             errors[_key(target)] = safe_text(error)
             if not (pipeline.fan_out and pipeline.continue_on_failure):
@@ -113,24 +116,20 @@ def _key(target: TargetDeclaration) -> str:
     return target.table.qualified_name
 
 
-def _load_one(  # noqa: PLR0913 - the parts of one recorded load
+def _load_one(
     pipeline: Pipeline,
     target: TargetDeclaration,
     source: OpenSource,
-    request: Request,
+    record: RunRecord,
     log: SqliteRunLog,
     options: Options,
-    started: datetime,
 ) -> dict[str, Any]:
     """Load one target and record the run, whatever happens."""
-    record = RunRecord(
-        run_id="", pipeline=pipeline.name, status="failed", started_at=started.isoformat(), target=_key(target),
-        request_id=request.id,
-    )  # fmt: skip
     try:
-        loaded = load_target(pipeline, target, source, request.id, options)
+        loaded = load_target(pipeline, target, source, record.request_id, options)
     except BaseException as error:
-        _record(log, record, options, run_id=f"{request.id}:{_key(target)}", error_summary=safe_text(error)[:2000])
+        failed = f"{record.request_id}:{_key(target)}"
+        _record(log, record, options, run_id=failed, error_summary=safe_text(error)[:2000])
         raise _as_ours(error, pipeline) from error
     counts = loaded.committed.counts
     _record(

@@ -77,7 +77,9 @@ def load_target(
     attempt = _Attempt(pipeline, target, source, database, token, history, options)
     fence, committed, _ = open_run(database, token, history.pipeline, history, history.pipeline)
     if committed is not None:
-        options.bus.emit(RunCommitted(pipeline.name, target.table.qualified_name, token.run_id, committed.counts, True))
+        options.bus.emit(
+            RunCommitted(pipeline.name, target.table.qualified_name, token.run_id, committed.counts, replayed=True)
+        )
         return Loaded(None, committed, "recovered")
     try:
         return _load(attempt, fence)

@@ -174,7 +174,7 @@ def _latest_version(
 
 
 def _usable(mark: Watermark | None, target: TargetDeclaration) -> Watermark | None:
-    """A watermark of another column says nothing about this one."""
+    """Give the watermark, unless it is of another column, which says nothing about this one."""
     column = target.write.incremental_column
     return mark if mark is not None and mark.column == column else None
 

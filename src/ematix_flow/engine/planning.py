@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.engine.looking import fix_bounds, frame_columns, look_at_source, look_at_target
 from ematix_flow.engine.staging import bound_in_spark, raw_frame
-from ematix_flow.plan.batch import plan_target
+from ematix_flow.plan.batch import Aim, plan_target
 from ematix_flow.records import Token
 
 if TYPE_CHECKING:
@@ -37,16 +37,10 @@ class Asked:
 def plan_load(asked: Asked, observe: Callable[[Asked], Look]) -> tuple[TargetPlan, Look]:
     """Give the plan for what `observe` sees, and what it saw."""
     look = observe(asked)
-    plan = plan_target(
-        asked.pipeline,
-        asked.target,
-        asked.source.value,
-        asked.database,
-        look.observed,
-        asked.token,
-        asked.now,
-        asked.source.database,
+    aim = Aim(
+        asked.pipeline, asked.target, asked.source.value, asked.database, asked.token, asked.now, asked.source.database
     )
+    plan = plan_target(aim, look.observed)
     return plan, look
 
 

@@ -78,7 +78,7 @@ def replay_rejects(pipeline: Pipeline, ids: Sequence[str] = (), options: Options
 
 
 def _append_only(target: TargetDeclaration) -> TargetDeclaration:
-    """A replay is no full source: it must not delete what it does not contain, nor move the watermark."""
+    """Give the target for a replay, which is no full source: it deletes nothing and moves no watermark."""
     write = replace(
         target.write,
         on_bad_row="reject",

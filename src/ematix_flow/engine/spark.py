@@ -10,9 +10,9 @@ from ematix_flow.connect.places import project_file, user_file
 from ematix_flow.declare.spark_settings import settings_from
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.spark_settings import SparkSettings
     from collections.abc import Callable
 
+    from ematix_flow.declare.spark_settings import SparkSettings
     from ematix_flow.engine.options import Options
 
 

@@ -19,17 +19,17 @@ from ematix_flow.plan.sql.shape import unsupported_on
 from ematix_flow.plan.steps import Check, Choice, Commit, EnsureTable, Read, Shape, Stage, TargetPlan
 
 if TYPE_CHECKING:
-    from ematix_flow.plan.shaping import Shaping
-    from ematix_flow.plan.steps import Bounds
-    from ematix_flow.plan.sql.program import Program
     from datetime import datetime
 
     from ematix_flow.connect.base import Database, FoundTable, SourceColumn
     from ematix_flow.declare.layout import Table
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.declare.write import Write
+    from ematix_flow.plan.shaping import Shaping
     from ematix_flow.plan.source import SourceValue
     from ematix_flow.plan.sql.ddl import Difference, WantedTable
+    from ematix_flow.plan.sql.program import Program
+    from ematix_flow.plan.steps import Bounds
     from ematix_flow.records import Token, Watermark
 
 
@@ -58,41 +58,46 @@ class Observed:
     notes: tuple[str, ...] = ()
 
 
-def plan_target(  # noqa: PLR0913 - the planner's inputs, each of another kind
-    pipeline: Pipeline,
-    target: TargetDeclaration,
-    source: SourceValue,
-    database: Database,
-    observed: Observed,
-    token: Token,
-    now: datetime,
-    source_database: Database | None = None,
-) -> TargetPlan:
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """The load that a plan is wanted for."""
+
+    pipeline: Pipeline
+    target: TargetDeclaration
+    source: SourceValue
+    database: Database
+    token: Token
+    now: datetime
+    source_database: Database | None = None
+
+
+def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
     """Give the plan of one target."""
+    pipeline, target, database = aim.pipeline, aim.target, aim.database
     table, write = target.table, target.write
     _check_supported(pipeline, table, write, database)
     keys = merge_keys(table, write)
     compare = compare_columns(table, write, keys.value)
     wanted = wanted_table(table, write.mode, database)
     ensure = ensure_step(wanted, write, database, observed)
-    path = choose_path(pipeline, target, source, observed)
-    shaping = plan_shape(pipeline, target, observed, path.value, source_database)
-    load = _load(table, write, database, keys.value, compare.value, token, after(now, observed.latest_version))
+    path = choose_path(pipeline, target, aim.source, observed)
+    shaping = plan_shape(pipeline, target, observed, path.value, aim.source_database)
+    load = _load(aim, keys.value, compare.value, after(aim.now, observed.latest_version))
     columns = (*load.columns, *load.extra)
     return TargetPlan(
         pipeline=pipeline.name,
         table_name=table.qualified_name,
         connection=observed.target_name,
-        token=token,
+        token=aim.token,
         history_name=history_name(pipeline, table),
         path=path,
         ensure=ensure,
-        read=_read(observed, shaping, source),
+        read=_read(observed, shaping, aim.source),
         shape=Shape(shaping.place, shaping.dialect, shaping.sql, shaping.marked),
         check=Check(_required(table, keys.value, load), write.on_bad_row),
         stage=Stage(columns, "" if path.value == "cross_db" else "the target reads the source query itself"),
         commit=Commit(write, load, _program(load, write), keys, compare),
-        now=now,
+        now=aim.now,
         connection_info=dict(database.info()),
         notes=observed.notes,
         watermark=observed.watermark,
@@ -174,15 +179,8 @@ def _refuse_drift(wanted: WantedTable, found: tuple[Difference, ...], write: Wri
         raise DriftError(message, hint=hint)
 
 
-def _load(  # noqa: PLR0913 - one value per part of the declaration
-    table: Table,
-    write: Write,
-    database: Database,
-    keys: tuple[str, ...],
-    compare: tuple[str, ...],
-    token: Token,
-    now: datetime,
-) -> Load:
+def _load(aim: Aim, keys: tuple[str, ...], compare: tuple[str, ...], now: datetime) -> Load:
+    table, write, database = aim.target.table, aim.target.write, aim.database
     in_key = {*table.primary_key, *keys}
     by_event = write.mode == "scd2" and write.event_timestamp_column is not None
     return Load(
@@ -190,7 +188,7 @@ def _load(  # noqa: PLR0913 - one value per part of the declaration
         target=database.place(table.schema, table.name),
         columns=tuple(StageColumn(c.name, c.type, in_key=c.name in in_key) for c in table.columns),
         loaded_at=now,
-        batch_id=token.run_id,
+        batch_id=aim.token.run_id,
         keys=keys,
         update=update_columns(table, write, keys),
         compare=compare,

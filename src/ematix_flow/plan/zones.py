@@ -32,7 +32,9 @@ def zoned(
         parts.append(f"{_instant(name, timezone, dialect)} AS {name}" if column in naive else name)
     families = {"mysql": "timestamp"}
     moved = tuple(
-        replace(column, family=families.get(dialect, "timestamp_tz"), native="timestamptz") if column in naive else column
+        replace(column, family=families.get(dialect, "timestamp_tz"), native="timestamptz")
+        if column in naive
+        else column
         for column in columns
     )
     return f"SELECT {', '.join(parts)} FROM ({sql}) AS _src_zoned", moved

@@ -90,7 +90,9 @@ def _column_line(wanted: WantedColumn, database: Database) -> str:
     name = native_column(column.name, database.dialect)
     null = " NULL" if wanted.nullable else " NOT NULL"
     check = database.check_clause(column)
-    return f"{name} {database.ddl_type(column.type, in_key=column.in_key)}{null}" + (f" CHECK ({check})" if check else "")
+    return f"{name} {database.ddl_type(column.type, in_key=column.in_key)}{null}" + (
+        f" CHECK ({check})" if check else ""
+    )
 
 
 def _columns(names: tuple[str, ...], dialect: str) -> str:
@@ -111,9 +113,9 @@ def differences(wanted: WantedTable, found: FoundTable, database: Database) -> t
         result.append(
             Difference(f"primary key is ({', '.join(found.primary_key)}), declared ({', '.join(wanted.primary_key)})")
         )
-    for group in wanted.unique:
-        if set(group) not in [set(other) for other in (*found.unique, found.primary_key)]:
-            result.append(Difference(f"unique constraint on ({', '.join(group)}) is missing"))
+    kept = [set(other) for other in (*found.unique, found.primary_key)]
+    lost = [group for group in wanted.unique if set(group) not in kept]
+    result.extend(Difference(f"unique constraint on ({', '.join(group)}) is missing") for group in lost)
     return tuple(result)
 
 

@@ -48,7 +48,6 @@ class Program:
     points: TableName | None = None
     """Where scd2 with event time remembers folded events."""
 
-
     def keeps_incoming(self, *, marked: bool) -> bool:
         """Say whether the rows of a source query are kept in INCOMING first, because they are read more than once."""
         return marked or not self.reads_staged_once or self.duplicates is not None

@@ -41,7 +41,11 @@ def by_load_time(load: Load) -> Program:
         *_closings(load),
     ]
     return Program(
-        LABEL, tuple(statements), (changes,), reads_staged_once=not load.delete_absent, duplicates=duplicate_checks(load)
+        LABEL,
+        tuple(statements),
+        (changes,),
+        reads_staged_once=not load.delete_absent,
+        duplicates=duplicate_checks(load),
     )
 
 
@@ -123,9 +127,11 @@ def _events(load: Load) -> str:
     )
     parts = [
         f"SELECT {values}, tgt.{quoted('valid_from')} AS _flow_at, 0 AS _flow_closes FROM {target} AS tgt {join}",
-        (f"SELECT {closed}, tgt.{quoted('valid_to')}, 1 FROM {target} AS tgt {join} "
-        f"WHERE NOT tgt.{quoted('valid_to')} IS NULL AND NOT EXISTS ({followed})"),
-        f"SELECT {listed(load.names, 's')}, s.{quoted(load.event)}, 0 FROM \"{STAGED}\" AS s",
+        (
+            f"SELECT {closed}, tgt.{quoted('valid_to')}, 1 FROM {target} AS tgt {join} "
+            f"WHERE NOT tgt.{quoted('valid_to')} IS NULL AND NOT EXISTS ({followed})"
+        ),
+        f'SELECT {listed(load.names, "s")}, s.{quoted(load.event)}, 0 FROM "{STAGED}" AS s',
     ]
     if load.points is not None:
         points = table_sql(load.points)
@@ -139,7 +145,9 @@ def _events(load: Load) -> str:
 def _lay_out(load: Load) -> str:
     names, keys = listed(load.names), listed(load.keys)
     over = f"OVER (PARTITION BY {keys} ORDER BY _flow_at)"
-    before = ", ".join(f"LAG({quoted(n)}) {over} AS {quoted('_flow_was_' + str(i))}" for i, n in enumerate(load.compare))
+    before = ", ".join(
+        f"LAG({quoted(n)}) {over} AS {quoted('_flow_was_' + str(i))}" for i, n in enumerate(load.compare)
+    )
     equal = " AND ".join(
         f"{quoted(name)} IS NOT DISTINCT FROM {quoted('_flow_was_' + str(i))}" for i, name in enumerate(load.compare)
     )
@@ -244,7 +252,9 @@ def _open_versions(load: Load) -> str:
 
 
 def _same_version(load: Load, target: str, desired: str, *, kept: bool = True) -> str:
-    condition = f"{same_key(load.keys, target, desired)} AND {target}.{quoted('valid_from')} = {desired}.{quoted('valid_from')}"
+    condition = (
+        f"{same_key(load.keys, target, desired)} AND {target}.{quoted('valid_from')} = {desired}.{quoted('valid_from')}"
+    )
     return f"{condition} AND {desired}.{quoted('_flow_kept')} = 1" if kept else condition
 
 
@@ -281,7 +291,9 @@ def _closings(load: Load) -> list[Statement]:
     target, current = table_sql(load.target), quoted("is_current")
     # A version that begins later than this load cannot end with it.
     begun = f"tgt.{quoted('valid_from')} < {now}"
-    close = f"UPDATE {target} AS tgt SET {quoted('valid_to')} = {now}, {current} = FALSE WHERE tgt.{current} AND {begun}"
+    close = (
+        f"UPDATE {target} AS tgt SET {quoted('valid_to')} = {now}, {current} = FALSE WHERE tgt.{current} AND {begun}"
+    )
     statements = []
     if load.delete_absent:
         absent = f'NOT EXISTS (SELECT 1 FROM "{STAGED}" AS s WHERE {same_key(load.keys, "tgt", "s")})'
