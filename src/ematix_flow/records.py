@@ -30,6 +30,16 @@ class Token:
         """Give the id of the load's run and the `_batch_id` of its rows: the same after every restart."""
         return str(uuid.uuid5(uuid.NAMESPACE_OID, self.key))
 
+    @property
+    def mark(self) -> str:
+        """Give the part of the run's id by which the load's staging and scratch tables are known."""
+        return mark_of(self.run_id)
+
+
+def mark_of(run_id: str) -> str:
+    """Give the part of a run's id that the names of its staging hold."""
+    return run_id.replace("-", "")[:16]
+
 
 @dataclass(frozen=True, slots=True)
 class Counts:

@@ -1,54 +1,61 @@
-"""Removes staging that no load can need any more; by age, repeatedly, never that of an unknown run."""
+"""Removes staging that no load can need any more; repeatedly, by age, never that of a run which may be under way."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ematix_flow.commit.ledger import Ledger
 from ematix_flow.connect.base import StageSpec
 from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base import Database, Session
+    from ematix_flow.records import Token
 
 STALE_SECONDS = 24 * 3600.0
 """Older than any task can live: a day."""
 
 
-def drop_stage_of(database: Database, spec: StageSpec) -> None:
-    """Remove the staging of a committed load, and what crashed loads left long ago; errors here are not the load's."""
+def drop_stages_of(database: Database, token: Token) -> None:
+    """Remove all staging of a committed load, and what crashed loads left long ago; errors here are not the load's.
+
+    Staging of earlier attempts at the same load goes too: the fence keeps them from ever committing.
+    """
     failpoint("gc.before_drop")
     try:
         session = database.session()
     except database.failures:
         return
     try:
-        database.drop_stage(session, spec)
-        failpoint("gc.mid_drop")
-        _drop_siblings(database, session, spec)
-        collect(database, STALE_SECONDS)
+        for name, _ in list(database.stages(session)):
+            if token.mark in name:
+                database.drop_stage(session, StageSpec(name, b""))
+                failpoint("gc.mid_drop")
+        _drop_older(database, session, STALE_SECONDS)
     except database.failures:
         return
     finally:
         session.close()
 
 
-def _drop_siblings(database: Database, session: Session, spec: StageSpec) -> None:
-    """Remove what earlier attempts at the same load staged: the fence keeps them from ever committing."""
-    load = spec.name.rpartition("_")[0]
-    for name, _ in list(database.stages(session)):
-        if name.startswith(f"{load}_"):
-            database.drop_stage(session, StageSpec(name, b""))
-
-
 def collect(database: Database, older_than: float) -> int:
-    """Remove every staging older than this many seconds and give how many there were."""
+    """Remove every staging older than this many seconds and give how many there were; open runs keep theirs."""
     session = database.session()
-    dropped = 0
     try:
-        for name, age in list(database.stages(session)):
-            if age >= older_than:
-                database.drop_stage(session, StageSpec(name, b""))
-                dropped += 1
+        return _drop_older(database, session, older_than)
     finally:
         session.close()
+
+
+def _drop_older(database: Database, session: Session, older_than: float) -> int:
+    ledger = Ledger(database)
+    # Staging is listed before runs: whoever had staging by then and has not ended is among the open runs.
+    found = [(name, age) for name, age in database.stages(session) if age >= older_than]
+    open_runs = ledger.open_marks(session) if found and ledger.exists(session) else set()
+    dropped = 0
+    for name, age in found:
+        # A killed run counts as open until the next one of its pipeline; a day later nobody waits for it any more.
+        if age >= STALE_SECONDS or not any(mark in name for mark in open_runs):
+            database.drop_stage(session, StageSpec(name, b""))
+            dropped += 1
     return dropped

@@ -11,7 +11,7 @@ from ematix_flow.errors import CommitError, FencedError
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.bookkeeping import FORMAT, TABLES, create_bookkeeping_sql
 from ematix_flow.plan.sql.render import instant, native_column, native_name, render
-from ematix_flow.records import Committed, Counts, Fence, Watermark
+from ematix_flow.records import Committed, Counts, Fence, Watermark, mark_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -218,6 +218,11 @@ class Ledger:
             "error_message = 'interrupted' WHERE pipeline_name = ? AND status = 'running'",
             (row.pipeline,),
         )
+
+    def open_marks(self, session: Session) -> set[str]:
+        """Give the marks by which the staging of runs that have not ended is known."""
+        rows = session.query(f"SELECT {self._text('run_id')} FROM {self.name('run_history')} WHERE status = 'running'")
+        return {mark_of(str(row[0])) for row in rows}
 
     # Rejects
 

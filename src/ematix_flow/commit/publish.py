@@ -135,7 +135,7 @@ def _work_tables(order: Order, database: Database, session: Session) -> dict[str
     tables = list(order.program.work_tables)
     if order.inline and _kept_inline(order):
         tables.append(WorkTable(INCOMING, _incoming_columns(order)))
-    incarnation = f"{order.token.key[:16]}_{order.fence.epoch}"
+    incarnation = f"{order.token.mark}_{order.fence.epoch}"
     return {table.name: database.create_work_table(session, table, incarnation) for table in tables}
 
 

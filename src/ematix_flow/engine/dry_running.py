@@ -143,7 +143,7 @@ def _staging(
     if plan.path.value == "same_db":
         yield None, ()
         return
-    name = f"stg_{plan.token.key[:16]}_{uuid.uuid4().hex[:12]}"
+    name = f"stg_{plan.token.mark}_{uuid.uuid4().hex[:12]}"
     try:
         yield stage(name, plan, asked.source, look, asked.database, spark)
     finally:

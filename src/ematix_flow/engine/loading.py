@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ematix_flow.commit.gc import drop_stage_of
+from ematix_flow.commit.gc import drop_stages_of
 from ematix_flow.commit.ledger import HistoryRow, Ledger, open_run, transaction
 from ematix_flow.commit.offenders import without_offenders
 from ematix_flow.commit.publish import publish
@@ -77,6 +77,8 @@ def load_target(
     attempt = _Attempt(pipeline, target, source, database, token, history, options)
     fence, committed, _ = open_run(database, token, history.pipeline, history, history.pipeline)
     if committed is not None:
+        # The attempt that committed it may have died before it could tidy up.
+        drop_stages_of(database, token)
         options.bus.emit(
             RunCommitted(pipeline.name, target.table.qualified_name, token.run_id, committed.counts, replayed=True)
         )
@@ -125,14 +127,14 @@ def _expand(database: Database, plan: TargetPlan) -> None:
 
 def _stage_and_publish(attempt: _Attempt, plan: TargetPlan, fence: Fence, history: HistoryRow, look: Look) -> Committed:
     database = attempt.database
-    name = f"stg_{attempt.token.key[:16]}_{uuid.uuid4().hex[:12]}"
+    name = f"stg_{attempt.token.mark}_{uuid.uuid4().hex[:12]}"
     spec, parts = stage(name, plan, attempt.source, look, database, session_for(attempt.options))
     rejected = sum(part.rejected for part in parts)
     attempt.options.bus.emit(
         RowsStaged(attempt.pipeline.name, plan.table_name, sum(part.rows for part in parts), rejected)
     )
     committed = _publish(attempt, plan, fence, history, spec, parts)
-    drop_stage_of(database, spec)
+    drop_stages_of(database, attempt.token)
     return committed
 
 

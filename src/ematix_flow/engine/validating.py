@@ -191,7 +191,7 @@ def _check_commit(plan: TargetPlan, database: Database, found: _Findings) -> Non
             found.note(f"{plan.table_name} has no table of folded events yet: its commit is not checked")
             return
         work = (*plan.commit.program.work_tables, WorkTable(CHECKED, plan.stage.columns))
-        names = {table.name: database.create_work_table(session, table, plan.token.key[:16]) for table in work}
+        names = {table.name: database.create_work_table(session, table, plan.token.mark) for table in work}
         for statement in plan.commit.program.statements:
             database.explain(session, _bound(statement.sql, database.dialect, names))
 
