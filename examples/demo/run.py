@@ -26,7 +26,7 @@ def main() -> int:
     sys.path.insert(0, str(HERE))
     from shop_data import Shop
 
-    out = Console(highlight=False)
+    out = Console(highlight=False, width=max(100, Console().width))
     shop = Shop(FOLDER)
     out.print("[bold]Three days of files[/bold] (CSV events, JSON-lines customers, Parquet prices)")
     out.print("  Spark starts once; the first start also prepares its classes, later ones are faster.")
@@ -135,7 +135,7 @@ def query(sql: str) -> list[tuple]:
     """Ask the demo's DuckDB file."""
     import duckdb
 
-    with duckdb.connect(str(FOLDER / "shop.duckdb")) as connection:
+    with duckdb.connect(str(FOLDER / "warehouse.duckdb")) as connection:
         connection.execute("SET TimeZone = 'UTC'")
         return connection.execute(sql).fetchall()
 

@@ -16,7 +16,7 @@ class landing:
 @ematix.connection
 class warehouse:
     kind = "duckdb"
-    path = "${SHOP_FOLDER}/shop.duckdb"
+    path = "${SHOP_FOLDER}/warehouse.duckdb"
 
 
 @ematix.table(schema="shop")
