@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,8 @@ from ematix_flow.declare.connection import PostgresConnection
 from ematix_flow.declare.types import ALL_TYPES, BigInt, Numeric, String, Text
 from ematix_flow.errors import RunError, TransientError
 from ematix_flow.records import Part
+from ematix_flow.run.conform import Rules
+from ematix_flow.run.stage import StageWork, stage_split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,3 +113,15 @@ def test_a_relay_that_breaks_leaves_nothing(database: Postgres, session: Postgre
     assert not isinstance(caught.value, TransientError)
     assert session.query("SELECT count(*) FROM ematix_flow_stage.stg_1") == [(0,)]
     assert session.query("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()") == [(1,)]
+
+
+def test_a_row_that_staging_refuses_is_found_by_reading(database: Postgres, session: PostgresSession) -> None:
+    columns = (StageColumn("id", BigInt(), in_key=True), StageColumn("name", Text()))
+    spec = database.open_stage(session, replace(spec_of(*columns), required=frozenset({"id", "name"})))
+    split = Split("SELECT g::bigint AS id, CASE WHEN g <> 7 THEN 'x' END AS name FROM generate_series(1, 9) AS g")
+    assert database.relays(database, session, split, spec)
+    work = StageWork(database, spec, Rules(columns, spec.required))
+    part = stage_split(work, database, split, relayed=True)
+    assert (part.rows, part.rejected) == (8, 1)
+    assert part.first_reject.startswith("name: is NULL but the column is NOT NULL")
+    database.verify_stage(session, spec, [part])

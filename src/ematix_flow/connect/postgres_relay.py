@@ -12,6 +12,7 @@ from psycopg.pq import ExecStatus
 
 from ematix_flow.connect.identifiers import quoted
 from ematix_flow.connect.postgres_types import stage_type, widening
+from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,6 +46,7 @@ def relay_rows(source: PostgresSession, query: str, target: PostgresSession, tab
     _start(writer, f"COPY {table} FROM STDIN (FORMAT binary)", ExecStatus.COPY_IN)
     for block in _blocks(reader):
         writer.put_copy_data(block)
+        failpoint("stage.mid_rows")
     _end(reader)
     writer.put_copy_end()
     return _end(writer)

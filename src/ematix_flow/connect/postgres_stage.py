@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect import postgres_types as types
 from ematix_flow.connect.base import ATTEMPT
 from ematix_flow.connect.identifiers import listed, quoted, text
-from ematix_flow.errors import CommitError
+from ematix_flow.errors import StagingLostError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ematix_flow.connect.base import StageSpec
+    from ematix_flow.connect.base import StageColumn, StageSpec
     from ematix_flow.records import Part
 
 STAGE_SCHEMA = "ematix_flow_stage"
@@ -55,7 +55,7 @@ def attempt_column(spec: StageSpec) -> str:
 def create_sql(spec: StageSpec) -> str:
     """Give the statements that create both tables; sent as one message they are one transaction."""
     attempt = quoted(attempt_column(spec))
-    rows = "".join(f"{quoted(c.name)} {types.stage_type(c.type)}, " for c in spec.columns)
+    rows = "".join(f"{quoted(c.name)} {types.stage_type(c.type)}{_not_null(spec, c)}, " for c in spec.columns)
     rejects = "".join(f"{name} TEXT, " for name in REJECT_COLUMNS)
     # Nobody else reads these tables, and they are gone before a vacuum would pay.
     options = "WITH (autovacuum_enabled = off)"
@@ -66,6 +66,10 @@ def create_sql(spec: StageSpec) -> str:
         f"DO $flow$ BEGIN EXECUTE format('COMMENT ON TABLE %I.%I IS %L', "
         f"'{STAGE_SCHEMA}', {text(spec.name)}, {born}); END $flow$"
     )
+
+
+def _not_null(spec: StageSpec, column: StageColumn) -> str:
+    return " NOT NULL" if column.name in spec.required else ""
 
 
 def named(spec: StageSpec, parts: Iterable[Part]) -> str:
@@ -95,7 +99,7 @@ def compare(spec: StageSpec, parts: Sequence[Part], found: Mapping[tuple[str, in
         if there != rows:
             message = f"staging {spec.name} has {there} {what} of attempt {attempt}, {rows} were staged"
             hint = "it was changed from outside, or the server crashed and emptied it; run the load again."
-            raise CommitError(message, hint=hint)
+            raise StagingLostError(message, hint=hint)
 
 
 def analyze_sql(spec: StageSpec) -> str:

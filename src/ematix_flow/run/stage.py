@@ -1,7 +1,7 @@
 """Stages a load on Spark: tasks read, conform and stage, and report; nothing here commits.
 
 When a source database evaluates the whole shape, a task reads Arrow batches from it and stages them without passing
-the JVM. Otherwise Spark evaluates the shape and hands Arrow batches to the staging function.
+the JVM; where the target can take the source's own bytes, they are passed on unread. Otherwise Spark evaluates the shape and hands Arrow batches to the staging function.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.errors import RunError, TransientError
 from ematix_flow.failpoints import failpoint
 from ematix_flow.records import Part
 from ematix_flow.run.conform import conform
@@ -34,13 +35,15 @@ class StageWork:
     rules: Rules
 
 
-def stage_splits(spark: SparkSession, work: StageWork, source: Database, splits: tuple[Split, ...]) -> tuple[Part, ...]:
-    """Read each split in a task of its own and stage it there."""
+def stage_splits(
+    spark: SparkSession, work: StageWork, source: Database, splits: tuple[Split, ...], *, relayed: bool = False
+) -> tuple[Part, ...]:
+    """Read each split in a task of its own and stage it there; `relayed` where the target said that it relays them."""
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield _run_attempt(work, source.read(splits[number]))
+                yield report_batch(stage_split(work, source, splits[number], relayed=relayed))
 
     frame = spark.range(0, len(splits), 1, len(splits))
     return _collect(frame, task)
@@ -50,7 +53,7 @@ def stage_frame(frame: DataFrame, work: StageWork) -> tuple[Part, ...]:
     """Stage the rows of a frame, one attempt per partition."""
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        yield _run_attempt(work, batches)
+        yield report_batch(stage_batches(work, *_attempt(), batches))
 
     return _collect(frame, task)
 
@@ -63,12 +66,34 @@ def _collect(
     return tuple(Part(**row.asDict()) for row in rows)
 
 
-def _run_attempt(work: StageWork, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
+def _attempt() -> tuple[int, int]:
+    """Give the partition and the attempt that this task is."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    partition, attempt = (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
-    return report_batch(stage_batches(work, partition, attempt, batches))
+    return (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
+
+
+def stage_split(work: StageWork, source: Database, split: Split, *, relayed: bool) -> Part:
+    """Stage one split of a source and give the attempt's report."""
+    partition, attempt = _attempt()
+    if relayed:
+        try:
+            return _relay_split(work, source, split, partition, attempt)
+        except TransientError:
+            raise
+        except RunError:
+            # Nothing was staged. Reading the rows finds the bad ones, or fails with better words.
+            pass
+    return stage_batches(work, partition, attempt, source.read(split))
+
+
+def _relay_split(work: StageWork, source: Database, split: Split, partition: int, attempt: int) -> Part:
+    failpoint("stage.task_start")
+    rows = work.target.relay(source, split, work.spec, attempt)
+    failpoint("stage.after_task_commit")
+    failpoint("stage.before_return")
+    return Part(partition, attempt, rows)
 
 
 def stage_batches(work: StageWork, partition: int, attempt: int, batches: Iterable[pa.RecordBatch]) -> Part:
