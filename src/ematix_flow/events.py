@@ -34,10 +34,9 @@ class RunResumed(Event):
 
 @dataclass(frozen=True, slots=True)
 class StageProgress(Event):
-    """Partitions that have finished staging so far."""
+    """Rows that tasks have staged so far, and how many tasks have begun."""
 
     rows: int
-    parts_done: int
     parts: int
 
 

@@ -6,6 +6,7 @@ from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base import StageSpec
+from ematix_flow.engine.counting import counting
 from ematix_flow.engine.looking import frame_columns, with_bounds
 from ematix_flow.errors import RunError
 from ematix_flow.plan.bounds import check_comparable, highest_sql
@@ -32,8 +33,9 @@ def stage(
     look: Look,
     database: Database,
     spark: Callable[[], Any],
+    report: Callable[[int, int], None] | None = None,
 ) -> tuple[StageSpec, tuple[Part, ...]]:
-    """Stage the rows of a plan and give the reports of the winning attempts."""
+    """Stage the rows of a plan and give the reports of the winning attempts; `report` hears rows and parts meanwhile."""
     from ematix_flow.connect.arrow import staged_schema
     from ematix_flow.run.conform import Rules
     from ematix_flow.run.stage import StageWork, stage_frame, stage_splits
@@ -56,11 +58,11 @@ def stage(
         required=frozenset(plan.check.required),
         forbidden=database.capabilities.cannot_store,
     )
-    work = StageWork(database, spec, rules)
     try:
-        if plan.read.kind == "sql" and plan.shape.place.value == "source":
-            return spec, _stage_query(spark(), work, source, plan, stage_splits)
         with ExitStack() as kept:
+            work = StageWork(database, spec, rules, kept.enter_context(counting(report)))
+            if plan.read.kind == "sql" and plan.shape.place.value == "source":
+                return spec, _stage_query(spark(), work, source, plan, stage_splits)
             return spec, stage_frame(_frame(spark(), plan, source, look, kept), work)
     except Exception as error:
         raise told(error) from error

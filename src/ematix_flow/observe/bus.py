@@ -19,6 +19,11 @@ class Bus:
     def __init__(self) -> None:
         self._subscribers: list[Callable[[Event], None]] = []
 
+    @property
+    def has_subscribers(self) -> bool:
+        """True when somebody listens, so that it is worth watching a long step."""
+        return bool(self._subscribers)
+
     def subscribe(self, subscriber: Callable[[Event], None]) -> None:
         """Send every later event to this subscriber as well."""
         self._subscribers.append(subscriber)

@@ -7,6 +7,7 @@ the JVM; where the target can take the source's own bytes, they are passed on un
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.errors import RunError, TransientError
@@ -33,6 +34,8 @@ class StageWork:
     target: Database
     spec: StageSpec
     rules: Rules
+    count_to: str = ""
+    """Folder in which an attempt keeps the number of rows it has staged so far."""
 
 
 def stage_splits(
@@ -114,6 +117,7 @@ def stage_batches(work: StageWork, partition: int, attempt: int, batches: Iterab
                 first = first or describe_reject(bad)
                 rejected += bad.num_rows
             rows += good.num_rows
+            _count(work, partition, attempt, rows)
             failpoint("stage.mid_rows")
         path, reject_path = stager.finish()
         failpoint("stage.after_task_commit")
@@ -122,6 +126,11 @@ def stage_batches(work: StageWork, partition: int, attempt: int, batches: Iterab
         raise
     failpoint("stage.before_return")
     return Part(partition, attempt, rows, rejected, path, reject_path, first)
+
+
+def _count(work: StageWork, partition: int, attempt: int, rows: int) -> None:
+    if work.count_to and Path(work.count_to).is_dir():
+        (Path(work.count_to) / f"{partition}-{attempt}").write_text(str(rows))
 
 
 def describe_reject(rejects: pa.RecordBatch) -> str:

@@ -96,7 +96,7 @@ def test_events_are_told_in_sentences(event: Event, words: str) -> None:
 
 
 def test_events_that_only_move_a_display_are_no_lines() -> None:
-    assert sentence(StageProgress("p", "s.t", 1, 1, 2)) is None
+    assert sentence(StageProgress("p", "s.t", 1, 2)) is None
     assert sentence(RunFailed("p", "s.t", "id", "told by the error itself")) is None
 
 
@@ -116,8 +116,8 @@ def test_a_terminal_shows_one_moving_line_per_target() -> None:
         assert [task.description for task in progress.tasks] == ["planning"]
         live(RunResumed("p", "", "req"))
         live(RunStarted("p", "s.t", "id", "cross_db"))
-        live(StageProgress("p", "s.t", 5000, 1, 4))
-        assert [task.description for task in progress.tasks] == ["s.t  5,000 rows staged, part 1 of 4"]
+        live(StageProgress("p", "s.t", 5000, 4))
+        assert [task.description for task in progress.tasks] == ["s.t  5,000 rows staged so far, in 4 parts"]
         live(RowsStaged("p", "s.t", 9000, 0))
         live(RunCommitted("p", "s.t", "id", Counts(inserted=9000), replayed=False))
         live(RunFailed("p", "s.u", "id", "no"))

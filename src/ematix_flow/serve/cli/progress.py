@@ -109,7 +109,7 @@ class Live:
             case RunStarted():
                 self._show(event, "loading inside the database")
             case StageProgress():
-                self._show(event, f"{event.rows:,} rows staged, part {event.parts_done} of {event.parts}")
+                self._show(event, f"{event.rows:,} rows staged so far, in {event.parts} parts")
             case RowsStaged():
                 self._show(event, f"{event.rows:,} rows staged, committing")
             case RunCommitted(replayed=False):

@@ -1,0 +1,49 @@
+"""Rows staged so far, while tasks are still at work: each attempt keeps its count in a file, a thread adds them up.
+
+It works where driver and tasks share a machine; elsewhere nothing is told until the rows are staged.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+EVERY_SECONDS = 0.5
+
+
+@contextmanager
+def counting(report: Callable[[int, int], None] | None) -> Iterator[str]:
+    """Give a folder for the tasks' counts, and report rows and attempts now and then until the block ends."""
+    if report is None:
+        yield ""
+        return
+    with tempfile.TemporaryDirectory(prefix="ematix-flow-count-") as folder:
+        done = threading.Event()
+        watcher = threading.Thread(target=_watch, args=(Path(folder), report, done), daemon=True)
+        watcher.start()
+        try:
+            yield folder
+        finally:
+            done.set()
+            watcher.join()
+
+
+def _watch(folder: Path, report: Callable[[int, int], None], done: threading.Event) -> None:
+    told = (0, 0)
+    while not done.wait(EVERY_SECONDS):
+        counts = [_rows(file) for file in folder.iterdir()]
+        now = (sum(counts), len(counts))
+        if now != told:
+            report(*now)
+            told = now
+
+
+def _rows(file: Path) -> int:
+    text = file.read_text()
+    return int(text) if text.isdigit() else 0
