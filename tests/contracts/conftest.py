@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-from typing import TYPE_CHECKING
+from contextlib import closing, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+from ematix_flow.connect.registry import open_database
+from tests.contracts.flows import Flow, Here
 from tests.contracts.systems import PARAMETERS, SCHEMAS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from ematix_flow.connect.base import Database, Session
+    from ematix_flow.declare.layout import Table
     from tests.contracts.systems import System
 
 
@@ -27,10 +32,7 @@ def database(system: System, request: pytest.FixtureRequest) -> Iterator[Databas
     """Give an empty database of each system in turn."""
     opened = system.open(request)
     yield opened
-    if system.schemas_outlive:
-        with closing(opened.session()) as session:
-            for schema in SCHEMAS:
-                session.execute(f"DROP DATABASE IF EXISTS `{schema}`")
+    _drop_schemas(system, opened)
 
 
 @pytest.fixture
@@ -47,8 +49,8 @@ def path() -> str:
 
 
 @pytest.fixture
-def flows(system: System, path: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeFlow]:
-    """Give the function that makes a flow on each system in turn."""
+def flows(system: System, path: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Flow]]:
+    """Give the function that makes a flow on each system in turn: its table, and options of its write or its own."""
     connection = system.connect(request)
     spark = request.getfixturevalue("spark") if path == "spark" else Here()
     log = SqliteRunLog(tmp_path / "run_log.db")
@@ -57,5 +59,15 @@ def flows(system: System, path: str, request: pytest.FixtureRequest, tmp_path: P
         own = {key: options.pop(key) for key in ("source", "declared", "query") if key in options}
         return Flow(connection, table, options, path, spark, log, name, **own)
 
-    yield make
-    _drop_schemas(system, open_database(connection))
+    database = open_database(connection)
+    # A DuckDB file that stays open is not opened anew for each of a load's sessions.
+    with closing(database.session()) if path != "spark" else nullcontext():
+        yield make
+    _drop_schemas(system, database)
+
+
+def _drop_schemas(system: System, database: Database) -> None:
+    if system.schemas_outlive:
+        with closing(database.session()) as session:
+            for schema in SCHEMAS:
+                session.execute(f"DROP DATABASE IF EXISTS `{schema}`")

@@ -12,6 +12,7 @@ from ematix_flow.declare.connection import connection_from_fields
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base import Database
+    from ematix_flow.declare.connection import Connection
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,14 @@ class System:
     schemas_outlive: bool = False
     """True where a schema is a database of its own, which outlives the one of the test."""
 
-    def open(self, request: pytest.FixtureRequest) -> Database:
-        """Give an empty database of this kind."""
+    def connect(self, request: pytest.FixtureRequest) -> Connection:
+        """Give the connection to this test's empty database of this kind."""
         place = str(request.getfixturevalue(self.fixture))
-        return open_database(connection_from_fields("target", {"kind": self.kind, self.field: place}))
+        return connection_from_fields("target", {"kind": self.kind, self.field: place})
+
+    def open(self, request: pytest.FixtureRequest) -> Database:
+        """Give this test's empty database of this kind."""
+        return open_database(self.connect(request))
 
 
 SYSTEMS = (

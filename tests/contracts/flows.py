@@ -1,0 +1,239 @@
+"""Pipelines for contract tests: a source table and a target table in one database, loaded by the engine.
+
+The same flow takes any of three paths: inside the database, staged by tasks that run in this process, or staged by
+Spark. Only where the tasks run differs between the last two.
+"""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from ematix_flow.clock import Clock
+from ematix_flow.commit.ledger import Ledger, parse_instant
+from ematix_flow.connect.base import StageColumn
+from ematix_flow.connect.registry import open_database
+from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
+from ematix_flow.declare.types import Boolean, Bytes, TimestampTZ
+from ematix_flow.declare.write import write
+from ematix_flow.engine import Options, run_pipeline
+from ematix_flow.plan.sql.ddl import WantedColumn, WantedTable, create_table_sql
+from ematix_flow.plan.sql.render import native_column, native_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+    from ematix_flow.connect.base import Database
+    from ematix_flow.declare.connection import Connection
+    from ematix_flow.declare.layout import Column, Table
+    from ematix_flow.declare.types import ColumnType
+
+Row = dict[str, Any]
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+VERSION = {"valid_from": TimestampTZ(), "valid_to": TimestampTZ(), "is_current": Boolean(), "row_hash": Bytes()}
+
+
+class Here:
+    """Stands where a Spark session stands and runs the tasks of a load in this process, one after the other."""
+
+    def range(self, _start: int, end: int, _step: int, _parts: int) -> _Tasks:
+        return _Tasks(end)
+
+
+@dataclass(frozen=True)
+class _Tasks:
+    count: int
+    task: Callable[[Any], Any] | None = None
+
+    def mapInArrow(self, task: Callable[[Any], Any], _schema: str) -> _Tasks:  # noqa: N802 - Spark's name
+        return replace(self, task=task)
+
+    def collect(self) -> list[Any]:
+        from pyspark import TaskContext
+        from pyspark.sql import Row as SparkRow
+
+        assert self.task is not None
+        context: Any = TaskContext.__new__(TaskContext)
+        rows = []
+        try:
+            for number in range(self.count):
+                context._partitionId, context._taskAttemptId = number, 100 + number
+                TaskContext._setTaskContext(context)
+                batch = pa.RecordBatch.from_arrays([pa.array([number], pa.int64())], names=["id"])
+                rows += [SparkRow(**row) for report in self.task([batch]) for row in report.to_pylist()]
+        finally:
+            TaskContext._setTaskContext(None)  # type: ignore[arg-type]
+        return rows
+
+
+@dataclass
+class Flow:
+    """A pipeline from a source table into a target table of the same database; each run is an hour after the last."""
+
+    connection: Connection
+    table: Table
+    write: Row
+    path: str
+    spark: Any
+    run_log: SqliteRunLog
+    name: str = "flow"
+    source: tuple[Column, ...] = ()
+    """The source's columns, where they are not those of the target."""
+    declared: Row = field(default_factory=dict)
+    """Options of the pipeline that do not belong to its write."""
+    query: str = ""
+    """The source query, where it is not the whole source table."""
+    count: int = 0
+    slept: list[float] = field(default_factory=list)
+    """How long the engine waited before it tried again."""
+
+    def __post_init__(self) -> None:
+        self.source = self.source or self.table.columns
+        self.database: Database = open_database(self.connection)
+        columns = tuple(WantedColumn(StageColumn(c.name, c.type), nullable=True) for c in self.source)
+        self.place = self.database.place(self.table.schema, f"src_{self.table.name}"[:50])
+        with closing(self.database.session()) as session:
+            if self.database.find_table(session, self.place) is None:
+                self.database.create_schema(session, self.place.schema)
+                session.execute(create_table_sql(WantedTable(self.place, columns, (), ()), self.database))
+
+    # Names
+
+    @property
+    def source_name(self) -> str:
+        return native_name(self.place, self.database.dialect)
+
+    @property
+    def target_name(self) -> str:
+        return native_name(self.database.place(self.table.schema, self.table.name), self.database.dialect)
+
+    def book(self, table: str) -> str:
+        return Ledger(self.database).name(table)
+
+    # Source
+
+    def give(self, rows: Sequence[Row]) -> None:
+        """Make these the rows of the source."""
+        self.execute(f"DELETE FROM {self.source_name}")
+        self.add(rows)
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Add rows to the source."""
+        names = ", ".join(native_column(column.name, self.database.dialect) for column in self.source)
+        marks = ", ".join(f"({', '.join('?' for _ in self.source)})" for _ in rows)
+        values = [self._given(row.get(column.name), column.type.kind) for row in rows for column in self.source]
+        if rows:
+            with closing(self.database.session()) as session:
+                session.execute(f"INSERT INTO {self.source_name} ({names}) VALUES {marks}", values)
+
+    def _given(self, value: Any, kind: str) -> Any:
+        """Give a value as every driver takes it: numbers and moments as text in the database's own spelling."""
+        if isinstance(value, datetime):
+            zone = "+00:00" if kind == "timestamp_tz" and self.database.kind != "mysql" else ""
+            return value.strftime("%Y-%m-%d %H:%M:%S.%f") + zone
+        return str(value) if isinstance(value, Decimal | date) else value
+
+    # Runs
+
+    @property
+    def target(self) -> TargetDeclaration:
+        return TargetDeclaration(self.table, write(**self.write), self.connection)
+
+    @property
+    def pipeline(self) -> Pipeline:
+        force = "same_db" if self.path == "same_db" else "cross_db"
+        sql = self.query or f"SELECT * FROM {self.source_name}"
+        made = Pipeline(self.name, lambda: sql, (self.target,), source_connection=self.connection, force_path=force)
+        return replace(made, **self.declared)
+
+    def now(self) -> datetime:
+        return START + timedelta(hours=self.count)
+
+    def run(self, rows: Sequence[Row] | None = None, *, slot: str | None = None) -> Row:
+        """Load the source, or these rows as the source, under a slot of its own or the one given."""
+        if rows is not None:
+            self.give(rows)
+        self.count += 1
+        return run_pipeline(self.pipeline, self.options(slot))  # type: ignore[no-any-return]
+
+    def options(self, slot: str | None = None) -> Options:
+        clock = Clock(now=self.now, sleep=self.slept.append)
+        slot = slot or f"slot-{self.count}-{uuid.uuid4().hex}"
+        return Options(slot=slot, run_log=self.run_log, clock=clock, spark=self.spark)
+
+    # What is there afterwards
+
+    def execute(self, *statements: str) -> None:
+        with closing(self.database.session()) as session:
+            for statement in statements:
+                session.execute(statement)
+
+    def select(self, sql: str) -> list[tuple[Any, ...]]:
+        with closing(self.database.session()) as session:
+            return session.query(sql)
+
+    def rows(self, **more: ColumnType) -> list[Row]:
+        """Give the target's rows in the declared types, in the order of their keys."""
+        types = {column.name: column.type for column in self.table.columns} | more
+        names = ", ".join(native_column(name, self.database.dialect) for name in types)
+        found = self.select(f"SELECT {names} FROM {self.target_name}")
+        rows = [{n: plain(v, types[n]) for n, v in zip(types, row, strict=True)} for row in found]
+        keys = [*self.table.primary_key, *(["valid_from"] if "valid_from" in more else [])]
+        return sorted(rows, key=lambda row: [row[key] for key in keys])
+
+    def versions(self) -> list[Row]:
+        """Give the versions of an scd2 target."""
+        return self.rows(**VERSION)
+
+    def stamps(self) -> dict[Any, tuple[datetime, str]]:
+        """Give when and by which load each row was last written, by the first key column."""
+        key = native_column(self.table.primary_key[0], self.database.dialect)
+        found = self.select(f"SELECT {key}, _loaded_at, _batch_id FROM {self.target_name}")
+        return {row[0]: (parse_instant(row[1]), str(row[2])) for row in found}
+
+    def points(self, name: str) -> list[Row]:
+        """Give the rows of one of our own tables, in the order in which they were begun."""
+        from ematix_flow.plan.bookkeeping import _TABLES
+
+        types = {column: kind for column, kind, _ in _TABLES[name]}
+        names = ", ".join(native_column(column, self.database.dialect) for column in types)
+        found = self.select(f"SELECT {names} FROM {self.book(name)}")
+        rows = [{n: plain(v, types[n]) for n, v in zip(types, row, strict=True)} for row in found]
+        order = {"ledger": "committed_at", "run_history": "started_at", "rejects": "reject_id"}.get(name, "updated_at")
+        return sorted(rows, key=lambda row: str(row.get(order)))
+
+
+_PLAIN: dict[str, Callable[[Any], Any]] = {
+    "timestamp_tz": parse_instant,
+    "timestamp": lambda value: parse_instant(value).replace(tzinfo=None),
+    "date": lambda value: date.fromisoformat(str(value)),
+    "boolean": bool,
+    "bytes": bytes,
+    "uuid": str,
+}
+"""How a value of a kind becomes what Python calls it, whatever the driver gave."""
+
+
+def plain(value: Any, kind: ColumnType) -> Any:
+    """Give a value that a driver returned as Python has it."""
+    if value is None:
+        return None
+    if kind.kind == "numeric":
+        return Decimal(str(value)).quantize(Decimal(1).scaleb(-getattr(kind, "scale", 0)), context=Context(76))
+    return _PLAIN.get(kind.kind, lambda as_it_is: as_it_is)(value)
+
+
+_SPARK = pytest.param("spark", marks=pytest.mark.spark)
+every_path = pytest.mark.parametrize("path", ["staged", "same_db", _SPARK])
+"""Runs a test on all three paths; each load on Spark takes most of a second, so this is for a few tests."""
+in_and_out = pytest.mark.parametrize("path", ["staged", "same_db"])
+"""Runs a test with staging and inside the database."""
