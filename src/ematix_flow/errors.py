@@ -98,6 +98,10 @@ class CommitError(RunError):
     """The commit was refused or rolled back; the target is unchanged."""
 
 
+class StagingLostError(CommitError):
+    """Staging does not hold what its tasks reported, as after a crash of the server; the rows can be staged again."""
+
+
 class RefusedError(CommitError):
     """The target's own rules refused the rows, for example one of its constraints."""
 

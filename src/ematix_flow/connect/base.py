@@ -320,7 +320,7 @@ class Database(ABC):
 
     @abstractmethod
     def verify_stage(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> None:
-        """Compare staging with the reports of the winning attempts; raises CommitError on any difference."""
+        """Compare staging with the reports of the winning attempts; raises StagingLostError on any difference."""
 
     @abstractmethod
     def staged_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:

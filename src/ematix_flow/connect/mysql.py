@@ -27,7 +27,7 @@ from ematix_flow.connect.mysql_session import COLLATE, MySQLSession, connect, is
 from ematix_flow.connect.mysql_stage import ROW, MySQLStager, own_column, quoted, reject_name
 from ematix_flow.connect.mysql_types import LONGEST_VARCHAR, ddl_type, exact, family, reflected, widens
 from ematix_flow.connect.redact import safe_text
-from ematix_flow.errors import CommitError, RunError
+from ematix_flow.errors import RunError, StagingLostError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -353,5 +353,5 @@ def _named(column: str, parts: Sequence[Part]) -> str:
     return f"{quoted(column)} IN ({attempts})" if attempts else "FALSE"
 
 
-def _changed(what: str) -> CommitError:
-    return CommitError(what, hint="the staging was changed from outside; run the load again.")
+def _changed(what: str) -> StagingLostError:
+    return StagingLostError(what, hint="the staging was changed from outside; run the load again.")

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from ematix_flow.connect.arrow import REJECTS
 from ematix_flow.connect.base import Stager
-from ematix_flow.errors import CommitError
+from ematix_flow.errors import StagingLostError
 from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
@@ -111,10 +111,10 @@ def _check(spec: StageSpec, partition: int, what: str, path: str, expected: int)
         raise changed(spec, f"partition {partition} has {found} {what}, {expected} were staged")
 
 
-def changed(spec: StageSpec, fact: str) -> CommitError:
+def changed(spec: StageSpec, fact: str) -> StagingLostError:
     """Give the error for a staging that is not what the tasks reported."""
     hint = "the staging was changed from outside; run the load again."
-    return CommitError(f"staging {spec.name}: {fact}", hint=hint)
+    return StagingLostError(f"staging {spec.name}: {fact}", hint=hint)
 
 
 def batches(spec: StageSpec, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -27,7 +27,7 @@ from ematix_flow.connect.postgres_relay import relay_query, relay_rows
 from ematix_flow.connect.postgres_session import DURABLE, PREPARE, PostgresSession, is_transient
 from ematix_flow.connect.postgres_splits import split_query
 from ematix_flow.connect.redact import safe_text
-from ematix_flow.errors import CommitError, DeclareError, RunError, TransientError
+from ematix_flow.errors import DeclareError, RunError, StagingLostError, TransientError
 from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
@@ -315,7 +315,7 @@ class Postgres(Database):
             counted = session.query(staging.counts_sql(spec, parts))
         except psycopg.errors.UndefinedTable:
             message = f"staging {spec.name} is gone"
-            raise CommitError(message, hint="it was dropped from outside; run the load again.") from None
+            raise StagingLostError(message, hint="it was dropped from outside; run the load again.") from None
         staging.compare(spec, parts, {(str(what), int(attempt)): int(rows) for what, attempt, rows in counted})
         if sum(part.rows for part in parts) >= staging.ANALYZE_ROWS:
             session.execute(staging.analyze_sql(spec))

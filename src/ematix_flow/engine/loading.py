@@ -17,8 +17,8 @@ from ematix_flow.engine.ordering import order_for
 from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
 from ematix_flow.engine.spark import session_for
 from ematix_flow.engine.staging import stage
-from ematix_flow.errors import FencedError, RefusedError, TransientError
-from ematix_flow.events import RowsStaged, RunCommitted, RunFailed, RunStarted
+from ematix_flow.errors import FencedError, RefusedError, StagingLostError, TransientError
+from ematix_flow.events import RowsStaged, RunCommitted, RunFailed, RunStarted, StageProgress
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.batch import history_name
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from ematix_flow.records import Committed, Fence, Part, Token
 
 COMMIT_ATTEMPTS = 4
+STAGINGS = 3
+"""How often the rows of one load are staged when staging is lost before the commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +128,24 @@ def _expand(database: Database, plan: TargetPlan) -> None:
 
 
 def _stage_and_publish(attempt: _Attempt, plan: TargetPlan, fence: Fence, history: HistoryRow, look: Look) -> Committed:
+    """Stage and commit; when staging did not survive a crash of the server nothing was changed, and it is done again."""
+    for _ in range(STAGINGS - 1):
+        try:
+            return _stage_once(attempt, plan, fence, history, look)
+        except StagingLostError:
+            continue
+    return _stage_once(attempt, plan, fence, history, look)
+
+
+def _stage_once(attempt: _Attempt, plan: TargetPlan, fence: Fence, history: HistoryRow, look: Look) -> Committed:
     database = attempt.database
     name = f"stg_{attempt.token.mark}_{uuid.uuid4().hex[:12]}"
-    spec, parts = stage(name, plan, attempt.source, look, database, session_for(attempt.options))
+
+    def report(rows: int, parts: int) -> None:
+        attempt.options.bus.emit(StageProgress(attempt.pipeline.name, plan.table_name, rows, parts))
+
+    heard = report if attempt.options.bus.has_subscribers else None
+    spec, parts = stage(name, plan, attempt.source, look, database, session_for(attempt.options), heard)
     rejected = sum(part.rejected for part in parts)
     attempt.options.bus.emit(
         RowsStaged(attempt.pipeline.name, plan.table_name, sum(part.rows for part in parts), rejected)
