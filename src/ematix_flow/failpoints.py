@@ -1,7 +1,8 @@
 """Named places where a crash can be asked for; free when `FLOW_FAILPOINTS` is unset, never a control flow.
 
 The variable holds `name=action` pairs joined by commas. Actions: `kill` (SIGKILL of this process), `raise`,
-`stop` (SIGSTOP), `sleep:SECONDS`. `name=action@N` acts on the N-th passing only (counted per process), and
+`stop` (SIGSTOP), `sleep:SECONDS`, `note:FILE` (append the name and the time to a file, which shows where time goes).
+`name=action@N` acts on the N-th passing only (counted per process), `@N-M` on those from N to M, and
 `name=action@file:PATH` acts once for all processes: the first one that can create PATH.
 """
 
@@ -54,7 +55,8 @@ class FailpointError(RuntimeError):
 class _Armed:
     action: str
     argument: str = ""
-    only: int = 0
+    first: int = 0
+    last: int = 0
     once_file: str = ""
     passed: int = field(default=0)
 
@@ -66,7 +68,8 @@ def _parse(text: str) -> dict[str, _Armed]:
         action, _, when = rest.partition("@")
         verb, _, argument = action.partition(":")
         once_file = when.removeprefix("file:") if when.startswith("file:") else ""
-        armed[name] = _Armed(verb, argument, int(when) if when and not once_file else 0, once_file)
+        first, _, last = when.partition("-") if not once_file else ("", "", "")
+        armed[name] = _Armed(verb, argument, int(first or 0), int(last or first or 0), once_file)
     return armed
 
 
@@ -87,7 +90,7 @@ def failpoint(name: str) -> None:
 
 def _act(name: str, armed: _Armed) -> None:
     armed.passed += 1
-    if armed.only and armed.passed != armed.only:
+    if armed.first and not armed.first <= armed.passed <= armed.last:
         return
     if armed.once_file:
         try:
@@ -101,5 +104,8 @@ def _act(name: str, armed: _Armed) -> None:
             os.kill(os.getpid(), signal.SIGSTOP)
         case "sleep":
             time.sleep(float(armed.argument or 1))
+        case "note":
+            with Path(armed.argument).open("a", encoding="utf-8") as notes:
+                notes.write(f"{name} {time.time():.6f}\n")
         case _:
             raise FailpointError(name)
