@@ -58,7 +58,7 @@ def test_every_type_arrives_as_it_was(database: Postgres, session: PostgresSessi
     with opened.keep_open:
         (split,) = opened.splits
         assert database.relays(database, session, split, spec)
-        part = Part(0, 4, database.relay(database, split, spec, 4))
+        part = Part(0, 4, database.relay(database, split, spec, 4, lambda _: None))
     assert part.rows == 5001
     database.verify_stage(session, spec, [part])
     relation = database.staged_relation(session, spec, [part])
@@ -74,9 +74,9 @@ def test_a_relay_reads_the_snapshot(database: Postgres, session: PostgresSession
     session.execute("INSERT INTO t VALUES (2)")
     assert opened.keep_open is not None
     with opened.keep_open:
-        assert database.relay(database, opened.splits[0], spec, 1) == 1
+        assert database.relay(database, opened.splits[0], spec, 1, lambda _: None) == 1
     with pytest.raises(TransientError, match="snapshot"):
-        database.relay(database, opened.splits[0], spec, 2)
+        database.relay(database, opened.splits[0], spec, 2, lambda _: None)
     assert session.query('SELECT id, "_attempt" FROM ematix_flow_stage.stg_1') == [(1, 1)]
 
 
@@ -99,17 +99,17 @@ def test_only_types_that_lose_nothing_are_passed_on(
     spec = database.open_stage(session, spec_of(column))
     assert database.relays(database, session, Split(sql), spec) is possible
     if possible:
-        assert database.relay(database, Split(sql), spec, 1) == 1
+        assert database.relay(database, Split(sql), spec, 1, lambda _: None) == 1
     else:
         with pytest.raises(RunError, match="columns changed"):
-            database.relay(database, Split(sql), spec, 1)
+            database.relay(database, Split(sql), spec, 1, lambda _: None)
 
 
 def test_a_relay_that_breaks_leaves_nothing(database: Postgres, session: PostgresSession) -> None:
     spec = database.open_stage(session, spec_of(StageColumn("a", BigInt())))
     split = Split("SELECT 1 / (90000 - g) AS a FROM generate_series(1, 100000) AS g")
     with pytest.raises(RunError, match="division by zero") as caught:
-        database.relay(database, split, spec, 1)
+        database.relay(database, split, spec, 1, lambda _: None)
     assert not isinstance(caught.value, TransientError)
     assert session.query("SELECT count(*) FROM ematix_flow_stage.stg_1") == [(0,)]
     assert session.query("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()") == [(1,)]

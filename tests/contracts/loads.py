@@ -26,7 +26,7 @@ from ematix_flow.engine.ordering import order_for
 from ematix_flow.engine.planning import Asked, plan_load
 from ematix_flow.engine.sourcing import OpenSource
 from ematix_flow.errors import RefusedError
-from ematix_flow.plan.shaping import EVENT
+from ematix_flow.plan.marks import EVENT
 from ematix_flow.plan.source import SourceValue
 from ematix_flow.records import Token
 from ematix_flow.run.conform import Rules

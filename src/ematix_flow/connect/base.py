@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ematix_flow.errors import TransientError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
@@ -193,6 +193,8 @@ class Database(ABC):
     timezone: str | None = None
     """The zone of this database's timestamps without one; UTC when it says nothing."""
 
+    task_imports: ClassVar[tuple[str, ...]] = ()
+    """Modules that its reads and stagers load inside tasks, which workers may have at hand."""
     # Identity and health
 
     @abstractmethod
@@ -314,8 +316,10 @@ class Database(ABC):
         del source, session, split, spec
         return False
 
-    def relay(self, source: Database, split: Split, spec: StageSpec, attempt: int) -> int:
-        """Stage a split without looking at its values and give the rows; runs inside a task."""
+    def relay(
+        self, source: Database, split: Split, spec: StageSpec, attempt: int, count: Callable[[int], None]
+    ) -> int:
+        """Stage a split without looking at its values and give the rows; `count` hears of them; runs inside a task."""
         raise NotImplementedError
 
     @abstractmethod

@@ -31,7 +31,7 @@ from ematix_flow.errors import DeclareError, RunError, StagingLostError, Transie
 from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -65,6 +65,7 @@ class Postgres(Database):
 
     kind = "postgres"
     dialect = "postgres"
+    task_imports = ("ematix_flow.connect.postgres_rows", "adbc_driver_postgresql.dbapi")
     capabilities = Capabilities(
         modes=ALL_MODES,
         source=True,
@@ -291,7 +292,9 @@ class Postgres(Database):
             return False
         return relay_query(source.describe(session, split.sql), spec, split.sql, 0) is not None
 
-    def relay(self, source: Database, split: Split, spec: StageSpec, attempt: int) -> int:
+    def relay(
+        self, source: Database, split: Split, spec: StageSpec, attempt: int, count: Callable[[int], None]
+    ) -> int:
         """Stage a split by passing on its bytes, and give the rows; runs inside a task.
 
         Values are checked by the staging table alone: what it refuses has to be read to be told apart.
@@ -304,7 +307,7 @@ class Postgres(Database):
             if query is None:
                 raise RunError("the source's columns changed while it was read", hint="run the load again.")
             writer.begin()
-            rows = relay_rows(reader, query, writer, staging.rows_table(spec.name))
+            rows = relay_rows(reader, query, writer, staging.rows_table(spec.name), count)
             failpoint("stage.before_task_commit")
             writer.commit()
             return rows

@@ -15,7 +15,7 @@ from ematix_flow.connect.postgres_types import stage_type, widening
 from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from psycopg.pq.abc import PGconn
 
@@ -38,14 +38,19 @@ def relay_query(columns: Sequence[SourceColumn], spec: StageSpec, sql: str, atte
     return f"SELECT {', '.join(terms)}, CAST({int(attempt)} AS BIGINT) FROM (\n{sql}\n) AS _relayed"
 
 
-def relay_rows(source: PostgresSession, query: str, target: PostgresSession, table: str) -> int:
+def relay_rows(
+    source: PostgresSession, query: str, target: PostgresSession, table: str, count: Callable[[int], None]
+) -> int:
     """Copy the rows of a query into a table and give how many there were; the caller commits."""
     reader, writer = source.connection.pgconn, target.connection.pgconn
     writer.nonblocking = 0
     _start(reader, f"COPY ({query}) TO STDOUT (FORMAT binary)", ExecStatus.COPY_OUT)
     _start(writer, f"COPY {table} FROM STDIN (FORMAT binary)", ExecStatus.COPY_IN)
-    for block in _blocks(reader):
-        writer.put_copy_data(block)
+    sent = 0
+    for rows in _blocks(reader):
+        writer.put_copy_data(b"".join(rows))
+        sent += len(rows)
+        count(sent)
         failpoint("stage.mid_rows")
     _end(reader)
     writer.put_copy_end()
@@ -58,20 +63,20 @@ def _start(connection: PGconn, sql: str, wanted: ExecStatus) -> None:
         raise errors.error_from_result(result)
 
 
-def _blocks(reader: PGconn) -> Iterator[bytes]:
-    """Give the stream in large pieces; the server sends it row by row."""
-    rows: list[bytes] = []
+def _blocks(reader: PGconn) -> Iterator[list[memoryview]]:
+    """Give the stream in large pieces; the server sends it row by row, each in memory of its own."""
+    rows: list[memoryview] = []
     size = 0
     while True:
         length, row = reader.get_copy_data(0)
         if length < 0:
             break
-        rows.append(bytes(row))
+        rows.append(row)
         size += length
         if size >= BLOCK_BYTES:
-            yield b"".join(rows)
+            yield rows
             rows, size = [], 0
-    yield b"".join(rows)
+    yield rows
 
 
 def _end(connection: PGconn) -> int:

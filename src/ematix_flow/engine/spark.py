@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import tomllib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.places import project_file, user_file
 from ematix_flow.declare.spark_settings import settings_from
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ematix_flow.declare.spark_settings import SparkSettings
     from ematix_flow.engine.options import Options
@@ -25,14 +26,14 @@ def spark_settings() -> SparkSettings:
     return settings_from(table, os.environ)
 
 
-def session_for(options: Options) -> Callable[[], Any]:
-    """Give the function that a load calls when it needs Spark."""
+def session_for(options: Options) -> Callable[..., Any]:
+    """Give the function that a load calls when it needs Spark; it may name modules for workers to have at hand."""
 
-    def session() -> Any:
+    def session(imports: Sequence[str] = ()) -> Any:
         if options.spark is not None:
             return options.spark
         from ematix_flow.run.session import spark_session
 
-        return spark_session(spark_settings())
+        return spark_session(replace(spark_settings(), worker_imports=tuple(imports)))
 
     return session

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 PARALLEL_READS = 2
 
+TASKS = "ematix_flow.run.stage"
+"""The module that every task runs; workers fork from a process that has it already."""
+
 
 def stage(
     name: str,
@@ -32,7 +35,7 @@ def stage(
     source: OpenSource,
     look: Look,
     database: Database,
-    spark: Callable[[], Any],
+    spark: Callable[..., Any],
     report: Callable[[int, int], None] | None = None,
 ) -> tuple[StageSpec, tuple[Part, ...]]:
     """Stage the rows of a plan and give the reports of the winning attempts; `report` hears rows and parts meanwhile."""
@@ -62,21 +65,27 @@ def stage(
         with ExitStack() as kept:
             work = StageWork(database, spec, rules, kept.enter_context(counting(report)))
             if plan.read.kind == "sql" and plan.shape.place.value == "source":
-                return spec, _stage_query(spark(), work, source, plan, stage_splits)
-            return spec, stage_frame(_frame(spark(), plan, source, look, kept), work)
+                return spec, _stage_query(spark, work, source, plan, stage_splits)
+            session_of_spark = spark((TASKS, *database.task_imports))
+            return spec, stage_frame(_frame(session_of_spark, plan, source, look, kept), work)
     except Exception as error:
         raise told(error) from error
 
 
-def _stage_query(spark: Any, work: Any, source: OpenSource, plan: TargetPlan, run: Any) -> tuple[Part, ...]:
+def _stage_query(
+    spark: Callable[..., Any], work: Any, source: OpenSource, plan: TargetPlan, run: Any
+) -> tuple[Part, ...]:
     reader = source.database
     assert reader is not None  # noqa: S101 - plans of kind sql have a source database
     session = reader.session()
     try:
         opened = reader.open_read(session, plan.read.sql, PARALLEL_READS)
         relayed = all(work.target.relays(reader, session, split, work.spec) for split in opened.splits)
+        imports = type(work.target).__module__, *(() if relayed else (*reader.task_imports, *work.target.task_imports))
         with opened.keep_open or nullcontext():
-            return run(spark, work, reader, opened.splits, relayed=relayed)  # type: ignore[no-any-return]
+            # Spark starts while all of the above is asked.
+            chosen = spark((TASKS, *imports))
+            return run(chosen, work, reader, opened.splits, relayed=relayed)  # type: ignore[no-any-return]
     finally:
         session.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.plan.shaping import FAILED
+from ematix_flow.plan.marks import FAILED
 from ematix_flow.plan.sql.program import INCOMING, Statement
 from ematix_flow.plan.sql.render import bind_staged, native_column
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ematix_flow.plan.bounds import bounded_sql, range_condition, watermark_column
+from ematix_flow.plan.marks import CORRUPT, EVENT, FAILED, POSITION, RAW, SOURCE_VIEW
 from ematix_flow.plan.sql.render import native_column, text
 from ematix_flow.plan.sql.shape import parse_failures, shape_query, unsupported_on
 from ematix_flow.plan.sql.user_sql import read_query
@@ -15,24 +16,6 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base import Database, SourceColumn
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.plan.batch import Observed
-
-SOURCE_VIEW = "_src_raw"
-"""Name under which Spark sees the rows of a source that is not evaluated by a database."""
-
-EVENT = "_flow_event"
-"""Staged column with the event time of scd2."""
-
-FAILED = "_flow_failed"
-"""Column in which the shape names the column that could not be parsed; NULL for good rows."""
-
-POSITION = "_flow_position"
-"""Column with the row's place in its source, where the source has one."""
-
-CORRUPT = "_flow_corrupt"
-"""Column with the raw text of a line that could not be split into fields."""
-
-RAW = "_flow_raw"
-"""Column with the source row as JSON, for rows that do not parse; Spark computes it for those rows only."""
 
 TEXT_FORMATS = ("csv", "json_lines")
 

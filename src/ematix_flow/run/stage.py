@@ -93,7 +93,7 @@ def stage_split(work: StageWork, source: Database, split: Split, *, relayed: boo
 
 def _relay_split(work: StageWork, source: Database, split: Split, partition: int, attempt: int) -> Part:
     failpoint("stage.task_start")
-    rows = work.target.relay(source, split, work.spec, attempt)
+    rows = work.target.relay(source, split, work.spec, attempt, lambda sent: _count(work, partition, attempt, sent))
     failpoint("stage.after_task_commit")
     failpoint("stage.before_return")
     return Part(partition, attempt, rows)

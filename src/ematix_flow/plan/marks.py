@@ -1,0 +1,22 @@
+"""The names of the columns that a shape adds to rows for their way to staging; names only, so that tasks load nothing else."""
+
+from __future__ import annotations
+
+from ematix_flow.connect.base import FAILED
+
+__all__ = ["CORRUPT", "EVENT", "FAILED", "POSITION", "RAW", "SOURCE_VIEW"]
+
+SOURCE_VIEW = "_src_raw"
+"""Name under which Spark sees the rows of a source that is not evaluated by a database."""
+
+EVENT = "_flow_event"
+"""Staged column with the event time of scd2."""
+
+POSITION = "_flow_position"
+"""Column with the row's place in its source, where the source has one."""
+
+CORRUPT = "_flow_corrupt"
+"""Column with the raw text of a line that could not be split into fields."""
+
+RAW = "_flow_raw"
+"""Column with the source row as JSON, for rows that do not parse; Spark computes it for those rows only."""
