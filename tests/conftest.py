@@ -41,12 +41,20 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["XDG_CACHE_HOME"] = str(config.rootpath / ".pytest_cache" / "home")
 
 
+SLOW = ("tests/contracts", "tests/examples", "tests/serve/cli/test_running.py", "tests/serve/cli/test_stopping.py",
+        "tests/serve/cli/test_start_up.py", "tests/engine/test_trying.py", "tests/engine/test_dry_run.py",
+        "tests/engine/test_posting.py", "tests/engine/test_validate.py", "tests/engine/test_adhoc.py")  # fmt: skip
+"""Whole loads and whole commands: each takes a second or so, which is too much for `make test-fast`."""
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the Spark tests in one test process: a second JVM on the same cores makes both slower."""
     for item in items:
         if item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.xdist_group("spark"))
+        if str(item.path.relative_to(config.rootpath)).startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(wrapper=True)
