@@ -30,9 +30,9 @@ from ematix_flow import ematix
 
 @ematix.pipeline(target=Copies, target_connection="lite", mode="append")
 def stubborn(conn):
-    print("here", flush=True)
     while True:
         try:
+            print("here", flush=True)
             time.sleep(60)
         except BaseException:
             print("not yet", flush=True)
