@@ -1,0 +1,167 @@
+"""Planted bugs: each takes one rule of the commit away in this process, so that a test can show that it is missed.
+
+They are what loaders usually get wrong. A harness that stays silent about one of them proves nothing about the product.
+"""
+
+# ruff: noqa: ARG005, D401 - replaced functions ignore what they are given, and a bug is a statement, not an order
+
+from __future__ import annotations
+
+import time
+import uuid
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.commit import publish as publishing
+from ematix_flow.commit.ledger import Ledger, transaction
+from ematix_flow.connect import mysql_session, postgres, postgres_stage
+from ematix_flow.connect.sqlite_session import SQLiteSession
+from ematix_flow.engine import loading
+from ematix_flow.plan.sql import modes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ematix_flow.clock import Clock
+    from ematix_flow.commit.publish import Order
+    from ematix_flow.connect.base import Database
+    from ematix_flow.records import Committed, Token
+
+WINDOW = 0.02
+"""Seconds between two transactions that should have been one; as a remote server would make it."""
+
+_publish = publishing.publish
+
+
+def plant(name: str) -> None:
+    """Put a bug into the product as this process has it."""
+    BUGS[name]()
+
+
+def direct_write() -> None:
+    """Rows go into the target before the transaction that remembers them."""
+
+    def publish(order: Order, database: Database, clock: Clock) -> Committed:
+        with closing(database.session()) as session, transaction(session):
+            relation, counts = publishing._staged(order, database, session, {})
+            publishing._run_program(order, database, session, relation, counts, {})
+        time.sleep(WINDOW)
+        return _publish(replace(order, program=replace(order.program, statements=())), database, clock)
+
+    loading.publish = publish
+    publishing._balanced = lambda order, counts: counts
+
+
+def watermark_apart() -> None:
+    """The watermark moves in a transaction of its own."""
+
+    def publish(order: Order, database: Database, clock: Clock) -> Committed:
+        if order.watermark_after is not None:
+            with closing(database.session()) as session, transaction(session):
+                Ledger(database).move_watermark(
+                    session, order.watermark_name, order.watermark_before, order.watermark_after, clock.now()
+                )
+        time.sleep(WINDOW)
+        return _publish(replace(order, watermark_after=None), database, clock)
+
+    loading.publish = publish
+
+
+def token_afterwards() -> None:
+    """The ledger learns of a load when its rows are already committed."""
+    insert = Ledger.insert_token
+    Ledger.insert_token = lambda *arguments: None
+
+    def publish(order: Order, database: Database, clock: Clock) -> Committed:
+        committed = _publish(order, database, clock)
+        time.sleep(WINDOW)
+        with closing(database.session()) as session, transaction(session):
+            ledger = Ledger(database)
+            insert(ledger, session, order.token, order.fence, order.schema_hash, clock.now())
+            ledger.finish_token(session, order.token, committed.counts, None, None)
+        return committed
+
+    loading.publish = publish
+
+
+def new_token_on_retry() -> None:
+    """Every attempt at a load has a name of its own."""
+    token_for = loading.token_for
+
+    def forgetful(*arguments: Any) -> Token:
+        return replace(token_for(*arguments), slot=uuid.uuid4().hex)
+
+    loading.token_for = forgetful
+
+
+def staging_reused() -> None:
+    """The staging of a load has the same name in every process, and one that is there already is taken over."""
+    create = postgres_stage.create_sql
+    postgres_stage.create_sql = lambda spec: create(spec).replace("UNLOGGED TABLE", "UNLOGGED TABLE IF NOT EXISTS")
+    loading.uuid = _SameUuid()
+
+
+class _SameUuid:
+    def uuid4(self) -> uuid.UUID:
+        return uuid.UUID(int=0)
+
+
+def every_attempt_applied() -> None:
+    """All rows of a staging are applied, whichever attempt wrote them."""
+    postgres_stage.named = lambda spec, parts: "TRUE"
+    postgres_stage.compare = lambda spec, parts, found: None
+
+
+def unverified_staging() -> None:
+    """Nobody looks whether staging still holds what the tasks wrote."""
+    postgres.Postgres.verify_stage = lambda *arguments: None
+
+
+def lease_without_fence() -> None:
+    """A run that lost its lease while it was frozen may still commit."""
+    Ledger.lock_fence = lambda *arguments: None
+
+
+def truncate_commits() -> None:
+    """MySQL empties the table with TRUNCATE, which commits by itself."""
+    real = modes.truncate
+
+    def truncate(load: Any) -> Any:
+        program = real(load)
+        clear, insert = program.statements
+        committing = replace(clear, sql=clear.sql.replace("DELETE FROM", "TRUNCATE TABLE"))
+        return replace(program, statements=(committing, insert))
+
+    modes.truncate = truncate
+
+
+def truncate_commits_unseen() -> None:
+    """The same, and the session does not watch for statements that commit."""
+    truncate_commits()
+    mysql_session.MySQLSession._check = lambda *arguments: None
+    publishing._balanced = lambda order, counts: counts
+
+
+def no_transaction() -> None:
+    """Every statement is a transaction of its own."""
+    SQLiteSession.begin = lambda self: None
+    SQLiteSession.commit = lambda self: None
+
+
+BUGS: dict[str, Callable[[], None]] = {
+    function.__name__: function
+    for function in (
+        direct_write,
+        watermark_apart,
+        token_afterwards,
+        new_token_on_retry,
+        staging_reused,
+        every_attempt_applied,
+        unverified_staging,
+        lease_without_fence,
+        truncate_commits,
+        truncate_commits_unseen,
+        no_transaction,
+    )
+}

@@ -1,0 +1,60 @@
+"""A nursery per test process, and an empty place of every database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.crash.journey import Place, make_source
+from tests.crash.nursery import Nursery
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+LOADS = 600
+KINDS = [
+    pytest.param("duckdb", id="duckdb"),
+    pytest.param("sqlite", id="sqlite"),
+    pytest.param("postgres", id="postgres", marks=pytest.mark.service),
+    pytest.param("mysql", id="mysql", marks=pytest.mark.service),
+]
+
+
+@pytest.fixture(scope="session")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    """Give the process that forks the children of this test process."""
+    opened = Nursery(tmp_path_factory.mktemp("nursery"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="session")
+def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the source file that every crash test reads."""
+    path = tmp_path_factory.mktemp("events") / "events.sqlite"
+    make_source(path, LOADS)
+    return path
+
+
+@pytest.fixture
+def place_of(request: pytest.FixtureRequest, events: Path, tmp_path: Path) -> Callable[[str], Place]:
+    """Give the function that makes an empty place of a kind."""
+
+    def make(kind: str) -> Place:
+        if kind in ("duckdb", "sqlite"):
+            fields, schema = {"path": str(tmp_path / f"target.{kind}")}, "crash" if kind == "duckdb" else "main"
+        else:
+            url = request.getfixturevalue(f"{kind}_url")
+            # On MySQL a schema is a database, and only this one goes away with the test.
+            fields, schema = {"url": url}, "crash" if kind == "postgres" else url.rsplit("/", 1)[1]
+        return Place(kind, fields, str(events), str(tmp_path / "run_log.db"), schema)
+
+    return make
+
+
+@pytest.fixture(params=KINDS)
+def place(request: pytest.FixtureRequest, place_of: Callable[[str], Place]) -> Place:
+    """Give an empty place of each kind in turn."""
+    return place_of(request.param)

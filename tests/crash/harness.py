@@ -1,0 +1,207 @@
+"""Disturbs loads and judges what is left: old or new right after the crash, exactly the model after the next run.
+
+Every judgement is a list of complaints, empty when nothing is wrong; negative controls show that bugs fill it.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.commit.ledger import Ledger
+from ematix_flow.failpoints import NAMES
+from ematix_flow.plan.sql.render import native_name
+from ematix_flow.records import Token
+from tests.crash.jobs import KILL_LOOP, numbered
+from tests.crash.journey import ROWS, Load, books, difference, expected, found
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+    from random import Random
+
+    from tests.crash.journey import Place
+    from tests.crash.nursery import Ending, Nursery
+
+AFTER_THE_REQUEST = "runlog.after_success"
+"""Whoever dies here had finished: the next run is a new request, which finds nothing new to load."""
+
+
+@dataclass
+class Sweep:
+    """One table that load after load is disturbed on."""
+
+    nursery: Nursery
+    place: Place
+    mode: str
+    table: str
+    bug: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    slots: bool = False
+    """Loads are asked for by slot, as a scheduler does, and not as a person would."""
+    loaded: list[int] = field(default_factory=list)
+    requests: int = 0
+
+    def points(self, action: str, names: Iterable[str] = NAMES) -> list[str]:
+        """Disturb one load at each of these failpoints and give all complaints."""
+        return [f"{name}={action}: {said}" for name in names for said in self.point(name, action)]
+
+    def point(self, name: str, action: str) -> list[str]:
+        """Disturb the next load at one failpoint, run it again, and give the complaints."""
+        load = self.next_load()
+        before, after = self.expected(), self.expected(load.number)
+        ending = self.run(load, f"{name}={action}")
+        said = [] if reached(ending, name, action) else [f"the load ended otherwise: {ending}"]
+        seen = found(self.place, load)
+        if seen not in (before, after):
+            said += [f"right after the crash: {text}" for text in difference(seen, after)]
+        again = self.run(load)
+        if again.answer is None:
+            said.append(f"the next run failed: {again.error or again}")
+        self.requests += name == AFTER_THE_REQUEST
+        return self.judged(load, said)
+
+    def next_load(self) -> Load:
+        """Give the load that follows those that are done."""
+        number = len(self.loaded)
+        return Load(self.mode, number, self.table, f"slot-{number}" if self.slots else None, self.options)
+
+    def undisturbed(self, failpoints: str = "") -> list[str]:
+        """Make a load that must succeed at once, whatever its tasks go through, and give the complaints."""
+        load = self.next_load()
+        ending = self.run(load, failpoints)
+        return self.judged(load, [] if ending.answer is not None else [f"the load failed: {ending.error or ending}"])
+
+    def judged(self, load: Load, said: list[str]) -> list[str]:
+        """Count a load as done and compare the table with the model."""
+        self.loaded.append(load.number)
+        self.requests += 1
+        return said + difference(found(self.place, load), self.expected()) + books(self.place, load, self.requests)
+
+    def run(self, load: Load, failpoints: str = "", **how: Any) -> Ending:
+        """Run a load in a child."""
+        return self.nursery.run("load", self.place, load, failpoints=failpoints, bug=self.bug, **how)
+
+    def interrupted(self, point: str, **how: Any) -> Ending:
+        """Start the next load in a child that stops itself at a failpoint and waits."""
+        ending = self.run(self.next_load(), f"{point}=stop@1", **how)
+        assert ending.stopped, ending
+        return ending
+
+    def finished(self, ending: Ending) -> list[str]:
+        """Let a stopped load go on; it must succeed. Gives the complaints."""
+        ending = self.nursery.resume(ending)
+        said = [] if ending.answer is not None else [f"the load failed: {ending.error or ending}"]
+        return self.judged(self.next_load(), said)
+
+    def refused(self, ending: Ending, *words: str) -> list[str]:
+        """Give the complaints unless a load failed with these words and changed nothing."""
+        said = [f"{word!r} is not in {ending.error!r} ({ending.answer})" for word in words if word not in ending.error]
+        return said + difference(found(self.place, self.next_load()), self.expected())
+
+    def expected(self, *more: int) -> list[tuple[Any, ...]]:
+        """Give what the table must show, with further loads."""
+        return expected(self.mode, [*self.loaded, *more])
+
+
+def reached(ending: Ending, name: str, action: str) -> bool:
+    """Say whether a load ended where it was told to."""
+    return ending.died if action == "kill" else f"FailpointError: {name}" in ending.error
+
+
+@dataclass
+class KillLoop:
+    """A child that loads without end, and is killed and started again."""
+
+    nursery: Nursery
+    place: Place
+    acknowledged: Path
+    random: Random
+    bug: str = ""
+    unacknowledged: int = 0
+    """Commits that were found although nobody had been told of them."""
+
+    def lives(self, kills: int, longest: float) -> list[str]:
+        """Kill the child as often as asked, then let it finish its work; gives all complaints."""
+        said: list[str] = []
+        while kills > 0:
+            ending = self._live(10_000, self.random.uniform(0.02, longest))
+            kills -= ending.died
+            said += [] if ending.died else [f"the child ended by itself: {ending}"]
+            said += self._open_load()
+            if said:
+                return said
+        ending = self._live(self.done() + len(KILL_LOOP), None)
+        said = [] if ending.answer is not None else [f"the last life failed: {ending}"]
+        return said + self._judge()
+
+    def done(self) -> int:
+        """Give how many loads were acknowledged."""
+        return len(self.acknowledged.read_text().splitlines()) if self.acknowledged.exists() else 0
+
+    def _live(self, last: int, seconds: float | None) -> Ending:
+        return self.nursery.run("loop", self.place, str(self.acknowledged), last, kill_after=seconds, bug=self.bug)
+
+    def _open_load(self) -> list[str]:
+        """Look at the load that was under way: in the ledger with all its rows, or not there at all."""
+        load = numbered(self.done())
+        seen = open_load(self.place, load)
+        if seen is None:
+            return []
+        tokens, rows = seen
+        self.unacknowledged += tokens
+        whole = rows == ROWS if load.mode in ("append", "truncate") else rows <= ROWS
+        right = whole if tokens == 1 else seen == (0, 0)
+        return [] if right else [f"{load}: the ledger has {tokens} tokens of it, the table {rows} rows"]
+
+    def _judge(self) -> list[str]:
+        total = self.done()
+        said = []
+        for index in range(min(len(KILL_LOOP), total)):
+            numbers = list(range(index, total, len(KILL_LOOP)))
+            load = numbered(numbers[-1])
+            wrong = difference(found(self.place, load), expected(load.mode, numbers))
+            said += [f"{load.mode}: {text}" for text in wrong + books(self.place, load, len(numbers))]
+        return said
+
+
+def open_load(place: Place, load: Load) -> tuple[int, int] | None:
+    """Give how many tokens and rows a load has, as one statement sees them; None before the first load of all."""
+    database = place.database
+    table = database.place(place.schema, load.table)
+    ledger = Ledger(database)
+    token = Token(load.table, f"target:{place.schema}.{load.table}", load.slot or "")
+    with closing(database.session()) as session:
+        if not ledger.exists(session) or database.find_table(session, table) is None:
+            return None
+        tokens, rows = session.query(
+            f"SELECT (SELECT COUNT(*) FROM {ledger.name('ledger')} WHERE token = '{token.key}'), "
+            f"(SELECT COUNT(*) FROM {native_name(table, database.dialect)} WHERE _batch_id = '{token.run_id}')"
+        )[0]
+    return int(tokens), int(rows)
+
+
+def wait_until(condition: Any, seconds: float = 30.0) -> None:
+    """Wait for something that another process does."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
+
+
+@contextmanager
+def in_background(work: Callable[[], Any]) -> Iterator[Thread]:
+    """Do something in a thread while the block runs, and wait for its end."""
+    thread = Thread(target=work, daemon=True)
+    thread.start()
+    yield thread
+    thread.join(60.0)
+    assert not thread.is_alive()
+
+
+def moved(place: Place, **fields: str) -> Place:
+    """Give a place whose connection differs, for example by a proxy in between."""
+    return replace(place, fields={**place.fields, **fields})

@@ -1,0 +1,98 @@
+"""What a child of the nursery can be asked to do: one load, or load after load until it is killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ematix_flow import failpoints
+from ematix_flow.commit import publish
+from ematix_flow.connect import duckdb, mysql_session, postgres, postgres_session, sqlite_session
+from ematix_flow.serve.cli.stopping import stopping
+from tests.crash import bugs
+from tests.crash.here import HereSpark
+from tests.crash.journey import MODES, Load, Place, make_source, prepare, run
+
+KILL_LOOP = ("append", "merge", "scd2_event", "truncate")
+"""The modes that a kill loop takes in turn."""
+
+
+def warm_up() -> None:
+    """Import what the children need, and nothing that starts a thread."""
+    import psycopg  # noqa: F401
+    import pyarrow.parquet  # noqa: F401
+    import pymysql  # noqa: F401
+    import pyspark  # noqa: F401
+    import sqlglot
+
+    from ematix_flow.connect import mysql, postgres_rows, sqlite  # noqa: F401
+    from ematix_flow.engine import conductor  # noqa: F401
+    from ematix_flow.run import stage  # noqa: F401
+
+    for dialect in ("duckdb", "sqlite", "postgres", "mysql"):
+        sqlglot.parse_one("SELECT 1 AS one FROM t", dialect=dialect).sql(dialect)
+    with TemporaryDirectory() as folder:
+        _rehearse(Path(folder))
+
+
+def _rehearse(folder: Path) -> None:
+    """Load once into a file that vanishes: the first load of a process compiles what later ones find ready."""
+    make_source(folder / "events", 1)
+    place = Place("sqlite", {"path": str(folder / "target")}, str(folder / "events"), str(folder / "log"), "main")
+    prepare(place)
+    for mode in MODES:
+        run(place, Load(mode, 0, f"warm_{mode}"), HereSpark())
+
+
+def perform(job: dict[str, Any]) -> Any:
+    """Do what a job says, in this process."""
+    place = Place(**job["arguments"][0])
+    if job.get("bug"):
+        bugs.plant(job["bug"])
+    if job.get("impatient"):
+        _become_impatient()
+    failpoints.arm(job.get("failpoints", ""))
+    return {"load": _load, "stoppable": _stoppable, "loop": _loop}[job["function"]](place, *job["arguments"][1:])
+
+
+def _become_impatient() -> None:
+    """Turn every deadline of the product into about a second."""
+    postgres_session.LIVENESS_SECONDS = 0.5
+    postgres.PREPARE = postgres_session.PREPARE.replace(f"'{postgres_session.LOCK_WAIT}'", "'1s'")
+    mysql_session.COMMIT_SECONDS = 1
+    mysql_session._PREPARE = tuple(
+        statement.replace(f"wait_timeout = {mysql_session.LOCK_SECONDS}", "wait_timeout = 1")
+        for statement in mysql_session._PREPARE
+    )
+    sqlite_session.LOCK_WAIT_SECONDS = 0.5
+    duckdb.open_file.__kwdefaults__["wait"] = 0.5
+    publish.SETTLE_SECONDS = 10.0
+
+
+def _load(place: Place, load: dict[str, Any]) -> dict[str, Any]:
+    return run(place, Load(**load), HereSpark())
+
+
+def _stoppable(place: Place, load: dict[str, Any]) -> dict[str, Any]:
+    """Load as the command line does: a signal ends it politely."""
+    with stopping():
+        return _load(place, load)
+
+
+def _loop(place: Place, acknowledged: str, last: int) -> int:
+    """Load from the first number that was not acknowledged on; acknowledge each load after it returned."""
+    with Path(acknowledged).open("a+", encoding="ascii") as file:
+        file.seek(0)
+        start = len(file.read().splitlines())
+        for number in range(start, last):
+            run(place, numbered(number), HereSpark())
+            file.write(f"{number}\n")
+            file.flush()
+    return last - start
+
+
+def numbered(number: int) -> Load:
+    """Give the load of a number in a kill loop."""
+    mode = KILL_LOOP[number % len(KILL_LOOP)]
+    return Load(mode, number, f"loop_{mode}", slot=f"slot-{number}")

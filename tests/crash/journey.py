@@ -1,0 +1,283 @@
+"""The loads of the crash tests: numbered batches from an SQLite file into one table per mode, and what they must give.
+
+The expectation is a plain model in Python, so that it shares no code with what it judges.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.clock import Clock
+from ematix_flow.commit.ledger import Ledger, parse_instant
+from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+from ematix_flow.connect.registry import open_database
+from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.layout import Column, Table
+from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
+from ematix_flow.declare.types import BigInt, Text, TimestampTZ
+from ematix_flow.declare.write import write
+from ematix_flow.engine.options import Options
+from ematix_flow.plan.sql.ddl import create_table_sql, wanted_table
+from ematix_flow.plan.sql.render import native_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ematix_flow.connect.base import Database, Session
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+KEYS = 7
+BIG = 599
+"""A load whose values are long."""
+ROWS = 5
+"""Good rows of each load; one more has no value and is rejected."""
+
+MODES: dict[str, dict[str, Any]] = {
+    "append": {"mode": "append", "incremental_column": "seq", "on_drift": "warn"},
+    "truncate": {"mode": "truncate"},
+    "merge": {"mode": "merge", "incremental_column": "seq"},
+    "scd2_load": {"mode": "scd2", "compare_columns": ["value"]},
+    "scd2_event": {"mode": "scd2", "compare_columns": ["value"], "event_timestamp_column": "seen_at"},
+}
+
+Row = tuple[int, int, str, datetime]
+"""id, seq, value, at."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A target database, with the source file and the run log beside it, as plain text that a child can be sent."""
+
+    kind: str
+    fields: dict[str, str]
+    source: str
+    run_log: str
+    schema: str
+
+    @property
+    def database(self) -> Database:
+        return open_database(connection_from_fields("target", {"kind": self.kind, **self.fields}))
+
+
+@dataclass(frozen=True)
+class Load:
+    """One numbered load of one mode into a table that is named after it."""
+
+    mode: str
+    number: int
+    table: str
+    slot: str | None = None
+    """None asks for the load as a person would, who then resumes what was interrupted."""
+    options: dict[str, Any] = field(default_factory=dict)
+    pipeline: str = ""
+    """Named like the table unless two pipelines share it."""
+
+
+def make_source(path: Path, loads: int) -> None:
+    """Write the batches of all loads into an SQLite file."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(
+            "CREATE TABLE events (load INTEGER, id INTEGER, seq INTEGER, value TEXT, seen_at TIMESTAMPTZ)"
+        )
+        rows: list[tuple[Any, ...]] = []
+        for number in range(loads):
+            rows += [(number, *row[:3], row[3].isoformat(" ")) for row in rows_of(number)]
+            rows.append((number, 99, number * 10 + 9, None, EPOCH.isoformat(" ")))
+        connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?)", rows)
+        connection.execute("CREATE INDEX events_load ON events (load)")
+
+
+def rows_of(number: int) -> list[Row]:
+    """Give the good rows of a load; event times of neighbouring loads are out of order, values repeat."""
+    late = number ^ 1
+    return [
+        (
+            (number * 2 + i) % KEYS,
+            number * 10 + i + 1,
+            f"v{(number + i * i) % 3}" if number != BIG else _long(i),
+            EPOCH + timedelta(seconds=late * 10 + i),
+        )
+        for i in range(ROWS)
+    ]
+
+
+def _long(seed: int) -> str:
+    """Give half a megabyte that does not compress well."""
+    return Random(seed).randbytes(1 << 18).hex()  # noqa: S311 - the same in every process
+
+
+def make_giant(place: Place, path: Path) -> Place:
+    """Give a place whose source has one load of one row of 64 MiB."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(
+            "CREATE TABLE events (load INTEGER, id INTEGER, seq INTEGER, value TEXT, seen_at TIMESTAMPTZ)"
+        )
+        connection.execute("INSERT INTO events VALUES (0, 1, 1, ?, ?)", ("x" * (64 << 20), EPOCH.isoformat(" ")))
+    return replace(place, source=str(path))
+
+
+def moment(number: int) -> datetime:
+    """Give the instant at which a load runs."""
+    return EPOCH + timedelta(days=1, hours=number)
+
+
+def pipeline_of(place: Place, load: Load) -> Pipeline:
+    """Declare the pipeline of a load; the same name for every number of one table."""
+    target = connection_from_fields("target", {"kind": place.kind, **place.fields})
+    source = connection_from_fields("events", {"kind": "sqlite", "path": place.source})
+    chosen = write(**{"on_bad_row": "reject", **MODES[load.mode], **load.options})
+    query = f"SELECT id, seq, value, seen_at FROM events WHERE load = {load.number}"
+    return Pipeline(
+        name=load.pipeline or load.table,
+        function=lambda: query,
+        targets=(TargetDeclaration(table_of(place, load), chosen, target),),
+        source_connection=source,
+        transforms_post=(f"INSERT INTO crash_posts VALUES ('{load.table}', {load.number})",),
+    )
+
+
+def table_of(place: Place, load: Load) -> Table:
+    """Declare the table of a load."""
+    keyed = MODES[load.mode]["mode"] in ("merge", "scd2")
+    columns = (
+        Column(BigInt(), nullable=False, primary_key=keyed, name="id"),
+        Column(BigInt(), nullable=False, primary_key=not keyed, name="seq"),
+        Column(Text(), nullable=False, name="value"),
+        Column(TimestampTZ(), nullable=False, name="seen_at"),
+    )
+    return Table(place.schema, load.table, columns)
+
+
+def run(place: Place, load: Load, spark: Any) -> dict[str, Any]:
+    """Run one load through the engine and give its result."""
+    from ematix_flow.engine.conductor import run_pipeline
+
+    now = moment(load.number)
+    options = Options(slot=load.slot, run_log=SqliteRunLog(place.run_log), clock=Clock(now=lambda: now), spark=spark)
+    return run_pipeline(pipeline_of(place, load), options)  # type: ignore[no-any-return]
+
+
+def prepare(place: Place, *appended: str) -> None:
+    """Create the table that the post steps write to, and tables to append to that no key protects from doubling."""
+    database = place.database
+    with closing(database.session()) as session:
+        session.execute("CREATE TABLE crash_posts (pipeline VARCHAR(100), load_number INTEGER)")
+        database.create_schema(session, database.place(place.schema, "any").schema)
+        for name in appended:
+            wanted = wanted_table(table_of(place, Load("append", 0, name)), "append", database)
+            session.execute(create_table_sql(replace(wanted, primary_key=()), database))
+
+
+# What must be there
+
+
+def expected(mode: str, numbers: Sequence[int]) -> list[tuple[Any, ...]]:
+    """Give what the table must show after these loads."""
+    loads = [(number, rows_of(number)) for number in numbers]
+    if mode == "append":
+        return sorted(row for _, rows in loads for row in rows)
+    if mode == "truncate":
+        return sorted(loads[-1][1]) if loads else []
+    if mode == "merge":
+        return sorted({row[0]: row for _, rows in loads for row in rows}.values())
+    by_event = mode == "scd2_event"
+    events = [(row[0], row[3] if by_event else moment(n), row[2]) for n, rows in loads for row in rows]
+    return sorted(_versions(events), key=str)
+
+
+def _versions(events: Sequence[tuple[int, datetime, str]]) -> list[tuple[Any, ...]]:
+    """Give id, value, begin, end and currency of every version, whatever the order of the events."""
+    found: list[tuple[Any, ...]] = []
+    for key in {event[0] for event in events}:
+        steps: list[tuple[datetime, str]] = []
+        for _, at, value in sorted(event for event in events if event[0] == key):
+            if not steps or steps[-1][1] != value:
+                steps.append((at, value))
+        ends = [*(at for at, _ in steps[1:]), None]
+        found += [(key, value, at, end, end is None) for (at, value), end in zip(steps, ends, strict=True)]
+    return found
+
+
+# What is there
+
+
+def found(place: Place, load: Load) -> list[tuple[Any, ...]]:
+    """Give what the table shows: rows, or versions for scd2; nothing when there is no table."""
+    database = place.database
+    table = database.place(place.schema, load.table)
+    with closing(database.session()) as session:
+        if database.find_table(session, table) is None:
+            return []
+        name = native_name(table, database.dialect)
+        if load.mode.startswith("scd2"):
+            rows = session.query(f"SELECT id, value, valid_from, valid_to, is_current FROM {name}")
+            return sorted(((int(k), v, _instant(a), _instant(b), bool(now)) for k, v, a, b, now in rows), key=str)
+        rows = session.query(f"SELECT id, seq, value, seen_at FROM {name}")
+        return sorted((int(k), int(seq), v, _instant(a)) for k, seq, v, a in rows)
+
+
+def _instant(value: Any) -> datetime | None:
+    return None if value is None else parse_instant(value)
+
+
+def books(place: Place, load: Load, loads: int) -> list[str]:
+    """Give every contradiction between the bookkeeping of a table's pipeline and its rows, after `loads` loads."""
+    database = place.database
+    ledger = Ledger(database)
+    with closing(database.session()) as session:
+
+        def one(what: str, table: str, column: str = "pipeline_name", more: str = "") -> Any:
+            return session.query(f"SELECT {what} FROM {table} WHERE {column} = ?{more}", (load.table,))[0][0]
+
+        tokens = int(one("COUNT(*)", ledger.name("ledger")))
+        seen = {
+            "loads in the ledger": (tokens, loads),
+            "post steps": (int(one("COUNT(*)", "crash_posts", "pipeline")), loads),
+            "successes in the history": (_histories(session, ledger, load, "success"), loads),
+            "runs without an end": (_histories(session, ledger, load, "running"), 0),
+            "rejects": (
+                int(one("COUNT(*)", ledger.name("rejects"))), int(one("SUM(rows_rejected)", ledger.name("ledger")) or 0)
+            ),
+        }  # fmt: skip
+        if {**MODES[load.mode], **load.options}.get("incremental_column"):
+            mark = ledger.watermark(session, load.table)
+            highest = max((row[1] for row in found(place, load)), default=None)
+            seen["watermark"] = (mark and mark.value, None if highest is None else str(max(highest, _last(load))))
+        stages = [name for name, _ in database.stages(session)]
+    seen["staging left behind"] = (
+        len([n for n in stages if n.startswith(f"stg_{_key(place, load)}")]) if load.slot else 0,
+        0,
+    )
+    return [f"{what}: {there}, expected {wanted}" for what, (there, wanted) in seen.items() if there != wanted]
+
+
+def _last(load: Load) -> int:
+    """Give the number of the rejected row, which is the highest of its load and ends the range."""
+    return load.number * 10 + 9
+
+
+def _key(place: Place, load: Load) -> str:
+    from ematix_flow.records import Token
+
+    return Token(load.table, f"target:{place.schema}.{load.table}", load.slot or "").mark
+
+
+def _histories(session: Session, ledger: Ledger, load: Load, status: str) -> int:
+    table = ledger.name("run_history")
+    rows = session.query(f"SELECT COUNT(*) FROM {table} WHERE pipeline_name = ? AND status = ?", (load.table, status))
+    return int(rows[0][0])
+
+
+def difference(there: Sequence[tuple[Any, ...]], wanted: Sequence[tuple[Any, ...]]) -> list[str]:
+    """Give what is lost and what is there too often."""
+    have, want = Counter(there), Counter(wanted)
+    lost, extra = want - have, have - want
+    said = [f"lost {sum(lost.values())} rows, such as {next(iter(lost))}"] if lost else []
+    return said + ([f"{sum(extra.values())} rows too many, such as {next(iter(extra))}"] if extra else [])

@@ -1,0 +1,83 @@
+"""A TCP proxy between a load and its server, which can cut, silence or slow the conversation at a COMMIT; reads no SQL."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+WAIT = 0.05
+
+
+class Proxy:
+    """Listens on a free port of the loopback interface and passes everything on, until it is told otherwise."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._server = (parts.hostname or "127.0.0.1", parts.port or 0)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self.url = url.replace(f":{self._server[1]}/", f":{self.port}/")
+        self.at_commit = ""
+        """What happens at the next COMMIT: `cut before`, `cut after`, `silence before`, `silence after`."""
+        self.delay = 0.0
+        """Seconds that every piece of the conversation takes, in each direction."""
+        self._open = True
+        self._refusing = False
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def refuse(self) -> None:
+        """Cut every new connection at once."""
+        self._refusing = True
+
+    def accept(self) -> None:
+        """Take new connections again."""
+        self._refusing = False
+
+    def close(self) -> None:
+        """End the proxy and every conversation."""
+        self._open = False
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                if self._refusing:
+                    client.close()
+                    continue
+                threading.Thread(target=self._converse, args=(client,), daemon=True).start()
+
+    def _converse(self, client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError), socket.create_connection(self._server) as server:
+            silent = False
+            while self._open:
+                ready, _, _ = select.select([client, server], [], [], WAIT)
+                for side in ready:
+                    said = side.recv(1 << 16)
+                    if not said:
+                        return
+                    time.sleep(self.delay)
+                    if side is server and not silent:
+                        client.sendall(said)
+                    elif side is client and self._is_commit(said):
+                        silent = self._interfere(server, said)
+                    elif side is client:
+                        server.sendall(said)
+
+    def _is_commit(self, said: bytes) -> bool:
+        return bool(self.at_commit) and b"COMMIT" in said[:64]
+
+    def _interfere(self, server: Any, said: bytes) -> bool:
+        """Do what was asked for at this COMMIT; gives True to stay silent, and raises to cut the connection."""
+        what, self.at_commit = self.at_commit, ""
+        if what.endswith("after"):
+            server.sendall(said)
+            server.recv(1 << 16)
+        if what.startswith("cut"):
+            raise ConnectionAbortedError(what)
+        return True

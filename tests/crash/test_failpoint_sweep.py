@@ -1,0 +1,37 @@
+"""Every failpoint, every mode, every database: killed or raised there, a load is whole or absent, and then exactly once."""
+
+from __future__ import annotations
+
+from itertools import cycle
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ematix_flow.failpoints import NAMES
+from tests.crash.harness import Sweep
+from tests.crash.journey import MODES, prepare
+
+if TYPE_CHECKING:
+    from tests.crash.journey import Place
+    from tests.crash.nursery import Nursery
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_load_that_is_killed_at_any_failpoint_is_whole_or_absent(nursery: Nursery, place: Place, mode: str) -> None:
+    table = f"swept_{mode}"
+    prepare(place, *([table] if mode == "append" else []))
+    assert Sweep(nursery, place, mode, table).points("kill") == []
+
+
+def test_an_error_at_any_failpoint_leaves_a_load_whole_or_absent(nursery: Nursery, place: Place) -> None:
+    prepare(place, "raised_append")
+    sweeps = cycle([Sweep(nursery, place, mode, f"raised_{mode}") for mode in MODES])
+    assert [said for name, sweep in zip(NAMES, sweeps, strict=False) for said in sweep.points("raise", [name])] == []
+
+
+@pytest.mark.parametrize("point", ["ddl.before_expand", "ddl.after_expand", "token.after_insert", "commit.applied"])
+def test_the_first_load_of_all_can_end_anywhere_too(nursery: Nursery, place: Place, point: str) -> None:
+    prepare(place)
+    assert Sweep(nursery, place, "scd2_event", "first").point(point, "kill") == []

@@ -1,0 +1,123 @@
+"""Files that others hold, readers that watch and pipelines that share a table: old or new, never between."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from threading import Event, Timer
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+
+from ematix_flow.plan.sql.render import native_name
+from tests.crash.harness import Sweep, in_background
+from tests.crash.journey import Load, difference, expected, found, prepare
+from tests.crash.nursery import Nursery
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.crash.journey import Place
+
+pytestmark = pytest.mark.crash
+
+
+@pytest.fixture
+def second_nursery(tmp_path: Path) -> Iterator[Nursery]:
+    """Give another process that forks children, so that two loads can run at once."""
+    opened = Nursery(tmp_path)
+    yield opened
+    opened.close()
+
+
+def test_a_locked_sqlite_file_is_waited_for(nursery: Nursery, place_of: Callable[[str], Place]) -> None:
+    place = place_of("sqlite")
+    prepare(place, "locked")
+    with closing(sqlite3.connect(place.fields["path"], isolation_level=None, check_same_thread=False)) as holder:
+        holder.execute("BEGIN EXCLUSIVE")
+        Timer(1.5, holder.execute, ["ROLLBACK"]).start()
+        assert nursery.run("load", place, Load("append", 0, "locked")).answer is not None
+    assert difference(found(place, Load("append", 0, "locked")), expected("append", [0])) == []
+
+
+def test_an_sqlite_file_that_stays_locked_fails_the_run(nursery: Nursery, place_of: Callable[[str], Place]) -> None:
+    place = place_of("sqlite")
+    prepare(place, "locked")
+    sweep = Sweep(nursery, place, "append", "locked")
+    with closing(sqlite3.connect(place.fields["path"], isolation_level=None)) as holder:
+        holder.execute("BEGIN EXCLUSIVE")
+        ending = sweep.run(sweep.next_load(), impatient=True)
+        holder.execute("ROLLBACK")
+    assert sweep.refused(ending, "locked") == []
+    assert sweep.undisturbed() == []
+
+
+def test_a_held_duckdb_file_is_refused_with_the_holder_named(
+    nursery: Nursery, place_of: Callable[[str], Place]
+) -> None:
+    place = place_of("duckdb")
+    prepare(place, "held")
+    sweep = Sweep(nursery, place, "append", "held")
+    with closing(duckdb.connect(place.fields["path"])):
+        ending = sweep.run(sweep.next_load(), impatient=True)
+    assert sweep.refused(ending, "TransientError", f"is held by process {os.getpid()}") == []
+    assert sweep.undisturbed() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "begin"),
+    [
+        ("sqlite", "BEGIN"),
+        pytest.param("postgres", "BEGIN ISOLATION LEVEL READ COMMITTED", marks=pytest.mark.service),
+        pytest.param("postgres", "BEGIN ISOLATION LEVEL REPEATABLE READ", marks=pytest.mark.service),
+        pytest.param("mysql", "START TRANSACTION WITH CONSISTENT SNAPSHOT", marks=pytest.mark.service),
+    ],
+)
+def test_a_reader_sees_the_old_rows_or_the_new_ones(
+    nursery: Nursery, place_of: Callable[[str], Place], kind: str, begin: str
+) -> None:
+    place = place_of(kind)
+    prepare(place)
+    sweep = Sweep(nursery, place, "truncate", "watched")
+    assert sweep.undisturbed() == []
+    seen: set[tuple[int, ...]] = set()
+    done = Event()
+    with in_background(lambda: watch(place, begin, seen, done)):
+        for _ in range(5):
+            assert sweep.undisturbed() == []
+        done.set()
+    whole = {tuple(row[1] for row in expected("truncate", [number])) for number in range(6)}
+    assert seen
+    assert {tuple(sorted(state)) for state in seen} <= {tuple(sorted(state)) for state in whole}
+
+
+def watch(place: Place, begin: str, seen: set[tuple[int, ...]], done: Event) -> None:
+    database = place.database
+    name = native_name(database.place(place.schema, "watched"), database.dialect)
+    with closing(database.session()) as session:
+        while not done.is_set():
+            session.execute(begin)
+            seen.add(tuple(sorted(int(row[0]) for row in session.query(f"SELECT seq FROM {name}"))))
+            session.rollback()
+
+
+def test_two_pipelines_write_one_table(nursery: Nursery, second_nursery: Nursery, place: Place) -> None:
+    prepare(place, "shared")
+    rounds = 4
+    failed: list[Any] = []
+
+    def load(chosen: Nursery, name: str, first: int) -> None:
+        for number in range(first, first + rounds * 2, 2):
+            # A run log each: they share the table and nothing else.
+            apart = replace(place, run_log=f"{place.run_log}.{name}")
+            ending = chosen.run("load", apart, Load("append", number, "shared", pipeline=name))
+            failed.extend([ending] if ending.answer is None else [])
+
+    with in_background(lambda: load(second_nursery, "odd", 1)):
+        load(nursery, "even", 0)
+    assert failed == []
+    assert difference(found(place, Load("append", 0, "shared")), expected("append", range(rounds * 2))) == []

@@ -1,0 +1,118 @@
+"""Our own harness under test: each planted bug must make it complain, or its silence about the product means nothing."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ematix_flow.connect.postgres_stage import STAGE_SCHEMA
+from tests.crash.harness import KillLoop, Sweep
+from tests.crash.journey import Load, difference, expected, found, prepare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.crash.journey import Place
+    from tests.crash.nursery import Nursery
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
+
+PLAIN = {"incremental_column": None}
+"""Without a watermark only the token keeps an append from doubling."""
+
+
+@dataclass(frozen=True)
+class Control:
+    """A bug, and the disturbance that shows it."""
+
+    bug: str
+    kind: str
+    mode: str
+    point: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+CONTROLS = (
+    Control("direct_write", "sqlite", "append", "commit.connected", PLAIN),
+    Control("watermark_apart", "sqlite", "append", "commit.applied"),
+    Control("token_afterwards", "sqlite", "append", "commit.after_commit", PLAIN),
+    Control("new_token_on_retry", "sqlite", "append", "commit.after_commit", PLAIN),
+    Control("no_transaction", "sqlite", "truncate", "commit.applied_first_stmt"),
+    Control("staging_reused", "postgres", "merge", "stage.collected"),
+    Control("truncate_commits", "mysql", "truncate", "commit.applied"),
+    Control("truncate_commits_unseen", "mysql", "truncate", "commit.applied_first_stmt"),
+)
+
+
+@pytest.mark.parametrize(
+    "control",
+    [pytest.param(c, id=c.bug, marks=[] if c.kind == "sqlite" else [pytest.mark.service]) for c in CONTROLS],
+)
+def test_a_kill_shows_the_bug(nursery: Nursery, place_of: Callable[[str], Place], control: Control) -> None:
+    place = place_of(control.kind)
+    prepare(place, "sound_append", "buggy_append")
+    for name, planted in (("sound", ""), ("buggy", control.bug)):
+        sweep = Sweep(nursery, place, control.mode, f"{name}_{control.mode}", "", control.options, slots=True)
+        # The first load goes without the bug, so that there is something to lose.
+        assert sweep.undisturbed() == []
+        sweep.bug = planted
+        assert bool(sweep.point(control.point, "kill")) == bool(planted)
+
+
+@pytest.mark.service
+def test_a_copy_of_a_failed_attempt_shows_the_bug(nursery: Nursery, place_of: Callable[[str], Place]) -> None:
+    place = place_of("postgres")
+    prepare(place, "sound_append", "buggy_append")
+    for name, bug in (("sound", ""), ("buggy", "every_attempt_applied")):
+        sweep = Sweep(nursery, place, "append", f"{name}_append", bug)
+        assert bool(sweep.undisturbed("stage.after_task_commit=raise@1")) == bool(bug)
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("bug", ["", "unverified_staging"])
+def test_a_staging_that_a_server_crash_emptied_shows_the_bug(
+    nursery: Nursery, place_of: Callable[[str], Place], bug: str
+) -> None:
+    place = place_of("postgres")
+    prepare(place)
+    sweep = Sweep(nursery, place, "merge", "merged", bug)
+    stopped = sweep.run(sweep.next_load(), "commit.connected=stop")
+    empty_staging(place)
+    assert nursery.resume(stopped).answer is not None
+    assert bool(difference(found(place, sweep.next_load()), expected("merge", [0]))) == bool(bug)
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("bug", ["", "lease_without_fence"])
+def test_an_owner_that_wakes_up_late_shows_the_bug(
+    nursery: Nursery, place_of: Callable[[str], Place], bug: str
+) -> None:
+    place = place_of("postgres")
+    prepare(place)
+    old, new = (Load("truncate", number, "replaced", slot=f"slot-{number}") for number in (0, 1))
+    stopped = nursery.run("load", place, old, failpoints="commit.connected=stop", bug=bug)
+    assert nursery.run("load", place, new, bug=bug).answer is not None
+    woken = nursery.resume(stopped)
+    assert bool(difference(found(place, new), expected("truncate", [1]))) == bool(bug)
+    assert woken.error.startswith("FencedError") != bool(bug)
+
+
+def test_the_kill_loop_shows_the_bug(nursery: Nursery, place_of: Callable[[str], Place], tmp_path: Path) -> None:
+    place = place_of("sqlite")
+    prepare(place, "loop_append")
+    loop = KillLoop(nursery, place, tmp_path / "acknowledged", Random(7), "direct_write")  # noqa: S311 - repeatable
+    assert loop.lives(60, 0.7) != []
+
+
+def empty_staging(place: Place) -> None:
+    """Do to staged rows what PostgreSQL does to unlogged tables when it starts after a crash."""
+    with closing(place.database.session()) as session:
+        stages = [name for name, _ in place.database.stages(session)]
+        assert stages
+        for name in stages:
+            session.execute(f'TRUNCATE "{STAGE_SCHEMA}"."{name}"')

@@ -1,0 +1,100 @@
+"""Staging that others touch: emptied, dropped, foreign, collected, or there in thousands."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ematix_flow.commit.gc import collect
+from ematix_flow.connect.arrow import staged_schema
+from ematix_flow.connect.base import StageColumn, StageSpec
+from ematix_flow.declare.types import BigInt
+from tests.crash.harness import Sweep
+from tests.crash.journey import Load, prepare
+
+if TYPE_CHECKING:
+    from tests.crash.journey import Place
+    from tests.crash.nursery import Nursery
+
+pytestmark = pytest.mark.crash
+
+COLUMNS = (StageColumn("id", BigInt()),)
+
+
+def stages(place: Place) -> list[str]:
+    with closing(place.database.session()) as session:
+        return [name for name, _ in place.database.stages(session)]
+
+
+def drop(place: Place, name: str) -> None:
+    with closing(place.database.session()) as session:
+        place.database.drop_stage(session, StageSpec(name, b""))
+
+
+def make(place: Place, *names: str) -> None:
+    schema = staged_schema(COLUMNS).serialize().to_pybytes()
+    with closing(place.database.session()) as session:
+        for name in names:
+            place.database.open_stage(session, StageSpec(name, schema, columns=COLUMNS))
+
+
+def test_a_staging_that_is_dropped_before_the_commit_is_filled_again(nursery: Nursery, place: Place) -> None:
+    prepare(place, "dropped")
+    sweep = Sweep(nursery, place, "append", "dropped")
+    stopped = sweep.interrupted("stage.collected")
+    (name,) = stages(place)
+    drop(place, name)
+    assert sweep.finished(stopped) == []
+
+
+def test_a_load_whose_staging_is_always_lost_is_refused(nursery: Nursery, place: Place) -> None:
+    prepare(place, "lost")
+    sweep = Sweep(nursery, place, "append", "lost")
+    ending = sweep.run(sweep.next_load(), "stage.collected=stop")
+    for _ in range(3):
+        for name in stages(place):
+            drop(place, name)
+        ending = nursery.resume(ending)
+    assert sweep.refused(ending, "StagingLostError", "run the load again") == []
+    assert sweep.undisturbed() == []
+
+
+def test_foreign_staging_is_left_alone(nursery: Nursery, place: Place) -> None:
+    prepare(place, "alone")
+    make(place, "stg_foreign_0")
+    assert Sweep(nursery, place, "append", "alone").undisturbed() == []
+    assert stages(place) == ["stg_foreign_0"]
+
+
+def test_a_load_that_was_committed_is_not_made_again(nursery: Nursery, place: Place) -> None:
+    prepare(place, "replayed")
+    sweep = Sweep(nursery, place, "append", "replayed", options={"incremental_column": None}, slots=True)
+    load = sweep.next_load()
+    assert sweep.undisturbed() == []
+    again = sweep.run(load)
+    assert (again.answer["recovered"], again.answer["path"]) == (True, "recovered")
+    sweep.loaded, sweep.requests = [], 0
+    assert sweep.judged(load, []) == []
+
+
+def test_a_collection_at_age_zero_spares_what_an_open_run_needs(nursery: Nursery, place: Place) -> None:
+    prepare(place, "open")
+    make(place, "stg_orphan_0")
+    sweep = Sweep(nursery, place, "append", "open")
+    stopped = sweep.interrupted("stage.collected")
+    assert collect(place.database, 0.0) == 1
+    assert len(stages(place)) == 1
+    assert sweep.finished(stopped) == []
+    assert stages(place) == []
+
+
+@pytest.mark.slow
+def test_thousands_of_orphans_are_collected(nursery: Nursery, place: Place) -> None:
+    many = 10_000 if place.kind in ("duckdb", "sqlite") else 400
+    prepare(place)
+    assert nursery.run("load", place, Load("merge", 0, "before")).answer is not None
+    make(place, *(f"stg_{number:05d}_0" for number in range(many)))
+    assert collect(place.database, 0.0) == many
+    assert stages(place) == []

@@ -1,0 +1,37 @@
+"""Tasks that fail: a load needs one good attempt per partition, and only the winning attempt counts."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ematix_flow.commit.gc import collect
+from tests.crash.harness import Sweep
+from tests.crash.journey import prepare
+
+if TYPE_CHECKING:
+    from tests.crash.journey import Place
+    from tests.crash.nursery import Nursery
+
+pytestmark = pytest.mark.crash
+
+
+@pytest.mark.parametrize(
+    "failpoint",
+    ["stage.mid_rows=raise@1-3", "stage.before_task_commit=raise@1-3", "stage.after_task_commit=raise@1-3"],
+)
+def test_three_failed_attempts_do_no_harm(nursery: Nursery, place: Place, failpoint: str) -> None:
+    prepare(place, "tried")
+    assert Sweep(nursery, place, "append", "tried").undisturbed(failpoint) == []
+
+
+def test_a_load_whose_attempts_all_fail_leaves_nothing(nursery: Nursery, place: Place) -> None:
+    prepare(place, "failed")
+    sweep = Sweep(nursery, place, "append", "failed")
+    assert sweep.refused(sweep.run(sweep.next_load(), "stage.after_task_commit=raise"), "FailpointError") == []
+    collect(place.database, 0.0)
+    with closing(place.database.session()) as session:
+        assert list(place.database.stages(session)) == []
+    assert sweep.undisturbed() == []
