@@ -111,6 +111,8 @@ def _connect(address: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
         address, uri=True, isolation_level=None, timeout=LOCK_WAIT_SECONDS, check_same_thread=False
     )
+    # SQLite itself enforces foreign keys only when it is asked to; every other target does.
+    connection.execute("PRAGMA foreign_keys = ON")
     register(connection)
     return connection
 
