@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.errors import CommitError
-from ematix_flow.plan.sql.ddl import WantedColumn, WantedTable, create_table_sql
+from ematix_flow.plan.sql.ddl import WantedColumn, WantedTable, create_table_sql, differences
 from ematix_flow.plan.sql.scd2 import points_columns
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base import Database, Session
+    from collections.abc import Sequence
+
+    from ematix_flow.connect.base import Database, Session, StageColumn, TableName
     from ematix_flow.plan.steps import TargetPlan
 
 
@@ -22,13 +24,22 @@ def expand(database: Database, session: Session, plan: TargetPlan) -> None:
             database.create_schema(session, wanted.place.schema)
         for statement in plan.ensure.statements:
             _ddl(database, session, statement, wanted)
-    points = plan.commit.load.points
-    if points is not None and database.find_table(session, points) is None:
-        if points.schema:
-            database.create_schema(session, points.schema)
-        columns = tuple(WantedColumn(column, nullable=True) for column in points_columns(plan.commit.load))
-        table = WantedTable(points, columns, (), ())
-        _ddl(database, session, create_table_sql(table, database), table)
+    if plan.commit.load.points is not None:
+        _expand_points(database, session, plan.commit.load.points, points_columns(plan.commit.load))
+
+
+def _expand_points(database: Database, session: Session, place: TableName, columns: Sequence[StageColumn]) -> None:
+    """Create the table of folded events; it is ours, so it follows its target under every drift policy."""
+    table = WantedTable(place, tuple(WantedColumn(column, nullable=True) for column in columns), (), ())
+    found = database.find_table(session, place)
+    if found is not None:
+        for difference in differences(table, found, database):
+            if difference.cure:
+                _ddl(database, session, difference.cure, table)
+        return
+    if place.schema:
+        database.create_schema(session, place.schema)
+    _ddl(database, session, create_table_sql(table, database), table)
 
 
 def _ddl(database: Database, session: Session, statement: str, wanted: WantedTable) -> None:
