@@ -38,27 +38,31 @@ def plan_shape(
 ) -> Shaping:
     """Give the query of the load in the dialect of whoever evaluates it."""
     place = _place(pipeline, target, observed, path)
-    columns = _known_columns(observed)
     user = observed.user_dialect or observed.source_dialect
     dialect = "spark" if place.value == "spark" else observed.source_dialect
+    columns = _known_columns(observed, dialect)
     marked = bool(parse_failures(target.table, dialect, columns, column_map=target.column_map, user_dialect=user))
     marked = marked or CORRUPT in columns
+    marks: tuple[str, ...] = (FAILED,) if marked else ()
     if place.value == "spark":
         from_database = observed.source_dialect != "spark"
         read = _bounded(observed.source_sql, target, observed) if from_database else observed.source_sql
-        shaped = _shaped(f"SELECT * FROM {SOURCE_VIEW}", pipeline, target, columns, dialect, user, marked=marked)
-        final = _final(shaped, target, observed, dialect, None, marked=marked)
+        shaped = _shaped(f"SELECT * FROM {SOURCE_VIEW}", pipeline, target, columns, dialect, user, marks=marks)
+        final = _final(shaped, target, observed, dialect, None, marks=marks)
         return Shaping(place, dialect, _bounded_after(final, target, observed), read, marked)
     bounded = _bounded(observed.source_sql, target, observed)
-    shaped = _shaped(bounded, pipeline, target, columns, dialect, user, marked=marked)
+    if marked and place.value == "source" and target.write.on_bad_row == "reject":
+        marks = (FAILED, RAW)
+    shaped = _shaped(bounded, pipeline, target, columns, dialect, user, marks=marks)
     interchange = source if place.value == "source" else None
-    return Shaping(place, dialect, _final(shaped, target, observed, dialect, interchange, marked=marked), "", marked)
+    final = _final(shaped, target, observed, dialect, interchange, marks=marks)
+    return Shaping(place, dialect, final, "", marked)
 
 
-def _known_columns(observed: Observed) -> dict[str, str]:
-    """Give the families of the source's columns, with those that reading files adds."""
+def _known_columns(observed: Observed, dialect: str) -> dict[str, str]:
+    """Give the families of the source's columns, with those that Spark and the reading of files add."""
     columns = {column.name: column.family for column in observed.source_columns}
-    if observed.source_dialect == "spark":
+    if dialect == "spark":
         columns[RAW] = "text"
     if observed.source_format and not observed.source_sql:
         columns[POSITION] = "text"
@@ -100,7 +104,7 @@ def _shaped(  # noqa: PLR0913 - the parts of a shape
     dialect: str,
     user_dialect: str,
     *,
-    marked: bool,
+    marks: tuple[str, ...],
 ) -> str:
     event = target.write.event_timestamp_column
     declared = {column.name for column in target.table.columns}
@@ -115,7 +119,8 @@ def _shaped(  # noqa: PLR0913 - the parts of a shape
         transforms_pre=pipeline.transforms_pre,
         keep=keep,
         user_dialect=user_dialect,
-        mark=FAILED if marked else None,
+        mark=FAILED if FAILED in marks else None,
+        raw=RAW if RAW in marks else None,
     )
     return query.sql(dialect=dialect)
 
@@ -127,7 +132,7 @@ def _final(
     dialect: str,
     interchange: Database | None,
     *,
-    marked: bool,
+    marks: tuple[str, ...],
 ) -> str:
     """Give the outermost projection: exactly the staged columns, and the marks of rows that do not parse."""
     known = {column.name: column for column in observed.source_columns}
@@ -135,13 +140,15 @@ def _final(
     event = target.write.event_timestamp_column
     if event is not None:
         parts.append(f"{native_column(event, dialect)} AS {native_column(EVENT, dialect)}")
-    extra = _known_columns(observed)
+    extra = _known_columns(observed, dialect)
     if POSITION in extra:
         parts.append(native_column(POSITION, dialect))
-    if marked:
+    if marks:
         failed = native_column(FAILED, dialect)
         corrupt = f"WHEN {CORRUPT} IS NOT NULL THEN CONCAT({text('line: malformed line ')}, {CORRUPT}) "
         parts.append(f"CASE {corrupt}ELSE {failed} END AS {failed}" if CORRUPT in extra else failed)
+        if RAW in marks:
+            parts.append(native_column(RAW, dialect))
         if RAW in extra:
             bad = f"{failed} IS NOT NULL" + (f" OR {CORRUPT} IS NOT NULL" if CORRUPT in extra else "")
             parts.append(f"CASE WHEN {bad} THEN {RAW} END AS {RAW}")

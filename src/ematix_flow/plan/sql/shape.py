@@ -17,6 +17,7 @@ from ematix_flow.errors import PlanError, did_you_mean, nearest
 from ematix_flow.plan.sql.convert import source_value
 from ematix_flow.plan.sql.normalise import Speech, normalised
 from ematix_flow.plan.sql.phrases import DIALECTS, case, is_null, not_null, number, say
+from ematix_flow.plan.sql.raw_row import raw_row
 from ematix_flow.plan.sql.unsupported import UNSUPPORTED, reason_against
 from ematix_flow.plan.sql.user_sql import family_of, read_expression, read_order, read_query
 from ematix_flow.plan.sql.values import SourceType, Value
@@ -61,11 +62,13 @@ def shape_query(  # noqa: PLR0913 - the keywords are the parts of a shape
     keep: Sequence[str] = (),
     user_dialect: str | None = None,
     mark: str | None = None,
+    raw: str | None = None,
 ) -> exp.Select:
     """Give the query of the declared columns in their order, then `keep`, then `mark`.
 
     `mark` names an extra column: NULL, or the name of the first column whose value could not be read. Marked rows pass
-    the pre-load transforms untouched, so that none of them is lost and none wins over a good row.
+    the pre-load transforms untouched, so that none of them is lost and none wins over a good row. `raw` names one more:
+    the source row of a marked one as JSON, because the value that could not be read is NULL in its own column.
     """
     found = _source(source_columns, table, dialect, column_map, user_dialect)
     names = [*table.column_names, *(k for k in keep if k not in table.column_names)]
@@ -75,6 +78,10 @@ def shape_query(  # noqa: PLR0913 - the keywords are the parts of a shape
     if mark is not None:
         carried.append(exp.alias_(_mark(table, values), mark, quoted=True))
         names.append(mark)
+    if raw is not None:
+        failed = exp.or_(*(failure.copy() for value in values for failure in value.failures))
+        carried.append(exp.alias_(case((failed, raw_row(source_columns, USER, dialect))), raw, quoted=True))
+        names.append(raw)
     layers = [(USER, _user_query(source, found.speech))]
     layers.append((NORMALIZED, exp.select(*projections, *carried).from_(USER)))
     for index, transform in enumerate(transforms_pre, start=1):
