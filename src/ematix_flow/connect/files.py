@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import bz2
-import csv
-import gzip
-import json
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base import SourceColumn
+from ematix_flow.connect.csv_rows import dialect_of, header_of
+from ematix_flow.connect.file_rows import unreadable
+from ematix_flow.connect.json_rows import keys_of, lines_of
 from ematix_flow.declare.connection import format_from_path
 from ematix_flow.errors import RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    import pyarrow as pa
 
     from ematix_flow.declare.connection import ObjectStoreLocalConnection
 
-SAMPLE_LINES = 1000
+SAMPLE_LINES = 10_000
+"""Lines of all JSON files together in which keys are looked for, unless `schema_infer_max_records` says another."""
+
+_UNREADABLE = ("time32", "time64", "duration", "halffloat", "decimal256", "month_day_nano_interval")
+"""Types that Arrow writes and Spark cannot read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +36,8 @@ class FileSet:
     format: str
     columns: tuple[SourceColumn, ...]
     csv_options: Mapping[str, Any]
+    groups: tuple[tuple[str, ...], ...] = ()
+    """The files by equal layout, for formats that know their types; Spark reads each group with its own."""
 
 
 class Files:
@@ -45,6 +53,7 @@ class Files:
         self.root = Path(connection.path).absolute()
         self.format = connection.format
         self.csv_options: Mapping[str, Any] = dict(connection.csv_read_options or {})
+        self.json_options: Mapping[str, Any] = dict(connection.json_read_options or {})
 
     def identity(self) -> tuple[str, ...]:
         """Two connections are the same when they name the same folder."""
@@ -75,8 +84,16 @@ class Files:
             raise RunError(message, hint="names that start with _ or . are not read.")
         file_format = str(options.get("format") or format_from_path(paths[0]) or self.format)
         csv_options = {**self.csv_options, **dict(options.get("csv_read_options") or {})}
-        columns = _columns(paths[0], file_format, csv_options)
-        return FileSet(paths, file_format, columns, csv_options)
+        json_options = {**self.json_options, **dict(options.get("json_read_options") or {})}
+        match file_format:
+            case "csv":
+                return FileSet(paths, file_format, _csv_columns(paths, csv_options), csv_options)
+            case "json_lines":
+                lines = int(json_options.get("schema_infer_max_records") or SAMPLE_LINES)
+                return FileSet(paths, file_format, _json_columns(paths, lines), csv_options)
+            case _:
+                layouts = {path: _typed_columns(path, file_format) for path in paths}
+                return FileSet(paths, file_format, _common(layouts), csv_options, _groups(layouts))
 
     def _paths(self, pattern: str) -> tuple[str, ...]:
         base = self.root / pattern if pattern else self.root
@@ -90,65 +107,34 @@ def _hidden(path: Path, root: Path) -> bool:
     return any(part.startswith(("_", ".")) for part in path.relative_to(root).parts)
 
 
-def _columns(path: str, file_format: str, csv_options: Mapping[str, Any]) -> tuple[SourceColumn, ...]:
-    try:
-        match file_format:
-            case "csv":
-                return _csv_columns(path, csv_options)
-            case "json_lines":
-                return _json_columns(path)
-            case _:
-                return _typed_columns(path, file_format)
-    except (OSError, ValueError, EOFError) as error:
-        message = f"file {path} cannot be read as {file_format}: {error}"
-        raise RunError(message, hint="a malformed file is refused before anything is loaded.") from None
+def _csv_columns(paths: tuple[str, ...], options: Mapping[str, Any]) -> tuple[SourceColumn, ...]:
+    headers = {path: header_of(path, dialect_of(path, options)) for path in paths}
+    layouts = {
+        path: tuple(SourceColumn(name, "text", "string") for name in names)
+        for path, names in headers.items()
+        if names is not None
+    }
+    if not layouts:
+        message = f"file {paths[0]} is empty: it has no header"
+        raise RunError(message, hint="a file without rows still needs the line with the names of its columns.")
+    return _common(layouts)
 
 
-def open_text(path: str) -> IO[str]:
-    """Open a text file, compressed or not."""
-    if path.endswith(".gz"):
-        return cast("IO[str]", gzip.open(path, "rt", encoding="utf-8", newline=""))
-    if path.endswith(".bz2"):
-        return cast("IO[str]", bz2.open(path, "rt", encoding="utf-8", newline=""))
-    if path.endswith((".zst", ".zstd")):
-        import zstandard
-
-        return cast("IO[str]", zstandard.open(path, "rt", encoding="utf-8"))
-    return Path(path).open(encoding="utf-8", newline="")
-
-
-def _csv_columns(path: str, options: Mapping[str, Any]) -> tuple[SourceColumn, ...]:
-    delimiter = str(options.get("delimiter") or ("\t" if ".tsv" in path else ","))
-    with open_text(path) as handle:
-        first = next(csv.reader(handle, delimiter=delimiter, quotechar=str(options.get("quote") or '"')), [])
-    if options.get("has_header", True) is False:
-        first = [f"_c{index}" for index in range(len(first))]
-    names = [name.removeprefix("\ufeff") for name in first]
-    repeated = {name for name in names if names.count(name) > 1}
-    if repeated:
-        message = f"the header has {', '.join(sorted(repeated))} twice"
-        raise ValueError(message)
-    return tuple(SourceColumn(name, "text", "string") for name in names)
-
-
-def _json_columns(path: str) -> tuple[SourceColumn, ...]:
+def _json_columns(paths: tuple[str, ...], lines: int) -> tuple[SourceColumn, ...]:
+    """Give every key that the first lines of the files have; a line may lack any of them."""
     names: dict[str, None] = {}
-    with open_text(path) as handle:
-        for number, line in enumerate(handle):
-            if number >= SAMPLE_LINES:
-                break
-            try:
-                row = json.loads(line)
-            except ValueError:
-                continue
-            names.update(dict.fromkeys(row) if isinstance(row, dict) else {})
-    return tuple(SourceColumn(name, "text", "string") for name in names)
+    for path in paths:
+        for line in islice(lines_of(path), max(lines // len(paths), 10)):
+            names.update(dict.fromkeys(keys_of(line)))
+    if not names:
+        raise unreadable(paths[0], "no line is a JSON object")
+    columns = tuple(SourceColumn(name, "text", "string") for name in names)
+    _refuse_repeated(paths[0], columns)
+    return columns
 
 
 def _typed_columns(path: str, file_format: str) -> tuple[SourceColumn, ...]:
     import pyarrow as pa
-
-    from ematix_flow.connect.arrow import family_of
 
     try:
         if file_format == "orc":
@@ -159,6 +145,54 @@ def _typed_columns(path: str, file_format: str) -> tuple[SourceColumn, ...]:
             import pyarrow.parquet as pq
 
             schema = pq.read_schema(path)
-    except pa.ArrowInvalid as error:
-        raise ValueError(str(error)) from None
-    return tuple(SourceColumn(f.name, family_of(f.type), str(f.type)) for f in schema)
+    except (pa.ArrowInvalid, OSError, EOFError) as error:
+        raise unreadable(path, f"it is no {file_format} file, or a part of one: {error}") from None
+    return tuple(_typed_column(path, field) for field in schema)
+
+
+def _typed_column(path: str, field: pa.Field) -> SourceColumn:
+    import pyarrow as pa
+
+    from ematix_flow.connect.arrow import family_of
+
+    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    if str(kind).startswith(_UNREADABLE):
+        raise unreadable(path, f"column {field.name!r} has the type {kind}")
+    return SourceColumn(field.name, "json" if pa.types.is_nested(kind) else family_of(kind), str(kind))
+
+
+def _groups(layouts: Mapping[str, tuple[SourceColumn, ...]]) -> tuple[tuple[str, ...], ...]:
+    groups: dict[tuple[SourceColumn, ...], list[str]] = {}
+    for path, columns in layouts.items():
+        groups.setdefault(columns, []).append(path)
+    return tuple(tuple(paths) for paths in groups.values())
+
+
+def _common(layouts: Mapping[str, tuple[SourceColumn, ...]]) -> tuple[SourceColumn, ...]:
+    """Give the columns of the first file, which all others must have too, in any order."""
+    first, columns = next(iter(layouts.items()))
+    _refuse_repeated(first, columns)
+    for path, others in layouts.items():
+        _refuse_repeated(path, others)
+        mine, theirs = ({c.name: c for c in one} for one in (columns, others))
+        differing = sorted(mine.keys() ^ theirs.keys())
+        differing = differing or [name for name, column in mine.items() if not _alike(column, theirs[name])]
+        if differing:
+            message = f"file {path} has other columns than {first}: {', '.join(map(repr, differing))} differ"
+            raise RunError(message, hint="columns are matched by name; read files of different layout one by one.")
+    return columns
+
+
+def _alike(one: SourceColumn, other: SourceColumn) -> bool:
+    """Say whether the values of two columns can be put into one without a change."""
+    if one.family in ("json", "decimal", "other"):
+        return one.native == other.native
+    return one.family == other.family
+
+
+def _refuse_repeated(path: str, columns: Iterable[SourceColumn]) -> None:
+    seen: set[str] = set()
+    for name in (column.name for column in columns):
+        if name.lower() in seen:
+            raise unreadable(path, f"it has the column {name!r} twice (case does not count)")
+        seen.add(name.lower())

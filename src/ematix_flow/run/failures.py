@@ -9,6 +9,9 @@ from ematix_flow.errors import FlowError, RunError
 
 _OURS = re.compile(r"ematix_flow\.errors\.(\w+): (.+?)(?:\n\s*(?:at |\n)|\Z)", re.DOTALL)
 _PYTHON = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Invalid|Failure)\w*): (.+)$", re.MULTILINE)
+_JAVA = re.compile(r"^(?:Caused by: |: )(?:[\w$]+\.)+(\w+): ?(.*)$", re.MULTILINE)
+_FILE = re.compile(r"reading file (?:file:(?://)?)?(\S+?)\.? ")
+_RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 
 
 def reason_of(error: BaseException) -> BaseException:
@@ -19,13 +22,25 @@ def reason_of(error: BaseException) -> BaseException:
     ours = _OURS.search(text)
     if ours:
         return RunError(redact(ours[2].split("\n\n")[0].strip()))
-    condition = getattr(error, "getCondition", lambda: None)()
-    python = _PYTHON.findall(text)
-    if python:
+    raised = _RAISED.search(text)
+    if raised:
+        return RunError(redact(raised[1].strip()))
+    return RunError(redact(_said(error, text)))
+
+
+def _said(error: BaseException, text: str) -> str:
+    if "Traceback (most recent call last)" in text and (python := _PYTHON.findall(text)):
         name, fact = python[-1]
-        return RunError(f"a task failed: {redact(fact.strip())} ({name})")
-    first = next((line for line in text.splitlines() if line.strip()), "unknown")
-    return RunError(f"Spark could not run the load{f' ({condition})' if condition else ''}: {redact(first.strip())}")
+        return f"a task failed: {fact.strip()} ({name})"
+    java = [f"{fact.strip()} ({name})" if fact.strip() else name for name, fact in _JAVA.findall(text)]
+    file = _FILE.search(text)
+    if file:
+        return f"file {file[1]} cannot be read: {java[-1] if java else 'it is malformed'}"
+    if java:
+        return f"a task failed: {java[-1]}"
+    condition = getattr(error, "getCondition", lambda: None)()
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "unknown")
+    return f"Spark could not run the load{f' ({condition})' if condition else ''}: {first}"
 
 
 def _is_spark(error: BaseException) -> bool:

@@ -1,4 +1,4 @@
-"""Spark frames for sources that are not read by a database: files, and frames that the user's function gave."""
+"""Spark frames for sources that are not files: frames that the user's function gave, and rows that Spark must shape."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.errors import RunError
-from ematix_flow.plan.shaping import CORRUPT, POSITION, RAW, SOURCE_VIEW
+from ematix_flow.plan.marks import CORRUPT, POSITION, RAW, SOURCE_VIEW
 from ematix_flow.plan.sql.render import native_column
+from ematix_flow.run.file_frames import file_frame
+
+__all__ = ["database_frame", "file_frame", "interchange_query", "query_frame", "shaped_frame", "user_frame"]
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,51 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ematix_flow.connect.base import Database, SourceColumn, Split
-    from ematix_flow.connect.files import FileSet
-
-
-def file_frame(spark: SparkSession, files: FileSet, *, strict: bool = False) -> DataFrame:
-    """Give the rows of a file set; text formats are read as text, and a broken line is marked, never dropped.
-
-    With `strict` a broken line fails the read: a user's own query over the files would lose the mark.
-    """
-    from pyspark.sql import functions as sf
-    from pyspark.sql import types as st
-
-    paths = list(files.paths)
-    place = sf.col("_metadata.file_path").alias(POSITION)
-    if files.format in ("parquet", "orc"):
-        return spark.read.format(files.format).load(paths).select("*", place)
-    fields = [st.StructField(column.name, st.StringType()) for column in files.columns]
-    schema = st.StructType(fields if strict else [*fields, st.StructField(CORRUPT, st.StringType())])
-    reader = spark.read.schema(schema).option("mode", "FAILFAST" if strict else "PERMISSIVE")
-    reader = reader if strict else reader.option("columnNameOfCorruptRecord", CORRUPT)
-    if files.format == "json_lines":
-        return reader.json(paths).select("*", place)
-    for option, value in csv_options(files).items():
-        reader = reader.option(option, value)
-    return reader.csv(paths).select("*", place)
-
-
-def csv_options(files: FileSet) -> dict[str, str]:
-    """Give Spark's names for the CSV options of a connection."""
-    given = files.csv_options
-    tab = any(".tsv" in path for path in files.paths)
-    options = {
-        "header": str(given.get("has_header", True)).lower(),
-        "sep": str(given.get("delimiter") or ("\t" if tab else ",")),
-        "quote": str(given.get("quote") or '"'),
-        "escape": str(given.get("escape") or given.get("quote") or '"'),
-        "enforceSchema": "false",
-        "multiLine": "true",
-        "emptyValue": "",
-        "nullValue": "",
-        "ignoreLeadingWhiteSpace": "false",
-        "ignoreTrailingWhiteSpace": "false",
-    }
-    if given.get("comment"):
-        options["comment"] = str(given["comment"])
-    return options
 
 
 def user_frame(spark: SparkSession, frame: Any) -> DataFrame:

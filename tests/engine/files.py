@@ -1,0 +1,69 @@
+"""A folder of files loaded into DuckDB with rejects set aside, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from ematix_flow import register_connection
+from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.decorators import ematix
+from ematix_flow.engine import Options, run_pipeline
+from ematix_flow.engine.rejecting import list_rejects
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    Content = bytes | Callable[[Path], object]
+    """What a file holds, or the function that writes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The rows that a load put into its table, and the others."""
+
+    rows: dict[Any, tuple[Any, ...]]
+    """By the first column."""
+    rejects: list[tuple[str, str, str]]
+    """The name of the file, the column and the reason."""
+
+    def reasons(self, file: str) -> list[str]:
+        """Give the reasons against rows of one file."""
+        return sorted(reason for name, _, reason in self.rejects if name == file)
+
+
+def load(folder: Path, files: Mapping[str, Content], columns: Mapping[str, Any], **options: Any) -> Outcome:
+    """Write the files, load the folder and say what happened."""
+    for name, content in files.items():
+        if isinstance(content, bytes):
+            (folder / name).write_bytes(content)
+        else:
+            content(folder / name)
+    declared = {"kind": "object_store_local", "path": str(folder), "format": options.pop("format", "csv")}
+    register_connection(connection_from_fields("raw", {**declared, **options.pop("settings", {})}))
+    place = folder.parent / f"{folder.name}.duckdb"
+    register_connection(connection_from_fields("warehouse", {"kind": "duckdb", "path": str(place)}))
+    table = ematix.table(schema="main", name="loaded")(type("Loaded", (), {"__annotations__": dict(columns)}))
+    query = options.pop("query", "")
+
+    @ematix.pipeline(
+        name="load",
+        target=table,
+        source_connection="raw",
+        target_connection="warehouse",
+        mode="append",
+        **{"on_bad_row": "reject", **options},
+    )
+    def source(conn: Any) -> str:
+        return str(query)
+
+    result = run_pipeline(source.pipeline, Options())
+    with duckdb.connect(str(place)) as connection:
+        rows = connection.sql("SELECT * EXCLUDE (_loaded_at, _batch_id) FROM main.loaded").fetchall()
+    found = list_rejects(source.pipeline)
+    assert (result["rows_inserted"], result["rows_rejected"]) == (len(rows), len(found))
+    rejects = [(str(r.source_position).rpartition("/")[2], str(r.column_name), r.reason) for r in found]
+    return Outcome({row[0]: row[1:] for row in rows}, rejects)
