@@ -56,6 +56,11 @@ class Classic:
         """True while Java runs."""
         return self.driver.alive
 
+    @property
+    def ends_at_once(self) -> bool:
+        """True when nothing outside this process and its folder hears of an orderly stop, which takes most of a second."""
+        return self.settings.is_local and self.conf.get("spark.eventLog.enabled", "false") == "false"
+
 
 def launch(settings: SparkSettings, record: Path | None = None) -> Classic:
     """Start Java and give it back without waiting for it; with `record` it writes an archive of its classes when it ends."""
@@ -89,13 +94,14 @@ def open_session(classic: Classic) -> SparkSession:
     return session
 
 
-def stop_context(session: SparkSession) -> None:
+def stop_context(session: SparkSession, classic: Classic) -> None:
     """Stop Spark inside Java, if it is there; what pyspark keeps in this process is the business of `forget`."""
     from py4j.protocol import Py4JError
 
     context: Any = session.sparkContext
     with contextlib.suppress(Py4JError, OSError):
-        context._jsc.stop()  # noqa: SLF001 - the public stop() waits a second, which no command has at its end
+        if not classic.ends_at_once:
+            context._jsc.stop()  # noqa: SLF001 - the public stop() waits a second, which no command has at its end
         context._gateway.shutdown()  # noqa: SLF001 - or py4j would still talk to Java when objects die
 
 

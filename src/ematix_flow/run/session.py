@@ -69,8 +69,11 @@ def spark_session(settings: SparkSettings) -> SparkSession:
     return session
 
 
-def stop_session() -> None:
-    """End the session and its processes; one that the caller's own code made is left alone."""
+def stop_session(*, last: bool = False) -> None:
+    """End the session and its processes; one that the caller's own code made is left alone.
+
+    After the `last` session of a process pyspark is not tidied up for another one, which would take half a second.
+    """
     global _current  # Spark has one session per process, and so have we
     with _lock:
         current, _current = _current, None
@@ -78,9 +81,10 @@ def stop_session() -> None:
         return
     session = current.session.result()
     if current.classic is not None:
-        classics.stop_context(session)
+        classics.stop_context(session, current.classic)
         classics.end(current.classic)
-        classics.forget(session)
+        if not last:
+            classics.forget(session)
     elif current.settings.remote is not None:
         session.stop()
 
@@ -164,5 +168,5 @@ def _end_with_the_process() -> None:
     if current is None or current.classic is None or os.getpid() != _owner:
         return
     if current.session.done() and current.session.exception() is None:
-        classics.stop_context(current.session.result())
+        classics.stop_context(current.session.result(), current.classic)
     classics.end(current.classic)

@@ -35,7 +35,7 @@ def stop_spark_at_end() -> None:
     def stop() -> None:
         session = sys.modules.get("ematix_flow.run.session")
         if session is not None:
-            session.stop_session()
+            session.stop_session(last=True)
 
     current().at_end(stop)
 
