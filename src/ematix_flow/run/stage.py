@@ -1,7 +1,8 @@
 """Stages a load on Spark: tasks read, conform and stage, and report; nothing here commits.
 
 When a source database evaluates the whole shape, a task reads Arrow batches from it and stages them without passing
-the JVM; where the target can take the source's own bytes, they are passed on unread. Otherwise Spark evaluates the shape and hands Arrow batches to the staging function.
+the JVM; where the target can take the source's own bytes, they are passed on unread. Otherwise Spark evaluates the
+shape and hands Arrow batches to the staging function.
 """
 
 from __future__ import annotations
