@@ -1,0 +1,37 @@
+"""dlt: a PostgreSQL table or files into PostgreSQL or DuckDB, by its Arrow backend, with the mode asked for."""
+
+import os
+import sys
+
+import dlt
+
+KEYS = {"merge": {"disposition": "merge", "strategy": "upsert"}, "scd2": {"disposition": "merge", "strategy": "scd2"}}
+
+
+def main() -> None:
+    """Load once."""
+    mode, source, target = sys.argv[1:4]
+    if target == "postgres":
+        destination = dlt.destinations.postgres(os.environ["BENCH_DST_URL"])
+    else:
+        destination = dlt.destinations.duckdb(os.environ["BENCH_DUCKDB"])
+    pipeline = dlt.pipeline("bench", destination=destination, dataset_name="bench", pipelines_dir=os.environ["HOME"])
+    disposition = KEYS.get(mode, "append")
+    pipeline.run(rows(source), table_name="events", write_disposition=disposition, primary_key="id")
+
+
+def rows(source: str) -> object:
+    """Give the rows of a table, or of a folder of files."""
+    if source in ("csv", "parquet"):
+        from dlt.sources.filesystem import filesystem, read_csv_duckdb, read_parquet
+
+        files = filesystem(bucket_url=f"file://{os.environ['BENCH_FILES']}", file_glob=f"*.{source}")
+        return files | (read_parquet() if source == "parquet" else read_csv_duckdb(use_pyarrow=True))
+    from dlt.sources.sql_database import sql_table
+
+    schema, table = source.split(".")
+    url = os.environ["BENCH_SRC_URL"].replace("postgresql:", "postgresql+psycopg2:")
+    return sql_table(url, table=table, schema=schema, backend="pyarrow", chunk_size=100_000)
+
+
+main()

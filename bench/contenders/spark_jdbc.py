@@ -1,0 +1,34 @@
+"""Plain PySpark: a JDBC read in four ranges of the key and a JDBC append, as the guide of Spark shows it."""
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+JARS = "org.postgresql:postgresql:42.7.8"
+
+
+def jdbc(url: str) -> dict[str, str]:
+    """Give the JDBC options of a PostgreSQL URL."""
+    rest = url.removeprefix("postgresql://")
+    login, place = rest.split("@")
+    user, password = login.split(":")
+    target = f"jdbc:postgresql://{place}?reWriteBatchedInserts=true"
+    return {"url": target, "user": user, "password": password, "driver": "org.postgresql.Driver"}
+
+
+def main() -> None:
+    """Copy one table."""
+    table, rows = sys.argv[1], int(sys.argv[2])
+    spark = SparkSession.builder.master("local[*]").config("spark.jars.packages", JARS).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    reader = spark.read.format("jdbc").options(**jdbc(os.environ["BENCH_SRC_URL"])).option("fetchsize", 10_000)
+    ranges = {"partitionColumn": "id", "lowerBound": "1", "upperBound": str(rows), "numPartitions": "4"}
+    frame = reader.option("dbtable", table).options(**ranges).load()
+    writer = frame.write.format("jdbc").options(**jdbc(os.environ["BENCH_DST_URL"]))
+    writer.option("dbtable", "bench.events").option("batchsize", 10_000).mode("append").save()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

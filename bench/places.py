@@ -1,0 +1,150 @@
+"""Where the bench runs: a PostgreSQL server of its own, an environment per contender, generated rows; it measures nothing."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.services.postgres import PostgresServer
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+WORK = Path(os.environ.get("BENCH_HOME", ROOT / "bench-work"))
+
+PACKAGES = {
+    "ematix": ["ematix-flow==1.0.0"],
+    "dlt": ["dlt[postgres,duckdb]==1.31.0", "sqlalchemy", "pyarrow", "pandas<3"],
+    "spark": ["pyspark==4.1.3", "pyarrow", "pandas<3", "duckdb"],
+}
+
+SETTINGS = {
+    "shared_buffers": "512MB",
+    "max_wal_size": "8GB",
+    "wal_level": "replica",
+}
+"""What differs from PostgreSQL's defaults; fsync and full_page_writes are on."""
+
+COLUMNS = (
+    "id bigint primary key, customer int not null, name text not null, code varchar(40) not null, "
+    "amount numeric(12,2) not null, score double precision not null, happened_at timestamptz not null, "
+    "active boolean not null"
+)
+NAMES = "id, customer, name, code, amount, score, happened_at, active"
+
+
+class Server(PostgresServer):
+    """A durable server with room for millions of rows."""
+
+    def __init__(self) -> None:
+        super().__init__(durable=True)
+
+    def command(self) -> list[str]:
+        """Give the command line with the settings above."""
+        return [*super().command(), *(word for key, value in SETTINGS.items() for word in ("-c", f"{key}={value}"))]
+
+    def sql(self, database: str, *statements: str) -> str:
+        """Run statements by psql and give what they print."""
+        command = [str(psql()), self.url(database), "-X", "-q", "-At", "-v", "ON_ERROR_STOP=1"]
+        for statement in statements:
+            command += ["-c", statement]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    def fresh(self, database: str) -> str:
+        """Make a database anew and give its URL."""
+        self.execute(f"DROP DATABASE IF EXISTS {database} WITH (FORCE)")
+        self.execute(f"CREATE DATABASE {database}")
+        return self.url(database)
+
+    def fill(self, database: str, table: str, rows: int, changed: str = "false") -> None:
+        """Make a table of generated rows; those that meet a condition have another name."""
+        self.sql(
+            database,
+            "CREATE SCHEMA IF NOT EXISTS raw",
+            f"CREATE TABLE raw.{table} ({COLUMNS})",
+            f"INSERT INTO raw.{table} SELECT i, i % 100000, 'customer number ' || i || CASE WHEN {changed} THEN '!' "
+            "ELSE '' END, md5(i::text), (i % 1000000) * 0.01, i * 1.5, timestamptz '2026-01-01' + i * interval '1 s', "
+            f"i % 2 = 0 FROM generate_series(1, {rows}) AS i",
+            f"VACUUM ANALYZE raw.{table}",
+        )
+
+
+def psql() -> Path:
+    """Give the psql program."""
+    from tests.services.programs import postgres_bin
+
+    return postgres_bin() / "psql"
+
+
+def python_of(contender: str) -> Path:
+    """Give the Python of a contender's environment, made when it is missing."""
+    folder = WORK / "venvs" / contender
+    stamp = folder / ".installed"
+    wanted = "\n".join(PACKAGES[contender])
+    if not stamp.exists() or stamp.read_text() != wanted:
+        print(f"bench: making the environment of {contender}", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+        install = [folder / "bin" / "python", "-m", "pip", "install", "-q", *PACKAGES[contender]]
+        subprocess.run(install, check=True)
+        stamp.write_text(wanted)
+    return folder / "bin" / "python"
+
+
+def export(server: Server, rows: int, kind: str) -> Path:
+    """Write the rows of the source as eight files and give their folder."""
+    folder = WORK / "files" / f"{kind}-{rows}"
+    if (folder / ".done").exists():
+        return folder
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    import duckdb
+
+    made = (
+        "SELECT i AS id, CAST(i % 100000 AS INT) AS customer, 'customer number ' || i AS name, md5(i::VARCHAR) AS code, "
+        "CAST((i % 1000000) * 0.01 AS DECIMAL(12,2)) AS amount, CAST(i * 1.5 AS DOUBLE) AS score, "
+        "TIMESTAMPTZ '2026-01-01 00:00:00+00' + to_seconds(i) AS happened_at, i % 2 = 0 AS active"
+    )
+    del server
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        for part in range(8):
+            low, high = rows * part // 8 + 1, rows * (part + 1) // 8
+            query = f"{made} FROM range({low}, {high + 1}) AS r(i)"
+            form = (
+                "FORMAT parquet" if kind == "parquet" else "FORMAT csv, HEADER, TIMESTAMPFORMAT '%Y-%m-%dT%H:%M:%S.%fZ'"
+            )
+            connection.execute(f"COPY ({query}) TO '{folder}/part{part}.{kind}' ({form})")
+    (folder / ".done").touch()
+    return folder
+
+
+def machine() -> dict[str, str]:
+    """Describe the machine."""
+    processor = platform.processor() or platform.machine()
+    info, memory = Path("/proc/cpuinfo"), Path("/proc/meminfo")
+    if info.exists():
+        named = [
+            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")
+        ]
+        processor = named[0] if named else processor
+    total = memory.read_text().split("\n", 1)[0].split()[1] if memory.exists() else "0"
+    return {
+        "processor": processor,
+        "cores": str(os.cpu_count()),
+        "memory": f"{int(total) / 2**20:.0f} GiB",
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "java": _first_line(["java", "-version"]),
+        "postgres": _first_line([str(psql()), "--version"]),
+    }
+
+
+def _first_line(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return "?"
+    return (done.stdout + done.stderr).strip().split("\n")[0]

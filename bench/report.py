@@ -1,0 +1,137 @@
+"""Writes bench/RESULTS.md from the kept measurements: medians, ratios and where the time goes; it measures nothing."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from places import HERE, PACKAGES, SETTINGS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMES = {
+    "ours": "this product",
+    "ematix": "ematix-flow 1.0.0",
+    "spark": "plain PySpark",
+    "dlt": "dlt",
+    "copy": "COPY pipe",
+    "psql": "SQL in psql",
+}
+
+PHASES = (
+    ("start and plan", None, "ddl.after_expand"),
+    ("Spark start", "ddl.after_expand", "stage.task_start"),
+    ("read and stage", "stage.task_start", "stage.collected"),
+    ("verify", "stage.collected", "commit.verified"),
+    ("apply and commit", "commit.verified", "commit.after_commit"),
+)
+
+
+def render(results: Path) -> str:
+    """Give the page: what people wrote about the figures, then the tables."""
+    lines = results.read_text().splitlines() if results.exists() else []
+    rows = [json.loads(line) for line in lines]
+    words = HERE / "NOTES.md"
+    parts = ["# Speed and memory", "", words.read_text().strip() if words.exists() else "", ""]
+    if rows:
+        parts += [_machine(rows), "", _table(rows), "", _phases(rows), "", _memory(rows)]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _grouped(rows: list[dict[str, Any]]) -> dict[tuple[str, str, int], dict[str, list[dict[str, Any]]]]:
+    """Give the samples by case and contender; a case that was measured with several sizes appears once for each."""
+    groups: dict[tuple[str, str, int], dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        groups[row["case"], row["title"], row["rows"]][row["contender"]].append(row)
+    return groups
+
+
+def _machine(rows: list[dict[str, Any]]) -> str:
+    machine = rows[-1]["machine"]
+    loads = [row["load"] for row in rows]
+    settings = ", ".join(f"{key} = {value}" for key, value in SETTINGS.items())
+    packages = "; ".join(", ".join(words) for words in PACKAGES.values())
+    return "\n".join(
+        [
+            "## Where",
+            "",
+            f"- {machine['processor']}, {machine['cores']} cores, {machine['memory']}; {machine['system']}",
+            f"- Python {machine['python']}; {machine['java']}; {machine['postgres']}",
+            f"- PostgreSQL on the same machine, durable (fsync on), {settings}, everything else as it comes",
+            f"- contenders: {packages}; COPY pipe: two psql joined by a pipe; hand-written SQL: psql",
+            f"- load average when a command began: {min(loads):.1f} to {max(loads):.1f} (median {median(loads):.1f})",
+        ]
+    )
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        "## Figures",
+        "",
+        "Wall time of the whole command. Ratio: its time divided by ours, so above 1 this product is faster.",
+        "",
+        "| case | rows | contender | rounds | median s | ratio to ours | load |",
+        "|---|---:|---|---:|---:|---:|---:|",
+    ]
+    for (_, title, size), by_name in _grouped(rows).items():
+        ours = median(s["seconds"] for s in by_name["ours"]) if "ours" in by_name else None
+        for name, samples in by_name.items():
+            seconds = median(s["seconds"] for s in samples)
+            ratio = f"{seconds / ours:.2f}" if ours else ""
+            load = median(s["load"] for s in samples)
+            shown = f"{size:,}" if size else ""
+            lines.append(
+                f"| {title} | {shown} | {NAMES[name]} | {len(samples)} | {seconds:.2f} | {ratio} | {load:.1f} |"
+            )
+    return "\n".join(lines)
+
+
+def _phases(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        "## Where our time goes",
+        "",
+        "Medians in seconds. Spark starts while the plan is made; what is left of its start after that is counted here.",
+        "",
+        f"| case | rows | {' | '.join(name for name, _, _ in PHASES)} | clean up and end | whole |",
+        f"|---|---:|{'---:|' * (len(PHASES) + 2)}",
+    ]
+    for (_, title, size), by_name in _grouped(rows).items():
+        samples = [s for s in by_name.get("ours", []) if "commit.after_commit" in s["moments"]]
+        if not samples:
+            continue
+        spans = [median(_span(s, begin, end) for s in samples) for _, begin, end in PHASES]
+        rest = median(s["seconds"] - s["moments"]["commit.after_commit"] for s in samples)
+        whole = median(s["seconds"] for s in samples)
+        lines.append(
+            f"| {title} | {size:,} | {' | '.join(f'{span:.1f}' for span in spans)} | {rest:.1f} | {whole:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def _span(sample: dict[str, Any], begin: str | None, end: str) -> float:
+    """Give the seconds between two moments; a load without Spark has no moments in between."""
+    moments = sample["moments"]
+    first = moments.get(begin, moments["ddl.after_expand"]) if begin else 0.0
+    return max(0.0, float(moments.get(end, first)) - float(first))
+
+
+def _memory(rows: list[dict[str, Any]]) -> str:
+    watched = [row for row in rows if row["python_mib"]]
+    if not watched:
+        return ""
+    lines = [
+        "## Memory",
+        "",
+        "The most that the processes of a command had at any moment (proportional shares of what they share).",
+        "",
+        "| case | rows | Python MiB | Java MiB | s |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    lines += [
+        f"| {row['title']} | {row['rows']:,} | {row['python_mib']} | {row['java_mib']} | {row['seconds']:.0f} |"
+        for row in watched
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,109 @@
+"""Measures this product against others on this machine: `make bench`, or `python bench/run.py --case append --rows 200000`.
+
+Contenders take turns, round by round. Every command is timed as a whole, its start included. Results are appended to
+bench/results.jsonl and bench/RESULTS.md is written from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "src")]
+
+import measure  # noqa: E402 - found by the line above
+import places  # noqa: E402
+import report  # noqa: E402
+from cases import CASES, Bench  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cases import Case
+
+RESULTS = HERE / "results.jsonl"
+
+
+def main() -> int:
+    """Run the cases that were asked for and write the report."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument(
+        "--case", action="append", choices=[*CASES, "none"], help="what to measure (all; `none` only writes the report)"
+    )
+    parser.add_argument("--rows", type=int, help="rows, instead of the case's own number")
+    parser.add_argument("--rounds", type=int, help="rounds, instead of the case's own number")
+    parser.add_argument("--only", action="append", help="contenders, instead of all")
+    parser.add_argument("--label", default="", help="a word that marks these results")
+    parser.add_argument("--dry", action="store_true", help="print, and write nothing")
+    asked = parser.parse_args()
+    names = [name for name in asked.case or CASES if name != "none"]
+    if names:
+        measure_all([CASES[name] for name in names], asked)
+    if not asked.dry:
+        (HERE / "RESULTS.md").write_text(report.render(RESULTS))
+    return 0
+
+
+def measure_all(cases: list[Case], asked: argparse.Namespace) -> None:
+    """Measure every case on one server."""
+    server = places.Server()
+    server.start()
+    try:
+        for case in cases:
+            measure_case(case, server, asked)
+    finally:
+        server.close()
+
+
+def measure_case(case: Case, server: places.Server, asked: argparse.Namespace) -> None:
+    """Measure one case: all contenders in every round, beginning with another one each time."""
+    folder = places.WORK / "homes" / case.name
+    shutil.rmtree(folder, ignore_errors=True)
+    bench = Bench(server, case.rows if asked.rows is None else asked.rows, folder)
+    contenders = [name for name in case.contenders if not asked.only or name in asked.only]
+    for contender in contenders:
+        attempt(lambda c=contender: case.prepare(bench, c), f"{case.name} {contender} preparation")
+    for number in range(asked.rounds or case.rounds):
+        turn = number % len(contenders)
+        for contender in contenders[turn:] + contenders[:turn]:
+            attempt(lambda c=contender, n=number: one(case, bench, c, n, asked), f"{case.name} {contender}")
+    for contender in (*contenders,):
+        server.execute(f"DROP DATABASE IF EXISTS dst_{contender} WITH (FORCE)")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def attempt(work: Callable[[], None], name: str) -> None:
+    """Do something; a contender that fails is told and the others go on."""
+    try:
+        work()
+    except measure.CommandError as error:
+        print(f"{name} FAILED: {error}", file=sys.stderr)
+
+
+def one(case: Case, bench: Bench, contender: str, number: int, asked: argparse.Namespace) -> None:
+    """Measure one contender once and keep the result."""
+    command = case.command(bench, contender, number)
+    sample = measure.run(command.words, command.env, bench.notes(contender), watch=case.watch)
+    found = {
+        "case": case.name, "title": case.title, "rows": bench.rows, "contender": contender, "label": asked.label,
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **asdict(sample),
+    }  # fmt: skip
+    moments = " ".join(f"{name}={at:.2f}" for name, at in sample.moments.items())
+    print(
+        f"{case.name:<16} {contender:<7} {sample.seconds:7.2f} s  cpu {sample.cpu:6.2f}  load {sample.load:4.1f}  {moments}",
+        flush=True,
+    )
+    if not asked.dry:
+        with RESULTS.open("a") as out:
+            out.write(json.dumps(found | {"machine": places.machine()}) + "\n")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
