@@ -121,3 +121,20 @@ def test_two_pipelines_write_one_table(nursery: Nursery, second_nursery: Nursery
         load(nursery, "even", 0)
     assert failed == []
     assert difference(found(place, Load("append", 0, "shared")), expected("append", range(rounds * 2))) == []
+
+
+@pytest.mark.parametrize("point", ["token.after_insert", "stage.collected", "commit.connected", "commit.fence_locked"])
+def test_two_drivers_of_one_load_make_it_once(nursery: Nursery, place: Place, point: str) -> None:
+    prepare(place, "twice")
+    sweep = Sweep(nursery, place, "append", "twice", options={"incremental_column": None}, slots=True)
+    load = sweep.next_load()
+    frozen = sweep.interrupted(point, impatient=True)
+    other = sweep.run(load, impatient=True)
+    woken = nursery.resume(frozen)
+    # Whoever was second was fenced off, or could not get at what the first one held.
+    assert [bool(other.answer), bool(woken.answer)].count(True) == 1, (other, woken)
+    said = other.error + woken.error
+    assert any(word in said for word in ("FencedError", "TransientError", "locked", "Lock", "lock")), said
+    again = sweep.run(load)
+    assert again.answer["recovered"] is True
+    assert sweep.judged(load, []) == []
