@@ -46,8 +46,18 @@ _EOF_BELOW = 9
 _HEADER = struct.Struct("<I")
 
 
+_TLS: dict[Any, Any] = {}
+
+
 class Wire(_Connection):
     """A connection whose handshake has a deadline of its own, and that moves rows in bulk."""
+
+    def _create_ssl_ctx(self, options: Any) -> Any:
+        """Give the settings of TLS, made once per process: reading the system's certificates takes tens of milliseconds."""
+        known = tuple(sorted(options.items())) if isinstance(options, dict) else options
+        if known not in _TLS:
+            _TLS[known] = cast("Any", super())._create_ssl_ctx(options)
+        return _TLS[known]
 
     def open_socket(self) -> None:
         """Connect and log in within the connect timeout, whatever the peer does."""
