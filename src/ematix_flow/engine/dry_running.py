@@ -24,7 +24,7 @@ from ematix_flow.engine.previewing import plan_despite_drift, refuse_plain, repo
 from ematix_flow.engine.results import counts_of
 from ematix_flow.engine.sourcing import source_for
 from ematix_flow.engine.spark import session_for
-from ematix_flow.engine.staging import stage
+from ematix_flow.engine.staging import Staging, stage
 from ematix_flow.errors import DriftError, FlowError, RefusedError
 from ematix_flow.plan.explain import TargetSummary, summary_of
 from ematix_flow.records import Counts, Fence
@@ -145,7 +145,7 @@ def _staging(
         return
     name = f"stg_{plan.token.mark}_{uuid.uuid4().hex[:12]}"
     try:
-        yield stage(name, plan, asked.source, look, asked.database, spark)
+        yield stage(Staging(name, plan, asked.source, look, asked.database), spark)
     finally:
         session = asked.database.session()
         try:

@@ -16,7 +16,7 @@ from ematix_flow.engine.expanding import expand
 from ematix_flow.engine.ordering import order_for
 from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
 from ematix_flow.engine.spark import session_for
-from ematix_flow.engine.staging import stage
+from ematix_flow.engine.staging import Staging, stage
 from ematix_flow.errors import FencedError, RefusedError, StagingLostError, TransientError
 from ematix_flow.events import RowsStaged, RunCommitted, RunFailed, RunStarted, StageProgress
 from ematix_flow.failpoints import failpoint
@@ -145,7 +145,8 @@ def _stage_once(attempt: _Attempt, plan: TargetPlan, fence: Fence, history: Hist
         attempt.options.bus.emit(StageProgress(attempt.pipeline.name, plan.table_name, rows, parts))
 
     heard = report if attempt.options.bus.has_subscribers else None
-    spec, parts = stage(name, plan, attempt.source, look, database, session_for(attempt.options), heard)
+    staging = Staging(name, plan, attempt.source, look, database)
+    spec, parts = stage(staging, session_for(attempt.options), heard)
     rejected = sum(part.rejected for part in parts)
     attempt.options.bus.emit(
         RowsStaged(attempt.pipeline.name, plan.table_name, sum(part.rows for part in parts), rejected)

@@ -9,7 +9,7 @@ from ematix_flow.connect.base import StageSpec
 from ematix_flow.engine.counting import counting
 from ematix_flow.engine.looking import frame_columns, with_bounds
 from ematix_flow.errors import RunError
-from ematix_flow.plan.bounds import check_comparable, highest_sql
+from ematix_flow.plan.bounds import check_comparable, highest_sql, lower_bound
 from ematix_flow.plan.shaping import plan_shape
 
 if TYPE_CHECKING:
@@ -29,23 +29,29 @@ TASKS = "ematix_flow.run.stage"
 """The module that every task runs; workers fork from a process that has it already."""
 
 
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """What is staged: the plan, the source it reads and the target it waits in, under a name of its own."""
+
+    name: str
+    plan: TargetPlan
+    source: OpenSource
+    look: Look
+    database: Database
+
+
 def stage(
-    name: str,
-    plan: TargetPlan,
-    source: OpenSource,
-    look: Look,
-    database: Database,
-    spark: Callable[..., Any],
-    report: Callable[[int, int], None] | None = None,
+    staging: Staging, spark: Callable[..., Any], report: Callable[[int, int], None] | None = None
 ) -> tuple[StageSpec, tuple[Part, ...]]:
     """Stage the rows of a plan and give the reports of the winning attempts; `report` hears rows and parts meanwhile."""
     from ematix_flow.connect.arrow import staged_schema
     from ematix_flow.run.conform import Rules
     from ematix_flow.run.stage import StageWork, stage_frame, stage_splits
 
+    plan, source, database = staging.plan, staging.source, staging.database
     schema = staged_schema(plan.stage.columns).serialize().to_pybytes()
     spec = StageSpec(
-        name,
+        staging.name,
         schema,
         columns=plan.stage.columns,
         lookup=not plan.commit.program.reads_staged_once,
@@ -67,7 +73,7 @@ def stage(
             if plan.read.kind == "sql" and plan.shape.place.value == "source":
                 return spec, _stage_query(spark, work, source, plan, stage_splits)
             session_of_spark = spark((TASKS, *database.task_imports))
-            return spec, stage_frame(_frame(session_of_spark, plan, source, look, kept), work)
+            return spec, stage_frame(_frame(session_of_spark, plan, source, staging.look, kept), work)
     except Exception as error:
         raise told(error) from error
 
@@ -148,7 +154,7 @@ def bound_in_spark(
         )
         raise RunError(message)
     check_comparable(column, "spark")
-    lo = seen.watermark.value if seen.watermark else None
+    lo = lower_bound(seen.watermark, target.write)
     sql = highest_sql(shaping.sql, lo, column, target.write, "spark")
     row = shaped_frame(spark(), raw, sql).collect()[0]
     return with_bounds(target, seen, lo, row[0], int(row[1] or 0))
