@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base import StageSpec
