@@ -5,12 +5,23 @@ from __future__ import annotations
 import os
 import resource
 import signal
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+import duckdb
 import pytest
 
+from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.layout import Column, Table
+from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
+from ematix_flow.declare.types import BigInt
+from ematix_flow.declare.write import write
+from ematix_flow.engine import Options, run_pipeline
+from ematix_flow.errors import CommitError
 from tests.crash.harness import Sweep
-from tests.crash.journey import BIG, Load, prepare
+from tests.crash.here import HereSpark
+from tests.crash.journey import BIG, Load, make_giant, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,8 +69,6 @@ def test_a_polite_signal_ends_a_load_that_the_next_run_takes_up(nursery: Nursery
 
 @pytest.mark.slow
 def test_a_row_of_64_mebibytes_is_loaded_or_refused(nursery: Nursery, place: Place, tmp_path: Path) -> None:
-    from tests.crash.journey import make_giant
-
     giant = make_giant(place, tmp_path / "giant.sqlite")
     prepare(giant)
     ending = nursery.run("load", giant, Load("merge", 0, "giant"))
@@ -68,3 +77,22 @@ def test_a_row_of_64_mebibytes_is_loaded_or_refused(nursery: Nursery, place: Pla
         assert sweep.refused(ending, "Error") == []
     else:
         assert ending.answer["rows_inserted"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "said"), [("duckdb", ""), ("sqlite", "too many columns")])
+def test_five_thousand_columns_are_loaded_or_refused(tmp_path: Path, kind: str, said: str) -> None:
+    names = [f"c{number}" for number in range(5_000)]
+    with duckdb.connect(str(tmp_path / "wide.duckdb")) as connection:
+        connection.execute(f"CREATE TABLE wide AS SELECT {', '.join(f'{n} AS c{n}' for n in range(len(names)))}")
+    columns = tuple(Column(BigInt(), nullable=name != "c0", primary_key=name == "c0", name=name) for name in names)
+    target = connection_from_fields("target", {"kind": kind, "path": str(tmp_path / "target")})
+    pipeline = Pipeline(
+        "wide",
+        lambda: "SELECT * FROM wide",
+        (TargetDeclaration(Table("main", "wide", columns), write("merge"), target),),
+        source_connection=connection_from_fields("source", {"kind": "duckdb", "path": str(tmp_path / "wide.duckdb")}),
+    )
+    options = Options(run_log=SqliteRunLog(tmp_path / "run_log"), spark=HereSpark())
+    with pytest.raises(CommitError, match=said) if said else nullcontext():
+        assert run_pipeline(pipeline, options)["rows_inserted"] == 1
