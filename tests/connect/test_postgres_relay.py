@@ -88,7 +88,9 @@ def test_a_relay_reads_the_snapshot(database: Postgres, session: PostgresSession
         ("SELECT 'x'::varchar(3) AS a", StageColumn("a", Text()), True),
         ("SELECT 1::numeric(5,1) AS a", StageColumn("a", Numeric(9, 2)), True),
         ("SELECT 1::numeric AS a", StageColumn("a", Numeric(9, 2)), False),
-        ("SELECT 'x'::text AS a", StageColumn("a", String(3)), False),
+        ("SELECT 'xyz'::text AS a", StageColumn("a", String(3)), True),
+        ("SELECT 'xyz'::varchar(9) AS a", StageColumn("a", String(3)), True),
+        ("SELECT 'xyz'::char(3) AS a", StageColumn("a", String(3)), False),
         ("SELECT 1::bigint AS b", StageColumn("a", BigInt()), False),
         ("SELECT 1::bigint AS a, 'why' AS _flow_failed", StageColumn("a", BigInt()), False),
     ],
@@ -125,3 +127,16 @@ def test_a_row_that_staging_refuses_is_found_by_reading(database: Postgres, sess
     assert (part.rows, part.rejected) == (8, 1)
     assert part.first_reject.startswith("name: is NULL but the column is NOT NULL")
     database.verify_stage(session, spec, [part])
+
+
+@pytest.mark.parametrize("text", ["abcd", "abc ", "üüüü"])
+def test_a_text_that_is_too_long_is_refused_and_never_cut(
+    database: Postgres, session: PostgresSession, text: str
+) -> None:
+    columns = (StageColumn("a", String(3)),)
+    spec = database.open_stage(session, spec_of(*columns))
+    split = Split(f"SELECT a::text FROM (VALUES ('ok'), ('{text}'), (NULL)) AS v(a)")
+    work = StageWork(database, spec, Rules(columns, frozenset()))
+    part = stage_split(work, database, split, relayed=database.relays(database, session, split, spec))
+    assert (part.rows, part.rejected) == (2, 1)
+    assert part.first_reject.startswith("a: is longer than 3 characters")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from psycopg.pq.abc import PGconn
 
-    from ematix_flow.connect.base import SourceColumn, StageSpec
+    from ematix_flow.connect.base import SourceColumn, StageColumn, StageSpec
     from ematix_flow.connect.postgres_session import PostgresSession
 
 BLOCK_BYTES = 256 * 1024
@@ -31,11 +31,24 @@ def relay_query(columns: Sequence[SourceColumn], spec: StageSpec, sql: str, atte
         return None
     terms = []
     for column, staged in zip(columns, spec.columns, strict=True):
-        wanted, name = stage_type(staged.type), quoted(column.name)
-        if column.native != wanted and not widening(column.native, wanted):
+        term = _term(column, staged)
+        if term is None:
             return None
-        terms.append(name if column.native == wanted else f"CAST({name} AS {wanted})")
+        terms.append(term)
     return f"SELECT {', '.join(terms)}, CAST({int(attempt)} AS BIGINT) FROM (\n{sql}\n) AS _relayed"
+
+
+def _term(column: SourceColumn, staged: StageColumn) -> str | None:
+    """Give the expression for one column whose bytes staging takes or refuses, never bends; None where there is none."""
+    wanted, name = stage_type(staged.type), quoted(column.name)
+    if column.native == wanted:
+        return name
+    if widening(column.native, wanted):
+        return f"CAST({name} AS {wanted})"
+    if column.native.startswith(("TEXT", "VARCHAR")) and staged.type.kind == "string":
+        # A text that is too long is refused, unless what is too much are spaces: those would be cut in silence.
+        return f"CASE WHEN char_length({name}) > {getattr(staged.type, 'length', 0)} THEN {name} || '.' ELSE {name} END"
+    return None
 
 
 def relay_rows(
