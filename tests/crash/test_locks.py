@@ -134,7 +134,7 @@ def test_two_drivers_of_one_load_make_it_once(nursery: Nursery, place: Place, po
     # Whoever was second was fenced off, or could not get at what the first one held.
     assert [bool(other.answer), bool(woken.answer)].count(True) == 1, (other, woken)
     said = other.error + woken.error
-    assert any(word in said for word in ("FencedError", "TransientError", "locked", "Lock", "lock")), said
+    assert "FencedError" in said or "TransientError" in said
     again = sweep.run(load)
     assert again.answer["recovered"] is True
     assert sweep.judged(load, []) == []

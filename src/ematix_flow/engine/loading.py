@@ -77,7 +77,7 @@ def load_target(
         status="running",
     )
     attempt = _Attempt(pipeline, target, source, database, token, history, options)
-    fence, committed, _ = open_run(database, token, history.pipeline, history, history.pipeline)
+    fence, committed = _opened(attempt)
     if committed is not None:
         # The attempt that committed it may have died before it could tidy up.
         drop_stages_of(database, token)
@@ -90,6 +90,20 @@ def load_target(
     except BaseException as error:
         _note_failure(attempt, error)
         raise
+
+
+def _opened(attempt: _Attempt) -> tuple[Fence, Committed | None]:
+    """Open the run in the target; gives the fence, and the commit of an earlier attempt."""
+    database, history = attempt.database, attempt.history
+    try:
+        fence, committed, _ = open_run(database, attempt.token, history.pipeline, history, history.pipeline)
+    except database.errors as error:
+        if not database.is_duplicate_key(error) and not database.is_transient(error):
+            raise
+        message = f"the run could not be opened in the target now: {safe_text(error)}"
+        hint = "the target is away, or an earlier run of this pipeline is still at work there; run again."
+        raise TransientError(message, hint=hint) from None
+    return fence, committed
 
 
 def _load(attempt: _Attempt, fence: Fence) -> Loaded:
