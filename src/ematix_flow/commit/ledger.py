@@ -10,7 +10,7 @@ from ematix_flow.commit.holding import uninterrupted
 from ematix_flow.errors import CommitError, FencedError
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.bookkeeping import FORMAT, TABLES, create_bookkeeping_sql
-from ematix_flow.plan.sql.render import instant, native_column, native_name, render
+from ematix_flow.plan.sql.render import instant, native_column, native_name
 from ematix_flow.records import Committed, Counts, Fence, Watermark, mark_of
 
 if TYPE_CHECKING:
@@ -226,8 +226,8 @@ class Ledger:
 
     # Rejects
 
-    def insert_rejects(self, session: Session, token: Token, relation: str, at: datetime) -> int:
-        """Move the staged rejects into the rejects table."""
+    def insert_rejects(self, session: Session, token: Token, relation: str, at: datetime, *, once: str = "") -> int:
+        """Move the staged rejects into the rejects table; those about the column `once` only if they are new there."""
         row_id = "ROW_NUMBER() OVER (ORDER BY row_json, reason)"
         prefix = f"'{token.run_id}:'"
         numbered = (
@@ -236,8 +236,16 @@ class Ledger:
         return session.execute(
             f"INSERT INTO {self.name('rejects')} (reject_id, pipeline_name, target_name, run_id, reason, column_name, "
             f"source_position, row_json, rejected_at, status) SELECT {numbered}, ?, ?, {self._uuid(token.run_id)}, "
-            f"reason, column_name, source_position, row_json, {self._at(at)}, 'pending' FROM {relation} AS rejected",
-            (token.pipeline, token.target),
+            f"reason, column_name, source_position, row_json, {self._at(at)}, 'pending' FROM {relation} AS rejected"
+            + (self._unknown() if once else ""),
+            (token.pipeline, token.target, *((once, token.pipeline, token.target) if once else ())),
+        )
+
+    def _unknown(self) -> str:
+        return (
+            f" WHERE rejected.column_name <> ? OR NOT EXISTS (SELECT 1 FROM {self.name('rejects')} AS known WHERE "
+            "known.pipeline_name = ? AND known.target_name = ? AND known.row_json = rejected.row_json "
+            "AND known.reason = rejected.reason)"
         )
 
     def insert_reject(self, session: Session, token: Token, number: int, reason: str, row: str, at: datetime) -> None:
@@ -256,7 +264,8 @@ class Ledger:
         )
 
     def _at(self, at: datetime) -> str:
-        return render(f"SELECT {instant(at, self.dialect)}", self.dialect).removeprefix("SELECT ")
+        # Spelled alike in canonical SQL and in every dialect, so it need not be rendered.
+        return instant(at, self.dialect)
 
     def _uuid(self, value: str) -> str:
         return f"'{value}'" if self.dialect in ("mysql", "sqlite") else f"CAST('{value}' AS UUID)"

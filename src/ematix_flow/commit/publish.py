@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.commit.holding import uninterrupted
 from ematix_flow.commit.ledger import Ledger
-from ematix_flow.connect.base import StageColumn, WorkTable
+from ematix_flow.connect.base import NULL_REASON, StageColumn, WorkTable
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.declare.types import Text
 from ematix_flow.errors import (
@@ -20,7 +20,7 @@ from ematix_flow.errors import (
     UnknownOutcomeError,
 )
 from ematix_flow.failpoints import failpoint
-from ematix_flow.plan.shaping import FAILED
+from ematix_flow.plan.marks import FAILED
 from ematix_flow.plan.sql.program import INCOMING
 from ematix_flow.plan.sql.render import bind_staged, native_column
 from ematix_flow.records import Committed, Counts
@@ -69,6 +69,8 @@ class Order:
     watermark_after: Watermark | None = None
     refuse_empty: bool = False
     rejects_allowed: bool = False
+    may_lack: str = ""
+    """A column whose NULLs are rejected even where rejects are not allowed; they are met in every run and kept once."""
     marked: bool = False
     """True when the inline query ends with a column that names what could not be parsed."""
     required: tuple[str, ...] = ()
@@ -114,8 +116,7 @@ def rehearse(
             if prepare is not None:
                 prepare(session)
             relation, counts = _staged(order, database, session, names)
-            if counts.rejected and not order.rejects_allowed:
-                raise bad_rows(order.parts)
+            _refuse_rejects(order, database, session)
             if only is not None:
                 relation = numbered(order, database.dialect, relation, *only)
                 counts = Counts(staged=int(session.query(f"SELECT COUNT(*) FROM {relation} AS counted")[0][0]))
@@ -163,12 +164,18 @@ def _apply(order: Order, ledger: Ledger, session: Session, names: dict[str, str]
     failpoint("commit.watermark")
     _reject(order, ledger, session, now)
     failpoint("commit.dlq")
-    lo = order.watermark_before.value if order.watermark_before else None
-    hi = order.watermark_after.value if order.watermark_after else None
-    ledger.finish_token(session, order.token, counts, lo, hi)
+    ledger.finish_token(session, order.token, counts, *_range(order))
     ledger.record(session, replace(order.history, status="success", finished_at=now, counts=counts))
     failpoint("commit.before_commit")
     return counts
+
+
+def _range(order: Order) -> tuple[str | None, str | None]:
+    """Give the range that an incremental load read; one that starts with another column has no lower bound."""
+    before, after = order.watermark_before, order.watermark_after
+    if after is None:
+        return None, None
+    return before.value if before is not None and before.column == after.column else None, after.value
 
 
 def _staged(order: Order, database: Database, session: Session, names: dict[str, str]) -> tuple[str, Counts]:
@@ -301,13 +308,24 @@ def _reject(order: Order, ledger: Ledger, session: Session, now: datetime) -> No
     expected = sum(part.rejected for part in order.parts)
     if not expected or order.stage is None:
         return
-    if not order.rejects_allowed:
-        raise bad_rows(order.parts)
+    _refuse_rejects(order, ledger.database, session)
     relation = ledger.database.reject_relation(session, order.stage, order.parts)
-    written = ledger.insert_rejects(session, order.token, relation, now)
-    if written != expected:
+    written = ledger.insert_rejects(session, order.token, relation, now, once=order.may_lack)
+    if written != expected and not order.may_lack:
         message = f"{expected} rows were rejected but {written} could be written to the rejects table"
         raise CommitError(message)
+
+
+def _refuse_rejects(order: Order, database: Database, session: Session) -> None:
+    """Refuse a load with rows that do not fit, unless they may be rejected."""
+    if order.rejects_allowed or order.stage is None or not sum(part.rejected for part in order.parts):
+        return
+    if order.may_lack:
+        relation = database.reject_relation(session, order.stage, order.parts)
+        others = f"SELECT COUNT(*) FROM {relation} AS rejected WHERE NOT (column_name = ? AND reason = ?)"
+        if not int(session.query(others, (order.may_lack, NULL_REASON))[0][0]):
+            return
+    raise bad_rows(order.parts)
 
 
 def bad_rows(parts: Sequence[Part]) -> BadRowsError:

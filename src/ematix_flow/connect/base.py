@@ -23,6 +23,9 @@ ATTEMPT = "_attempt"
 FAILED = "_flow_failed"
 """Column in which a read or a shape says why a row cannot be carried, as `column: reason`; NULL for good rows."""
 
+NULL_REASON = "is NULL but the column is NOT NULL"
+"""Why a row without a value that it needs is rejected."""
+
 ALL_MODES = ("append", "truncate", "merge", "scd2")
 
 
@@ -190,11 +193,11 @@ class Database(ABC):
     dialect: ClassVar[str]
     """The name by which sqlglot knows its SQL."""
     capabilities: ClassVar[Capabilities]
+    task_imports: ClassVar[tuple[str, ...]] = ()
+    """Modules that its reads and stagers load inside tasks, which workers may have at hand."""
     timezone: str | None = None
     """The zone of this database's timestamps without one; UTC when it says nothing."""
 
-    task_imports: ClassVar[tuple[str, ...]] = ()
-    """Modules that its reads and stagers load inside tasks, which workers may have at hand."""
     # Identity and health
 
     @abstractmethod
@@ -316,9 +319,7 @@ class Database(ABC):
         del source, session, split, spec
         return False
 
-    def relay(
-        self, source: Database, split: Split, spec: StageSpec, attempt: int, count: Callable[[int], None]
-    ) -> int:
+    def relay(self, source: Database, split: Split, spec: StageSpec, attempt: int, count: Callable[[int], None]) -> int:
         """Stage a split without looking at its values and give the rows; `count` hears of them; runs inside a task."""
         raise NotImplementedError
 

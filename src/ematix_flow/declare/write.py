@@ -77,6 +77,8 @@ def _check(value: Write) -> None:
         _wrong_mode(value, "keys", "merge or scd2")
     if value.incremental_column and value.mode not in ("append", "merge"):
         _wrong_mode(value, "incremental_column", "append or merge")
+    if value.null_watermark != "fail":
+        _check_nulls(value)
     if value.lookback is not None:
         _check_lookback(value)
     if value.ttl is not None and value.ttl <= timedelta(0):
@@ -98,6 +100,15 @@ def _check_deletes(value: Write) -> None:
     if value.mode == "merge" and value.handle_deletes == "soft":
         message = "merge has no versions to close"
         raise UnsupportedError(message, hint='use handle_deletes="hard", or mode="scd2" with "soft".')
+
+
+def _check_nulls(value: Write) -> None:
+    if not value.incremental_column:
+        message = "null_watermark= belongs to an incremental load"
+        raise DeclareError(message, hint="give incremental_column= as well.")
+    if value.null_watermark == "load" and value.mode != "merge":
+        message = "null_watermark='load' reads these rows in every run, so an append would double them"
+        raise DeclareError(message, hint="use mode=\"merge\", or null_watermark='reject'.")
 
 
 def _check_lookback(value: Write) -> None:

@@ -17,7 +17,7 @@ from ematix_flow.engine.sourcing import OpenSource, evaluate
 from ematix_flow.errors import ConnectionMissingError, FlowError, MissingSecretError, RunError
 from ematix_flow.plan.assumed import assumed_columns
 from ematix_flow.plan.batch import Observed
-from ematix_flow.plan.bounds import check_comparable, watermark_column
+from ematix_flow.plan.bounds import check_comparable, lower_bound, watermark_column
 from ematix_flow.plan.source import SourceValue, source_value
 from ematix_flow.plan.steps import Bounds
 
@@ -151,5 +151,5 @@ def _with_open_bounds(asked: Asked, seen: Observed) -> Observed:
         return seen
     if asked.source.database is not None:
         check_comparable(watermark_column(write, seen.source_columns), seen.source_dialect)
-    lo = seen.watermark.value if seen.watermark else None
+    lo = lower_bound(seen.watermark, write)
     return replace(seen, bounds=Bounds(write.incremental_column, lo, None, fixed=False))

@@ -10,7 +10,7 @@ from ematix_flow.connect.base import SourceColumn
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.errors import FlowError, PlanError, RunError
 from ematix_flow.plan.batch import Observed, history_name
-from ematix_flow.plan.bounds import check_comparable, highest_sql, watermark_column
+from ematix_flow.plan.bounds import check_comparable, highest_sql, lower_bound, watermark_column
 from ematix_flow.plan.source import table_query
 from ematix_flow.plan.sql.ddl import wanted_table
 from ematix_flow.plan.sql.render import native_name, render
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ematix_flow.connect.files import FileSet
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.sourcing import OpenSource
-    from ematix_flow.records import Watermark
 
 
 Opener: TypeAlias = "Callable[[Database], Session]"
@@ -158,7 +157,7 @@ def look_at_target(
         mark = ledger.watermark(session, history_name(pipeline, target.table)) if ledger.exists(session) else None
     finally:
         session.close()
-    return replace(seen, target_known=True, found=found, watermark=_usable(mark, target), latest_version=latest)
+    return replace(seen, target_known=True, found=found, watermark=mark, latest_version=latest)
 
 
 def _latest_version(
@@ -173,12 +172,6 @@ def _latest_version(
     return parse_instant(rows[0][0]) if rows and rows[0][0] is not None else None
 
 
-def _usable(mark: Watermark | None, target: TargetDeclaration) -> Watermark | None:
-    """Give the watermark, unless it is of another column, which says nothing about this one."""
-    column = target.write.incremental_column
-    return mark if mark is not None and mark.column == column else None
-
-
 def fix_bounds(source: OpenSource, target: TargetDeclaration, seen: Observed) -> Observed:
     """Fix the range of an incremental load of a database source, once, before anything is read."""
     write = target.write
@@ -186,7 +179,7 @@ def fix_bounds(source: OpenSource, target: TargetDeclaration, seen: Observed) ->
         return seen
     column = watermark_column(write, seen.source_columns)
     check_comparable(column, source.dialect)
-    lo = seen.watermark.value if seen.watermark else None
+    lo = lower_bound(seen.watermark, write)
     session = source.database.session()
     try:
         rows = session.query(highest_sql(seen.source_sql, lo, column, write, source.dialect))

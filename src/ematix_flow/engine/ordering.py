@@ -35,6 +35,7 @@ def order_for(
         watermark_after=_watermark_after(plan),
         refuse_empty=_refuses_empty(plan),
         rejects_allowed=plan.commit.write.on_bad_row == "reject",
+        may_lack=plan.check.may_lack,
         marked=plan.shape.marked and spec is None,
         required=plan.check.required if spec is None else (),
     )

@@ -11,7 +11,8 @@ from ematix_flow.connect.base import StageColumn
 from ematix_flow.declare.types import TimestampTZ
 from ematix_flow.errors import DriftError, PlanError, UnsupportedError
 from ematix_flow.plan.keys import compare_columns, merge_keys, update_columns
-from ematix_flow.plan.shaping import EVENT, plan_shape
+from ematix_flow.plan.marks import EVENT
+from ematix_flow.plan.shaping import plan_shape
 from ematix_flow.plan.sql import modes, scd2
 from ematix_flow.plan.sql.ddl import create_table_sql, differences, wanted_table
 from ematix_flow.plan.sql.program import Load
@@ -52,6 +53,7 @@ class Observed:
     target_known: bool = False
     found: FoundTable | None = None
     watermark: Watermark | None = None
+    """Where the last load ended, by whichever column it went."""
     bounds: Bounds | None = None
     latest_version: datetime | None = None
     """The newest `valid_from` in an scd2 target that is loaded by load time."""
@@ -94,7 +96,7 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
         ensure=ensure,
         read=_read(observed, shaping, aim.source),
         shape=Shape(shaping.place, shaping.dialect, shaping.sql, shaping.marked),
-        check=Check(_required(table, keys.value, load), write.on_bad_row),
+        check=Check(_required(table, keys.value, load, write), write.on_bad_row, _may_lack(table, write)),
         stage=Stage(columns, "" if path.value == "cross_db" else "the target reads the source query itself"),
         commit=Commit(write, load, _program(load, write), keys, compare),
         now=aim.now,
@@ -139,7 +141,7 @@ def choose_path(pipeline: Pipeline, target: TargetDeclaration, source: SourceVal
         return _forced(pipeline, "cross_db", "source and target are different databases")
     if pipeline.force_path == "cross_db":
         return Choice("cross_db", "force_path= says so")
-    if target.write.on_bad_row == "reject":
+    if target.write.on_bad_row == "reject" or target.write.null_watermark == "reject":
         return _forced(pipeline, "cross_db", "rejects need every row checked before it is loaded")
     missing = unsupported_on(target.table, observed.source_dialect, pipeline.transforms_pre)
     if missing:
@@ -220,9 +222,17 @@ def _program(load: Load, write: Write) -> Program:
             return scd2.by_event_time(load) if load.event else scd2.by_load_time(load)
 
 
-def _required(table: Table, keys: tuple[str, ...], load: Load) -> tuple[str, ...]:
+def _required(table: Table, keys: tuple[str, ...], load: Load, write: Write) -> tuple[str, ...]:
     event = (load.event,) if load.event else ()
-    return (*(c.name for c in table.columns if not c.nullable or c.name in keys), *event)
+    needed = {*keys, _may_lack(table, write)}
+    return (*(c.name for c in table.columns if not c.nullable or c.name in needed), *event)
+
+
+def _may_lack(table: Table, write: Write) -> str:
+    """Give the column whose NULLs are rejects whatever becomes of other bad rows: the watermark's, if that was asked."""
+    if write.null_watermark != "reject" or write.incremental_column is None:
+        return ""
+    return table.column(write.incremental_column).name
 
 
 def _read(observed: Observed, shaping: Shaping, source: SourceValue) -> Read:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.declare.write import Write
     from ematix_flow.plan.steps import Bounds
+    from ematix_flow.records import Watermark
 
 NUMBERS = ("integer", "decimal", "float")
 TIMES = ("timestamp", "timestamp_tz", "date")
@@ -28,9 +29,17 @@ def watermark_column(write: Write, columns: tuple[SourceColumn, ...]) -> SourceC
     raise PlanError(message, hint=did_you_mean(name, [column.name for column in columns]))
 
 
+def lower_bound(stored: Watermark | None, write: Write) -> str | None:
+    """Give the value that an incremental load starts above; a watermark of another column says nothing about this one."""
+    return stored.value if stored is not None and stored.column == write.incremental_column else None
+
+
 def check_comparable(column: SourceColumn, dialect: str) -> None:
     """Refuse columns whose order the source does not define well."""
-    if column.family in (*NUMBERS, *TIMES) or (column.family in ("text", "other") and dialect in ("sqlite", "duckdb")):
+    # SQLite keeps long decimals as text, which it orders by its characters.
+    as_text = dialect == "sqlite" and column.native.upper().startswith("DECIMALTEXT")
+    ordered = column.family in (*NUMBERS, *TIMES) and not as_text
+    if ordered or (column.family in ("text", "other") and dialect in ("sqlite", "duckdb")):
         return
     message = f"{column.name!r} is {column.native or column.family}, which has no order that is safe for a watermark"
     raise PlanError(message, hint="use a number, a date or a timestamp; cast it in the query.")

@@ -81,6 +81,8 @@ class Check:
 
     required: tuple[str, ...]
     on_bad_row: str
+    may_lack: str = ""
+    """A required column whose NULLs are rejected even when other bad rows fail the load."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ematix_flow.connect.arrow import REJECTS, arrow_type
-from ematix_flow.plan.shaping import FAILED, POSITION, RAW
+from ematix_flow.connect.base import NULL_REASON
+from ematix_flow.plan.marks import FAILED, POSITION, RAW
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +62,7 @@ def _fit(batch: pa.RecordBatch, column: StageColumn, rules: Rules, reasons: dict
     fitted = array if array.type == wanted else _cast(array, wanted, column, reasons)
     if column.name in rules.required and fitted.null_count:
         for row in _rows(pc.is_null(fitted)):
-            reasons.setdefault(row, (column.name, "is NULL but the column is NOT NULL"))
+            reasons.setdefault(row, (column.name, NULL_REASON))
     _check_text(fitted, column, rules, reasons)
     if pa.types.is_floating(wanted):
         _check_float(fitted, column, rules, reasons)

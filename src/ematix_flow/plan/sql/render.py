@@ -5,6 +5,7 @@ Programs are written once in PostgreSQL's SQL, parsed into sqlglot trees and ren
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from sqlglot import exp, parse_one
@@ -71,6 +72,7 @@ def bind_staged(rendered: str, dialect: str, relation: str) -> str:
     return rendered.replace(exp.to_identifier(STAGED, quoted=True).sql(dialect=dialect), relation)
 
 
+@lru_cache(maxsize=1024)
 def native_name(table: TableName, dialect: str) -> str:
     """Give a table's name in the dialect's own quoting."""
     return parse_one(f"SELECT * FROM {table_sql(table)}", read=CANONICAL).find(exp.Table).sql(dialect=dialect)  # type: ignore[union-attr]
