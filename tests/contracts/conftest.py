@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +10,8 @@ import pytest
 from ematix_flow.commit.runlog.sqlite import SqliteRunLog
 from ematix_flow.connect.registry import open_database
 from tests.contracts.flows import Flow, Here
-from tests.contracts.systems import PARAMETERS, SCHEMAS
+from tests.contracts.lanes import Lane
+from tests.contracts.systems import PARAMETERS, SCHEMAS, SYSTEMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,13 +58,38 @@ def flows(system: System, path: str, request: pytest.FixtureRequest, tmp_path: P
 
     def make(table: Table, name: str = "flow", **options: Any) -> Flow:
         own = {key: options.pop(key) for key in ("source", "declared", "query") if key in options}
-        return Flow(connection, table, options, path, spark, log, name, **own)
+        return Flow(connection, table, options, path, spark, log, name, kept=session, **own)
 
     database = open_database(connection)
     # A DuckDB file that stays open is not opened anew for each of a load's sessions.
-    with closing(database.session()) if path != "spark" else nullcontext():
+    with closing(database.session()) if path != "spark" else nullcontext() as session:
         yield make
     _drop_schemas(system, database)
+
+
+@pytest.fixture
+def every_lane(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[Table, bool], list[Lane]]]:
+    """Give the function that empties a table on all systems at once; every other one of them is staged."""
+    log = SqliteRunLog(tmp_path / "run_log.db")
+    connections = [(system, system.connect(request)) for system in SYSTEMS]
+    lanes: dict[str, list[Lane]] = {}
+
+    def cleared(table: Table, swap: bool) -> list[Lane]:
+        if table.name not in lanes:
+            for session, (_, connection) in zip(sessions, connections, strict=True):
+                flow = Flow(connection, table, {"mode": "append"}, "staged", Here(), log, kept=session)
+                lanes.setdefault(table.name, []).append(Lane(flow))
+        for number, lane in enumerate(lanes[table.name]):
+            lane.staged = number % 2 == swap
+            lane.clear()
+        return lanes[table.name]
+
+    with ExitStack() as kept:
+        opened = [closing(open_database(connection).session()) for _, connection in connections]
+        sessions = [kept.enter_context(one) for one in opened]
+        yield cleared
+    for system, connection in connections:
+        _drop_schemas(system, open_database(connection))
 
 
 def _drop_schemas(system: System, database: Database) -> None:

@@ -7,7 +7,7 @@ Spark. Only where the tasks run differs between the last two.
 from __future__ import annotations
 
 import uuid
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
@@ -29,9 +29,10 @@ from ematix_flow.plan.sql.render import native_column, native_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from ematix_flow.commit.runlog.sqlite import SqliteRunLog
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base import Database, Session
     from ematix_flow.declare.connection import Connection
     from ematix_flow.declare.layout import Column, Table
     from ematix_flow.declare.types import ColumnType
@@ -93,6 +94,8 @@ class Flow:
     query: str = ""
     """The source query, where it is not the whole source table."""
     count: int = 0
+    kept: Session | None = None
+    """A session for what the test itself does, which saves it a connection each time."""
     slept: list[float] = field(default_factory=list)
     """How long the engine waited before it tried again."""
 
@@ -101,7 +104,7 @@ class Flow:
         self.database: Database = open_database(self.connection)
         columns = tuple(WantedColumn(StageColumn(c.name, c.type), nullable=True) for c in self.source)
         self.place = self.database.place(self.table.schema, f"src_{self.table.name}"[:50])
-        with closing(self.database.session()) as session:
+        with self._session() as session:
             if self.database.find_table(session, self.place) is None:
                 self.database.create_schema(session, self.place.schema)
                 session.execute(create_table_sql(WantedTable(self.place, columns, (), ()), self.database))
@@ -132,7 +135,7 @@ class Flow:
         marks = ", ".join(f"({', '.join('?' for _ in self.source)})" for _ in rows)
         values = [self._given(row.get(column.name), column.type.kind) for row in rows for column in self.source]
         if rows:
-            with closing(self.database.session()) as session:
+            with self._session() as session:
                 session.execute(f"INSERT INTO {self.source_name} ({names}) VALUES {marks}", values)
 
     def _given(self, value: Any, kind: str) -> Any:
@@ -172,13 +175,16 @@ class Flow:
 
     # What is there afterwards
 
+    def _session(self) -> AbstractContextManager[Session]:
+        return closing(self.database.session()) if self.kept is None else nullcontext(self.kept)
+
     def execute(self, *statements: str) -> None:
-        with closing(self.database.session()) as session:
+        with self._session() as session:
             for statement in statements:
                 session.execute(statement)
 
     def select(self, sql: str) -> list[tuple[Any, ...]]:
-        with closing(self.database.session()) as session:
+        with self._session() as session:
             return session.query(sql)
 
     def rows(self, **more: ColumnType) -> list[Row]:

@@ -109,7 +109,9 @@ class Loader:
             spec = self.database.open_stage(session, spec)
         finally:
             session.close()
-        rules = Rules(plan.stage.columns, frozenset(plan.check.required), forbidden=self.database.capabilities.cannot_store)
+        rules = Rules(
+            plan.stage.columns, frozenset(plan.check.required), forbidden=self.database.capabilities.cannot_store
+        )
         work = StageWork(self.database, spec, rules)
         event = plan.commit.write.event_timestamp_column
         table = typed(self.table, rows)

@@ -3,68 +3,64 @@
 from __future__ import annotations
 
 import itertools
-import tempfile
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ematix_flow import BigInt, DuckDBConnection, SQLiteConnection, Text, TimestampTZ, ematix, pk
-from ematix_flow.connect.registry import open_database
-from ematix_flow.declare.table import table_of
-from tests.contracts.loads import Loader
+from ematix_flow.declare.layout import Column, Table
+from ematix_flow.declare.types import BigInt, Text, TimestampTZ
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from ematix_flow.connect.base import Database
+    from tests.contracts.flows import Row
+    from tests.contracts.lanes import Lane
 
+    Lanes = Callable[[Table, bool], list[Lane]]
 
 EPOCH = datetime(2025, 6, 1, tzinfo=UTC)
-OPTIONS = {"mode": "scd2", "compare_columns": ["value"], "event_timestamp_column": "at"}
-
-
-@ematix.table(schema="hist")
-class Prices:
-    key: Annotated[BigInt, pk()]
-    value: Text | None
-    note: Text | None
-    at: TimestampTZ
-
-
-TABLE = table_of(Prices)
+OPTIONS = {"mode": "scd2", "compare_columns": ("value",), "event_timestamp_column": "at"}
+TABLE = Table(
+    "hist",
+    "prices",
+    (
+        Column(BigInt(), primary_key=True, name="key"),
+        Column(Text(), name="value"),
+        Column(Text(), name="note"),
+        Column(TimestampTZ(), nullable=False, name="at"),
+    ),
+)
 
 Event = tuple[int, int, str | None, str | None]
 """Key, time, compared value, other value."""
 
 events = st.lists(
     st.tuples(
-        st.integers(1, 2), st.integers(1, 6), st.sampled_from(["a", "b", None]), st.sampled_from(["x", "y", None])
+        st.integers(1, 2), st.integers(1, 6), st.sampled_from(["a", "B", None]), st.sampled_from(["x", "Y", None])
     ),
     min_size=1,
     max_size=9,
 )
 
 
-def row(event: Event) -> dict[str, Any]:
+def row(event: Event) -> Row:
     key, at, value, note = event
     return {"key": key, "value": value, "note": note, "at": EPOCH + timedelta(days=at)}
 
 
 def history(given_events: Sequence[Event]) -> list[tuple[Any, ...]]:
-    """The plain model: what the table must hold after all events, whatever their order."""
-    versions = []
+    """Give what the table must hold after all events, whatever their order: the plain model."""
+    versions: list[tuple[Any, ...]] = []
     for key in sorted({event[0] for event in given_events}):
         mine = [event for event in given_events if event[0] == key]
         winners = [max((e for e in mine if e[1] == at), key=_rank) for at in sorted({e[1] for e in mine})]
-        kept = [e for before, e in itertools.pairwise([None, *winners]) if before is None or before[2] != e[2]]
-        for event, following in itertools.zip_longest(kept, kept[1:]):
-            ends = following[1] if following else None
-            versions.append((key, event[1], ends, event[2], event[3], ends is None))
-    return sorted(versions, key=lambda version: version[:2])
+        kept = winners[:1] + [e for before, e in itertools.pairwise(winners) if before[2] != e[2]]
+        ends = [event[1] for event in kept[1:]] + [None]
+        versions += [(key, e[1], end, e[2], e[3], end is None) for e, end in zip(kept, ends, strict=True)]
+    return versions
 
 
 def _rank(event: Event) -> tuple[Any, ...]:
@@ -72,47 +68,44 @@ def _rank(event: Event) -> tuple[Any, ...]:
     return tuple((value is not None, value or "") for value in event[2:])
 
 
-def stored(loader: Loader) -> list[tuple[Any, ...]]:
-    rows = loader.rows("key", "valid_from", "valid_to", "value", "note", "is_current")
-    return sorted(((k, day(f), day(t), v, n, bool(c)) for k, f, t, v, n, c in rows), key=lambda version: version[:2])
+def stored(lane: Lane) -> list[tuple[Any, ...]]:
+    return [
+        (v["key"], day(v["valid_from"]), day(v["valid_to"]), v["value"], v["note"], v["is_current"])
+        for v in lane.flow.versions()
+    ]
 
 
-def day(value: Any) -> int | None:
-    if value is None:
-        return None
-    at = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
-    return (at.replace(tzinfo=UTC) - EPOCH).days if at.tzinfo is None else (at - EPOCH).days
+def day(at: datetime | None) -> int | None:
+    return None if at is None else (at - EPOCH).days
 
 
-def database(kind: str, folder: str) -> Database:
-    if kind == "duckdb":
-        return open_database(DuckDBConnection("target", f"{folder}/t.duckdb"))
-    return open_database(SQLiteConnection("target", f"{folder}/t.sqlite"))
-
-
-@pytest.mark.parametrize("kind", ["duckdb", "sqlite"])
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(given_events=events, data=st.data())
-def test_any_order_repetition_and_splitting_gives_one_history(kind: str, given_events: Any, data: Any) -> None:
+@pytest.mark.service
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(given_events=events, data=st.data(), swap=st.booleans())
+def test_any_order_repetition_and_splitting_gives_one_history(
+    every_lane: Lanes, given_events: list[Event], data: st.DataObject, swap: bool
+) -> None:
     shuffled = data.draw(st.permutations(given_events))
     again = data.draw(st.lists(st.sampled_from(given_events), max_size=3))
     everything = [*shuffled, *again]
-    cut = data.draw(st.integers(0, len(everything)))
-    with tempfile.TemporaryDirectory() as folder:
-        loader = Loader(database(kind, folder), TABLE, dict(OPTIONS))
-        for part in (everything[:cut], everything[cut:]):
-            if part:
-                loader.load([row(event) for event in part])
-        assert stored(loader) == history(given_events)
+    cuts = data.draw(st.lists(st.integers(1, len(everything)), max_size=2).map(sorted))
+    parts = [everything[start:end] for start, end in itertools.pairwise([0, *cuts, len(everything)])]
+    lanes = every_lane(TABLE, swap)
+    for lane in lanes:
+        for part in filter(None, parts):
+            lane.load([row(event) for event in part], **OPTIONS)
+        assert stored(lane) == history(given_events), lane.name
 
 
-@pytest.mark.parametrize("kind", ["duckdb", "sqlite"])
-def test_a_late_event_splits_a_folded_version(kind: str, tmp_path: Path) -> None:
-    loader = Loader(database(kind, str(tmp_path)), TABLE, dict(OPTIONS))
-    loader.load([row((1, 1, "a", "x")), row((1, 3, "a", "y"))])
-    assert stored(loader) == [(1, 1, None, "a", "x", True)]
-    loader.load([row((1, 2, "b", None))])
-    assert stored(loader) == [(1, 1, 2, "a", "x", False), (1, 2, 3, "b", None, False), (1, 3, None, "a", "y", True)]
+@pytest.mark.service
+@pytest.mark.parametrize("swap", [False, True])
+def test_a_late_event_splits_a_folded_version(every_lane: Lanes, swap: bool) -> None:
+    for lane in every_lane(TABLE, swap):
+        lane.load([row((1, 1, "a", "x")), row((1, 3, "a", "y"))], **OPTIONS)
+        assert stored(lane) == [(1, 1, None, "a", "x", True)]
+        lane.load([row((1, 2, "b", None))], **OPTIONS)
+        split = [(1, 1, 2, "a", "x", False), (1, 2, 3, "b", None, False), (1, 3, None, "a", "y", True)]
+        assert stored(lane) == split, lane.name
 
 
 def test_the_model_tells_orders_apart() -> None:
