@@ -68,23 +68,25 @@ def measure_case(case: Case, server: places.Server, asked: argparse.Namespace) -
     shutil.rmtree(folder, ignore_errors=True)
     bench = Bench(server, case.rows if asked.rows is None else asked.rows, folder)
     contenders = [name for name in case.contenders if not asked.only or name in asked.only]
-    for contender in contenders:
-        attempt(lambda c=contender: case.prepare(bench, c), f"{case.name} {contender} preparation")
+    # Without its preparation a contender would be timed at another load than the others.
+    contenders = [c for c in contenders if attempt(lambda c=c: case.prepare(bench, c), f"{case.name} {c} preparation")]
     for number in range(asked.rounds or case.rounds):
         turn = number % len(contenders)
         for contender in contenders[turn:] + contenders[:turn]:
             attempt(lambda c=contender, n=number: one(case, bench, c, n, asked), f"{case.name} {contender}")
-    for contender in (*contenders,):
+    for contender in case.contenders:
         server.execute(f"DROP DATABASE IF EXISTS dst_{contender} WITH (FORCE)")
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def attempt(work: Callable[[], None], name: str) -> None:
-    """Do something; a contender that fails is told and the others go on."""
+def attempt(work: Callable[[], None], name: str) -> bool:
+    """Do something and say whether it worked; a failure is told and the others go on."""
     try:
         work()
     except measure.CommandError as error:
         print(f"{name} FAILED: {error}", file=sys.stderr)
+        return False
+    return True
 
 
 def one(case: Case, bench: Bench, contender: str, number: int, asked: argparse.Namespace) -> None:
