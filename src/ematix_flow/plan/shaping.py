@@ -41,8 +41,11 @@ def plan_shape(
     user = observed.user_dialect or observed.source_dialect
     dialect = "spark" if place.value == "spark" else observed.source_dialect
     columns = _known_columns(observed, dialect)
-    marked = bool(parse_failures(target.table, dialect, columns, column_map=target.column_map, user_dialect=user))
-    marked = marked or CORRUPT in columns
+    if place.value != "spark":
+        # A family without a rule is passed on as it is: no conversion, and nothing that could fail.
+        columns |= dict.fromkeys(_fitting(target, observed, source), "other")
+    failures = parse_failures(target.table, dialect, columns, column_map=target.column_map, user_dialect=user)
+    marked = CORRUPT in columns or bool(failures)
     marks: tuple[str, ...] = (FAILED,) if marked else ()
     if place.value == "spark":
         from_database = observed.source_dialect != "spark"
@@ -57,6 +60,22 @@ def plan_shape(
     interchange = source if place.value == "source" else None
     final = _final(shaped, target, observed, dialect, interchange, marks=marks)
     return Shaping(place, dialect, final, "", marked)
+
+
+def _fitting(target: TargetDeclaration, observed: Observed, source: Database | None) -> frozenset[str]:
+    """Give the columns that cannot fail because the source's own type is the declared one, or a narrower one.
+
+    SQLite is left out: its columns may hold values of any type.
+    """
+    if source is None or not source.capabilities.enforces_types or target.column_map:
+        return frozenset()
+    native = {column.name: column.native for column in observed.source_columns}
+    fitting = set()
+    for column in target.table.columns:
+        wanted, found = source.ddl_type(column.type), native.get(column.name, "")
+        if found and not column.normalizers and (source.same_type(found, wanted) or source.widening(found, wanted)):
+            fitting.add(column.name)
+    return frozenset(fitting)
 
 
 def _known_columns(observed: Observed, dialect: str) -> dict[str, str]:
