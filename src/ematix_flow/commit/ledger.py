@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.commit.holding import uninterrupted
 from ematix_flow.errors import CommitError, FencedError
 from ematix_flow.failpoints import failpoint
-from ematix_flow.plan.bookkeeping import FORMAT, TABLES, create_bookkeeping_sql
+from ematix_flow.plan.bookkeeping import FORMAT, TABLES, bookkeeping_table, create_bookkeeping_sql
 from ematix_flow.plan.sql.render import instant, native_column, native_name
 from ematix_flow.records import Committed, Counts, Fence, Watermark, mark_of
 
@@ -71,6 +71,19 @@ class Ledger:
         self.database.create_schema(session, self.database.bookkeeping("ledger").schema)
         for table in TABLES:
             session.execute(create_bookkeeping_sql(table, self.database))
+            self._complete(session, table)
+
+    def _complete(self, session: Session, table: str) -> None:
+        """Add the columns that a table of this name from before lacks; they are nullable, and its rows stay."""
+        wanted = bookkeeping_table(table, self.database)
+        found = self.database.find_table(session, wanted.place)
+        have = {column.name for column in found.columns} if found is not None else set()
+        for column in wanted.columns:
+            name = column.column.name
+            if found is not None and name not in have:
+                native = native_column(name, self.dialect)
+                kind = self.database.ddl_type(column.column.type)
+                session.execute(f"ALTER TABLE {self.name(table)} ADD COLUMN {native} {kind}")
 
     # Fences
 
