@@ -69,7 +69,8 @@ def replay_rejects(pipeline: Pipeline, ids: Sequence[str] = (), options: Options
     if pipeline.fan_out:
         message = "rejects of a fan-out are replayed by the target's own pipeline"
         raise RunError(message, hint="declare a pipeline for that target alone and replay there.")
-    rows = [_row(reject.row_json) for reject in chosen]
+    # Every digit of a number goes back into the load as it was written.
+    rows = [_row(reject.row_json, parse_float=str) for reject in chosen]
     again = replace(pipeline, targets=(_append_only(pipeline.targets[0]),), transforms_post=())
     result = run_pipeline(again, replace(options, slot=_slot(chosen), source_frame=_frame(rows)))
     _mark(pipeline.targets[0], [reject.reject_id for reject in chosen], options)
@@ -111,8 +112,8 @@ def _text(value: Any) -> str | None:
     return json.dumps(value) if isinstance(value, dict | list | bool) else str(value)
 
 
-def _row(text: str) -> dict[str, Any]:
-    value = json.loads(text)
+def _row(text: str, **reading: Any) -> dict[str, Any]:
+    value = json.loads(text, **reading)
     return value if isinstance(value, dict) else {"value": value}
 
 
