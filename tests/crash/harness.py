@@ -121,15 +121,20 @@ class KillLoop:
     acknowledged: Path
     random: Random
     bug: str = ""
+    longest: float = 0.7
+    """Seconds that a life lasts at most."""
     unacknowledged: int = 0
     """Commits that were found although nobody had been told of them."""
 
-    def lives(self, kills: int, longest: float) -> list[str]:
+    def lives(self, kills: int) -> list[str]:
         """Kill the child as often as asked, then let it finish its work; gives all complaints."""
         said: list[str] = []
         while kills > 0:
-            ending = self._live(10_000, self.random.uniform(0.02, longest))
+            done = self.done()
+            ending = self._live(10_000, self.random.uniform(0.02, self.longest))
             kills -= ending.died
+            # Lives of about two loads, however quick the machine is.
+            self.longest *= 1.3 if self.done() == done else 0.9
             said += [] if ending.died else [f"the child ended by itself: {ending}"]
             said += self._open_load()
             if said:

@@ -20,14 +20,13 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
 KILLS = 60
-LONGEST = 0.7
-"""Seconds that a life lasts at most: a few loads on quiet cores, parts of one on busy ones."""
 
 
 def test_sixty_kills_lose_and_double_nothing(nursery: Nursery, place: Place, tmp_path: Path) -> None:
     seed = int(os.environ.get("CRASH_SEED", "20260101"))
     prepare(place, "loop_append")
     loop = KillLoop(nursery, place, tmp_path / "acknowledged", Random(seed))  # noqa: S311 - repeatable, not secret
-    complaints = loop.lives(KILLS, LONGEST)
+    complaints = loop.lives(KILLS)
     print(f"seed {seed}: {KILLS} kills, {loop.done()} loads, {loop.unacknowledged} commits that nobody was told of")  # noqa: T201
     assert complaints == []
+    assert loop.done() >= KILLS // 3

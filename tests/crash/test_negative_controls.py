@@ -106,7 +106,7 @@ def test_the_kill_loop_shows_the_bug(nursery: Nursery, place_of: Callable[[str],
     place = place_of("sqlite")
     prepare(place, "loop_append")
     loop = KillLoop(nursery, place, tmp_path / "acknowledged", Random(7), "direct_write")  # noqa: S311 - repeatable
-    assert loop.lives(60, 0.7) != []
+    assert loop.lives(60) != []
 
 
 def empty_staging(place: Place) -> None:
