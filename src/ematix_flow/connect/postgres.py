@@ -292,9 +292,7 @@ class Postgres(Database):
             return False
         return relay_query(source.describe(session, split.sql), spec, split.sql, 0) is not None
 
-    def relay(
-        self, source: Database, split: Split, spec: StageSpec, attempt: int, count: Callable[[int], None]
-    ) -> int:
+    def relay(self, source: Database, split: Split, spec: StageSpec, attempt: int, count: Callable[[int], None]) -> int:
         """Stage a split by passing on its bytes, and give the rows; runs inside a task.
 
         Values are checked by the staging table alone: what it refuses has to be read to be told apart.

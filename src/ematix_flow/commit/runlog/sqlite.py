@@ -19,13 +19,17 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 _SCHEMA = (
-    ("CREATE TABLE IF NOT EXISTS requests (request_id TEXT PRIMARY KEY, pipeline TEXT NOT NULL, state TEXT NOT NULL, "
-    "opened_at TEXT NOT NULL, closed_at TEXT, host TEXT, pid INTEGER, pid_started TEXT)"),
+    (
+        "CREATE TABLE IF NOT EXISTS requests (request_id TEXT PRIMARY KEY, pipeline TEXT NOT NULL, state TEXT NOT NULL, "
+        "opened_at TEXT NOT NULL, closed_at TEXT, host TEXT, pid INTEGER, pid_started TEXT)"
+    ),
     "CREATE INDEX IF NOT EXISTS requests_open ON requests (pipeline, state)",
-    ("CREATE TABLE IF NOT EXISTS run_records (run_id TEXT PRIMARY KEY, pipeline TEXT NOT NULL, target TEXT NOT NULL, "
-    "request_id TEXT, status TEXT NOT NULL, started_at TEXT NOT NULL, finished_at TEXT, attempt INTEGER NOT NULL, "
-    "failed_step TEXT, failed_watermark TEXT, error_summary TEXT, kind TEXT NOT NULL, rows_inserted INTEGER, "
-    "rows_updated INTEGER, rows_deleted INTEGER, rows_rejected INTEGER, extras TEXT NOT NULL)"),
+    (
+        "CREATE TABLE IF NOT EXISTS run_records (run_id TEXT PRIMARY KEY, pipeline TEXT NOT NULL, target TEXT NOT NULL, "
+        "request_id TEXT, status TEXT NOT NULL, started_at TEXT NOT NULL, finished_at TEXT, attempt INTEGER NOT NULL, "
+        "failed_step TEXT, failed_watermark TEXT, error_summary TEXT, kind TEXT NOT NULL, rows_inserted INTEGER, "
+        "rows_updated INTEGER, rows_deleted INTEGER, rows_rejected INTEGER, extras TEXT NOT NULL)"
+    ),
     "CREATE INDEX IF NOT EXISTS run_records_started ON run_records (started_at)",
 )
 
