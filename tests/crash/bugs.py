@@ -96,7 +96,8 @@ def new_token_on_retry() -> None:
 
 
 def staging_reused() -> None:
-    """The staging of a load has the same name in every process, and one that is there already is taken over."""
+    """The staging of a load has the same name in every process, and one that is there already is taken over, uncounted."""
+    postgres_stage.compare = lambda spec, parts, found: None
     create = postgres_stage.create_sql
     postgres_stage.create_sql = lambda spec: create(spec).replace("UNLOGGED TABLE", "UNLOGGED TABLE IF NOT EXISTS")
     loading.uuid = _SameUuid()

@@ -43,7 +43,7 @@ CONTROLS = (
     Control("token_afterwards", "sqlite", "append", "commit.after_commit", PLAIN),
     Control("new_token_on_retry", "sqlite", "append", "commit.after_commit", PLAIN),
     Control("no_transaction", "sqlite", "truncate", "commit.applied_first_stmt"),
-    Control("staging_reused", "postgres", "merge", "stage.collected"),
+    Control("staging_reused", "postgres", "append", "stage.collected"),
     Control("truncate_commits", "mysql", "truncate", "commit.applied"),
     Control("truncate_commits_unseen", "mysql", "truncate", "commit.applied_first_stmt"),
 )
@@ -81,7 +81,7 @@ def test_a_staging_that_a_server_crash_emptied_shows_the_bug(
     place = place_of("postgres")
     prepare(place)
     sweep = Sweep(nursery, place, "merge", "merged", bug)
-    stopped = sweep.run(sweep.next_load(), "commit.connected=stop")
+    stopped = sweep.interrupted("commit.connected")
     empty_staging(place)
     assert nursery.resume(stopped).answer is not None
     assert bool(difference(found(place, sweep.next_load()), expected("merge", [0]))) == bool(bug)
