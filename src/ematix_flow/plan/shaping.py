@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.plan.bounds import bounded_sql, range_condition, watermark_column
 from ematix_flow.plan.marks import CORRUPT, EVENT, FAILED, POSITION, RAW, SOURCE_VIEW
 from ematix_flow.plan.sql.render import native_column, text
-from ematix_flow.plan.sql.shape import parse_failures, shape_query, unsupported_on
+from ematix_flow.plan.sql.shape import read_columns, shape_query, unsupported_on
 from ematix_flow.plan.sql.user_sql import read_query
 from ematix_flow.plan.steps import Choice
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base import Database, SourceColumn
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.plan.batch import Observed
+    from ematix_flow.plan.sql.shape import Reading
 
 TEXT_FORMATS = ("csv", "json_lines")
 
@@ -44,19 +45,19 @@ def plan_shape(
     if place.value != "spark":
         # A family without a rule is passed on as it is: no conversion, and nothing that could fail.
         columns |= dict.fromkeys(_fitting(target, observed, source), "other")
-    failures = parse_failures(target.table, dialect, columns, column_map=target.column_map, user_dialect=user)
-    marked = CORRUPT in columns or bool(failures)
+    reading = read_columns(target.table, dialect, columns, column_map=target.column_map, user_dialect=user)
+    marked = reading.can_fail or CORRUPT in columns
     marks: tuple[str, ...] = (FAILED,) if marked else ()
     if place.value == "spark":
         from_database = observed.source_dialect != "spark"
         read = _bounded(observed.source_sql, target, observed) if from_database else observed.source_sql
-        shaped = _shaped(f"SELECT * FROM {SOURCE_VIEW}", pipeline, target, columns, dialect, user, marks=marks)
+        shaped = _shaped(f"SELECT * FROM {SOURCE_VIEW}", pipeline, target, columns, reading, user, marks=marks)
         final = _final(shaped, target, observed, dialect, None, marks=marks)
         return Shaping(place, dialect, _bounded_after(final, target, observed), read, marked)
     bounded = _bounded(observed.source_sql, target, observed)
     if marked and place.value == "source" and target.write.on_bad_row == "reject":
         marks = (FAILED, RAW)
-    shaped = _shaped(bounded, pipeline, target, columns, dialect, user, marks=marks)
+    shaped = _shaped(bounded, pipeline, target, columns, reading, user, marks=marks)
     interchange = source if place.value == "source" else None
     final = _final(shaped, target, observed, dialect, interchange, marks=marks)
     return Shaping(place, dialect, final, "", marked)
@@ -120,11 +121,12 @@ def _shaped(  # noqa: PLR0913 - the parts of a shape
     pipeline: Pipeline,
     target: TargetDeclaration,
     columns: dict[str, str],
-    dialect: str,
+    reading: Reading,
     user_dialect: str,
     *,
     marks: tuple[str, ...],
 ) -> str:
+    dialect = reading.found.speech.dialect
     event = target.write.event_timestamp_column
     declared = {column.name for column in target.table.columns}
     keep = [name for name in (event, POSITION, CORRUPT, RAW) if name in columns and name not in declared]
@@ -140,6 +142,7 @@ def _shaped(  # noqa: PLR0913 - the parts of a shape
         user_dialect=user_dialect,
         mark=FAILED if FAILED in marks else None,
         raw=RAW if RAW in marks else None,
+        reading=reading,
     )
     return query.sql(dialect=dialect)
 

@@ -51,6 +51,32 @@ class _Source:
         return alike[0] if len(alike) == 1 else None
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How every declared column is read from the source; to build it takes most of the time of a plan."""
+
+    found: _Source
+    values: tuple[Value, ...]
+
+    @property
+    def can_fail(self) -> bool:
+        """Say whether there are values of the source that could not be read."""
+        return any(value.failures for value in self.values)
+
+
+def read_columns(
+    table: Table,
+    dialect: str,
+    source_columns: Mapping[str, str],
+    *,
+    column_map: Mapping[str, str] | None = None,
+    user_dialect: str | None = None,
+) -> Reading:
+    """Give how the declared columns are read, or refuse a source that lacks one."""
+    found = _source(source_columns, table, dialect, column_map, user_dialect)
+    return Reading(found, tuple(_values(found)))
+
+
 def shape_query(  # noqa: PLR0913 - the keywords are the parts of a shape
     source: exp.Expr | str,
     source_columns: Mapping[str, str],
@@ -63,16 +89,18 @@ def shape_query(  # noqa: PLR0913 - the keywords are the parts of a shape
     user_dialect: str | None = None,
     mark: str | None = None,
     raw: str | None = None,
+    reading: Reading | None = None,
 ) -> exp.Select:
     """Give the query of the declared columns in their order, then `keep`, then `mark`.
 
     `mark` names an extra column: NULL, or the name of the first column whose value could not be read. Marked rows pass
     the pre-load transforms untouched, so that none of them is lost and none wins over a good row. `raw` names one more:
     the source row of a marked one as JSON, because the value that could not be read is NULL in its own column.
+    `reading` is what `read_columns` gave for the same columns, and is used up.
     """
-    found = _source(source_columns, table, dialect, column_map, user_dialect)
+    read = reading or read_columns(table, dialect, source_columns, column_map=column_map, user_dialect=user_dialect)
+    found, values = read.found, list(read.values)
     names = [*table.column_names, *(k for k in keep if k not in table.column_names)]
-    values = _values(found)
     carried = [_kept(found, name) for name in names[len(values) :]]
     projections = [exp.alias_(v.sql, c.name, quoted=True) for c, v in zip(table.columns, values, strict=True)]
     if mark is not None:
@@ -102,8 +130,8 @@ def parse_failures(
     user_dialect: str | None = None,
 ) -> list[tuple[str, exp.Expr]]:
     """Give, per column that can fail, the condition over the source columns under which it does."""
-    found = _source(source_columns, table, dialect, column_map, user_dialect)
-    pairs = zip(table.column_names, _values(found), strict=True)
+    read = read_columns(table, dialect, source_columns, column_map=column_map, user_dialect=user_dialect)
+    pairs = zip(table.column_names, read.values, strict=True)
     return [(name, exp.or_(*value.failures)) for name, value in pairs if value.failures]
 
 
