@@ -42,40 +42,28 @@ def declared(flow: Flow, row: Row) -> Row:
     return {column.name: row[column.name] for column in flow.table.columns}
 
 
-@in_and_out
-@pytest.mark.parametrize("mode", ["append", "merge", "scd2"])
-def test_a_table_that_does_not_differ_is_loaded_again(flows: Flows, mode: str) -> None:
-    flow = flows(NARROW, source=SOURCE, mode=mode)
-    flow.run([thing(1)])
-    flow.run([thing(2)])
-    assert len(flow.rows()) == 2
+DIFFERENT = {
+    "'more' is missing": table_of(id=BigInt(), number=Integer(), amount=Numeric(8, 2), note=String(5), more=Text()),
+    "'note' is not declared": table_of(id=BigInt(), number=Integer(), amount=Numeric(8, 2)),
+    "'number' is": table_of(id=BigInt(), number=SmallInt(), amount=Numeric(8, 2), note=String(5)),
+    "'amount' is": table_of(id=BigInt(), number=Integer(), amount=Numeric(9, 3), note=String(5)),
+    r"unique constraint on \(note\)": replace(NARROW, unique_constraints=(("note",),)),
+    "primary key is": replace(
+        NARROW, columns=tuple(replace(c, primary_key=c.name in ("id", "number")) for c in NARROW.columns)
+    ),
+    "NOT NULL": replace(NARROW, columns=tuple(replace(c, nullable=c.name != "number") for c in NARROW.columns)),
+}
+"""What is said about a table that was made as NARROW, and the declaration that it differs from."""
 
 
-@pytest.mark.parametrize(
-    ("now", "said"),
-    [
-        (
-            table_of(id=BigInt(), number=Integer(), amount=Numeric(8, 2), note=String(5), more=Text()),
-            "'more' is missing",
-        ),
-        (table_of(id=BigInt(), number=Integer(), amount=Numeric(8, 2)), "'note' is not declared"),
-        (table_of(id=BigInt(), number=SmallInt(), amount=Numeric(8, 2), note=String(5)), "'number' is"),
-        (table_of(id=BigInt(), number=Integer(), amount=Numeric(9, 3), note=String(5)), "'amount' is"),
-        (replace(NARROW, unique_constraints=(("note",),)), r"unique constraint on \(note\)"),
-        (
-            replace(NARROW, columns=tuple(replace(c, primary_key=c.name in ("id", "number")) for c in NARROW.columns)),
-            "key",
-        ),
-        (replace(NARROW, columns=tuple(replace(c, nullable=c.name != "number") for c in NARROW.columns)), "NOT NULL"),
-    ],
-    ids=["missing", "extra", "type", "digits", "unique", "key", "nullable"],
-)
-def test_every_difference_is_refused_by_name_before_a_row_moves(flows: Flows, now: Table, said: str) -> None:
+def test_every_difference_is_refused_by_name_before_a_row_moves(flows: Flows) -> None:
     flow = flows(NARROW, source=SOURCE, mode="append")
     flow.run([thing(1)])
-    flow.table = now
-    with pytest.raises(DriftError, match=rf"schema drift detected[\s\S]*{said}"):
-        flow.run([thing(2)])
+    flow.give([thing(2)])
+    for said, table in DIFFERENT.items():
+        flow.table = table
+        with pytest.raises(DriftError, match=rf"schema drift detected[\s\S]*{said}"):
+            flow.run()
     flow.table = NARROW
     assert [row["id"] for row in flow.rows()] == [1]
 
@@ -90,7 +78,7 @@ def test_warn_loads_what_both_have(flows: Flows) -> None:
 
 
 @in_and_out
-@pytest.mark.parametrize("mode", ["append", "merge", "scd2", "events"])
+@pytest.mark.parametrize("mode", ["append", "merge", "events"])
 def test_evolve_adds_columns_and_keeps_the_rows_that_are_there(flows: Flows, mode: str) -> None:
     options = {"mode": "scd2", "event_timestamp_column": "at"} if mode == "events" else {"mode": mode}
     flow = flows(table_of(id=BigInt(), number=Integer()), source=SOURCE, on_drift="evolve", **options)
@@ -101,7 +89,7 @@ def test_evolve_adds_columns_and_keeps_the_rows_that_are_there(flows: Flows, mod
     found = [(row["id"], row["number"], row["more"], row["note"]) for row in flow.rows() if row["id"] == 2]
     assert found == [(2, 2, "m", "n")]
     old = {(row["number"], row["more"]) for row in flow.rows() if row["id"] == 1}
-    assert old == {"append": {(1, None)}, "scd2": {(1, None), (7, "m")}}.get(mode, {(7, "m")})
+    assert old == ({(1, None)} if mode == "append" else {(7, "m")})
     with pytest.raises(RunError):
         flow.run([thing(3, note="longer than five")])
     assert [row["id"] for row in flow.rows() if row["id"] == 3] == []
@@ -116,22 +104,20 @@ WIDER: dict[str, tuple[dict[str, ColumnType], dict[str, Any]]] = {
 
 
 @in_and_out
-@pytest.mark.parametrize("case", WIDER)
 @pytest.mark.parametrize("mode", ["merge", "events"])
-def test_evolve_widens_types_or_refuses_before_a_row_moves(flows: Flows, system: System, case: str, mode: str) -> None:
+def test_evolve_widens_types_or_refuses_before_a_row_moves(flows: Flows, system: System, mode: str) -> None:
     options = {"mode": "scd2", "event_timestamp_column": "at"} if mode == "events" else {"mode": mode}
-    wider, value = WIDER[case]
-    flow = flows(NARROW, source=SOURCE, on_drift="evolve", **options)
-    flow.run([thing(1)])
-    flow.table = table_of(**{column.name: column.type for column in NARROW.columns} | wider)
-    if not _can_widen(system, case):
-        with pytest.raises(RunError if system.kind == "duckdb" else DriftError):
-            flow.run([thing(2, **value)])
-        return
-    flow.run([thing(2, **value)])
-    assert flow.rows() == [declared(flow, thing(1)), declared(flow, thing(2, **value))]
-    flow.run([thing(2, **value), thing(3)])
-    assert len(flow.rows()) == 3
+    for case, (wider, value) in WIDER.items():
+        narrow = replace(NARROW, name=f"things_{case}")
+        flow = flows(narrow, case, source=SOURCE, on_drift="evolve", **options)
+        flow.run([thing(1)])
+        flow.table = replace(narrow, columns=tuple(replace(c, type=wider.get(c.name, c.type)) for c in narrow.columns))
+        if not _can_widen(system, case):
+            with pytest.raises(RunError if system.kind == "duckdb" else DriftError):
+                flow.run([thing(2, **value)])
+            continue
+        flow.run([thing(2, **value)])
+        assert flow.rows() == [declared(flow, thing(1)), declared(flow, thing(2, **value))]
 
 
 def _can_widen(system: System, case: str) -> bool:
@@ -139,17 +125,21 @@ def _can_widen(system: System, case: str) -> bool:
     return system.kind != "sqlite" and (system.kind != "duckdb" or case in ("integer", "digits"))
 
 
-@pytest.mark.parametrize(
-    "narrower",
-    [{"number": SmallInt()}, {"amount": Numeric(8, 3)}, {"amount": Numeric(7, 2)}, {"note": Integer()}],
-    ids=["integer", "scale", "digits", "kind"],
+NARROWER: tuple[dict[str, ColumnType], ...] = (
+    {"number": SmallInt()},
+    {"amount": Numeric(8, 3)},
+    {"amount": Numeric(7, 2)},
+    {"note": Integer()},
 )
-def test_evolve_never_narrows(flows: Flows, narrower: dict[str, ColumnType]) -> None:
+
+
+def test_evolve_never_narrows(flows: Flows) -> None:
     flow = flows(NARROW, source=SOURCE, mode="append", on_drift="evolve")
     flow.run([thing(1)])
-    flow.table = table_of(**{column.name: column.type for column in NARROW.columns} | narrower)
-    with pytest.raises(DriftError):
-        flow.run([thing(2)])
+    for narrower in NARROWER:
+        flow.table = table_of(**{column.name: column.type for column in NARROW.columns} | narrower)
+        with pytest.raises(DriftError):
+            flow.run()
 
 
 def test_evolve_takes_a_column_more_and_a_column_that_allows_more(flows: Flows) -> None:
