@@ -6,7 +6,9 @@ import os
 import re
 import socket
 import threading
+import time
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -23,6 +25,8 @@ WORK_KIB = 64 * 1024
 
 LIVENESS_SECONDS = 20.0
 """How often a statement that is still running is asked after; two silent answers end the wait."""
+
+TICK_SECONDS = 0.5
 
 SETTINGS = {
     "TimeZone": "UTC",
@@ -60,6 +64,66 @@ _LINK_ERRORS = ("OperationalError", "OSError")
 _NOT_NOW = ("starting up", "shutting down", "recovery mode", "too many", "connection slots", "terminating")
 _CHANGES = ("INSERT", "UPDATE", "DELETE", "MERGE")
 _PLACEHOLDER = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|\?")
+
+
+@dataclass(slots=True)
+class _Statement:
+    """A statement that runs now."""
+
+    connection: psycopg.Connection[tuple[Any, ...]]
+    pid: int
+    conninfo: str
+    asked: float
+    silent: int = 0
+
+
+class _Watch:
+    """Cuts the connection when the server stops working on a statement without having answered.
+
+    A statement may run for hours, so time alone says nothing, and a peer that goes silent behind a proxy never breaks
+    the connection. A second connection is asked whether the first one's statement is still running. One thread does so
+    for all statements of the process, and ends when none runs.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: dict[int, _Statement] = {}
+        self._process = 0
+
+    @contextmanager
+    def over(self, connection: psycopg.Connection[tuple[Any, ...]], conninfo: str) -> Iterator[None]:
+        """Watch the statement that runs in this block."""
+        key, pid = id(connection), connection.info.backend_pid
+        with self._lock:
+            self._running[key] = _Statement(connection, pid, conninfo, time.monotonic())
+            if self._process != os.getpid():
+                self._process = os.getpid()
+                threading.Thread(target=self._watch, name="flow-liveness", daemon=True).start()
+        try:
+            yield
+        finally:
+            del self._running[key]
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(min(LIVENESS_SECONDS, TICK_SECONDS))
+            with self._lock:
+                if not self._running:
+                    self._process = 0
+                    return
+                running = list(self._running.items())
+            for key, statement in running:
+                if time.monotonic() - statement.asked >= LIVENESS_SECONDS:
+                    self._ask(key, statement)
+
+    def _ask(self, key: int, statement: _Statement) -> None:
+        statement.silent = 0 if is_running(statement.conninfo, statement.pid) else statement.silent + 1
+        statement.asked = time.monotonic()
+        if statement.silent > 1 and self._running.get(key) is statement:
+            _cut(statement.connection)
+
+
+_WATCH = _Watch()
 
 
 class PostgresSession(Session):
@@ -105,35 +169,8 @@ class PostgresSession(Session):
 
     def _run(self, sql: str, parameters: Sequence[object] = ()) -> psycopg.Cursor[tuple[Any, ...]]:
         text = numbered(sql) if parameters else sql
-        with self._watched():
+        with _WATCH.over(self.connection, self._conninfo):
             return self.connection.execute(text.encode(), list(parameters) or None)
-
-    @contextmanager
-    def _watched(self) -> Iterator[None]:
-        """Cut the connection when the server stops working on our statement without having answered.
-
-        A statement may run for hours, so time alone says nothing, and a peer that goes silent behind a proxy never
-        breaks the connection. A second connection is asked whether the first one's statement is still running.
-        """
-        done = threading.Event()
-        watcher = threading.Timer(LIVENESS_SECONDS, self._watch, [done])
-        watcher.daemon = True
-        watcher.start()
-        try:
-            yield
-        finally:
-            done.set()
-            watcher.cancel()
-
-    def _watch(self, done: threading.Event) -> None:
-        silent = 0
-        pid = self.connection.info.backend_pid
-        while not done.is_set():
-            silent = 0 if is_running(self._conninfo, pid) else silent + 1
-            if silent > 1 and not done.is_set():
-                _cut(self.connection)
-                return
-            done.wait(LIVENESS_SECONDS)
 
 
 def numbered(sql: str) -> str:
