@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -19,24 +20,30 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 CATALOG = "flow_file"
-"""Name under which a file is attached: its own would clash with a schema that is called like the file."""
+"""Begin of the name under which a file is attached: its own would clash with a schema that is called like the file."""
 
 LOCK_WAIT_SECONDS = 30.0
 POLL_SECONDS = 0.2
 
 
 @dataclass(slots=True)
-class _Instance:
-    """A DuckDB of this process with one file attached."""
+class _File:
+    """A file that is attached to a DuckDB of this process."""
 
-    connection: duckdb.DuckDBPyConnection
+    host: duckdb.DuckDBPyConnection
+    catalog: str
     read_only: bool
     sessions: int = 0
 
 
 _LOCK = threading.Lock()
-_FILES: dict[str, _Instance] = {}
+_FILES: dict[str, _File] = {}
 """Open files by their real path."""
+
+_HOSTS: dict[int, duckdb.DuckDBPyConnection] = {}
+"""The DuckDB that files are attached to, by process: to make one takes fifteen times as long as to attach a file."""
+
+_NUMBERS = count(1)
 
 _MEMORY: dict[str, duckdb.DuckDBPyConnection] = {}
 """Databases that live in this process only, by connection name."""
@@ -112,34 +119,54 @@ class _OpenForReadingError(Exception):
 
 def _shared(path: str, *, read_only: bool) -> DuckDBSession:
     with _LOCK:
-        instance = _FILES.get(path)
-        if instance is None:
-            instance = _FILES[path] = _Instance(_attached(path, read_only=read_only), read_only)
-        elif instance.read_only and not read_only:
+        file = _FILES.get(path)
+        if file is None:
+            file = _FILES[path] = _attached(path, read_only=read_only)
+        elif file.read_only and not read_only:
             raise _OpenForReadingError("this process has a lock for reading")
-        cursor = instance.connection.cursor()
-        cursor.execute(f"USE {CATALOG}")
-        instance.sessions += 1
+        cursor = file.host.cursor()
+        cursor.execute(f"USE {file.catalog}")
+        file.sessions += 1
     return DuckDBSession(_prepared(cursor), lambda: _leave(path))
 
 
 def _leave(path: str) -> None:
     with _LOCK:
-        instance = _FILES[path]
-        instance.sessions -= 1
-        if not instance.sessions:
-            del _FILES[path]
-            instance.connection.close()
+        file = _FILES[path]
+        file.sessions -= 1
+        if file.sessions:
+            return
+        del _FILES[path]
+        try:
+            file.host.execute(f"DETACH {file.catalog}")
+        except duckdb.Error:
+            # A DuckDB that failed badly does nothing any more; what it holds is given back with its last connection.
+            _discard(file.host)
 
 
-def _attached(path: str, *, read_only: bool) -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(":memory:")
+def _attached(path: str, *, read_only: bool) -> _File:
+    """Attach a file, to a new DuckDB when the one that was used so far does nothing any more."""
     try:
-        connection.execute(f"ATTACH {text(path)} AS {CATALOG}{' (READ_ONLY)' if read_only else ''}")
-    except duckdb.Error:
-        connection.close()
-        raise
-    return connection
+        return _attach(path, read_only=read_only)
+    except duckdb.FatalException:
+        _discard(_HOSTS[os.getpid()])
+        return _attach(path, read_only=read_only)
+
+
+def _attach(path: str, *, read_only: bool) -> _File:
+    host = _HOSTS.get(os.getpid())
+    if host is None:
+        # A forked process has no use for its parent's: the threads are missing.
+        host = _HOSTS[os.getpid()] = duckdb.connect(":memory:")
+    catalog = f"{CATALOG}_{next(_NUMBERS)}"
+    host.execute(f"ATTACH {text(path)} AS {catalog}{' (READ_ONLY)' if read_only else ''}")
+    return _File(host, catalog, read_only)
+
+
+def _discard(host: duckdb.DuckDBPyConnection) -> None:
+    if _HOSTS.get(os.getpid()) is host:
+        del _HOSTS[os.getpid()]
+    host.close()
 
 
 def _prepared(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
