@@ -19,6 +19,7 @@ from ematix_flow.declare.connection import PostgresConnection
 from ematix_flow.declare.types import ALL_TYPES, JSON, BigInt, Integer, Numeric, String, Text
 from ematix_flow.errors import CommitError, FlowError, RunError
 from ematix_flow.records import Part
+from tests.services.postgres import wait_for_backends
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -140,7 +141,7 @@ def test_an_abandoned_attempt_leaves_nothing(database: Postgres, session: Postgr
     stager.abandon()
     stager.abandon()
     assert session.query("SELECT count(*) FROM ematix_flow_stage.stg_1") == [(0,)]
-    assert session.query("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()") == [(1,)]
+    wait_for_backends(session)
 
 
 def test_rows_that_staging_refuses_are_an_error_in_the_writer(database: Postgres, session: PostgresSession) -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import signal
+import time
+from typing import TYPE_CHECKING
 
 import psycopg
 
 from tests.services.programs import postgres_bin
 from tests.services.server import Server
+
+if TYPE_CHECKING:
+    from ematix_flow.connect.base import Session
 
 PASSWORD = "canary-pg-7Q2x"
 
@@ -53,6 +58,8 @@ class PostgresServer(Server):
             "unix_socket_directories": str(self.folder),
             "timezone": "UTC",
             "shared_buffers": "64MB",
+            # The server ends a connection some time after its client, which random histories open by the hundred.
+            "max_connections": "300",
             "wal_level": "logical",
             "max_replication_slots": "16",
             "max_wal_senders": "16",
@@ -62,3 +69,11 @@ class PostgresServer(Server):
             settings |= {"fsync": "off", "full_page_writes": "off"}
         options = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
         return [str(postgres_bin() / "postgres"), "-D", str(self.data), "-p", str(self.port), *options]
+
+
+def wait_for_backends(session: Session) -> None:
+    """Wait until every other connection to the database is gone; the server ends them after their clients."""
+    deadline = time.monotonic() + 30
+    while session.query("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()") != [(1,)]:
+        assert time.monotonic() < deadline, "a connection stays open"
+        time.sleep(0.02)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -183,9 +184,12 @@ def _account(name: str) -> pwd.struct_passwd:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Give a port below those that the system gives to clients, so that none of them has it when a server restarts."""
+    while True:
+        port = random.randrange(15_000, 32_000)  # noqa: S311 - a choice, not a secret
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _wait_until(condition: Callable[[], bool], seconds: float) -> bool:
