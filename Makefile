@@ -2,9 +2,10 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Test processes side by side; 0 runs everything in one. Spark tests share one of them (tests/conftest.py).
-WORKERS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+# Test processes side by side; 0 runs everything in one. Spark tests share one of them (tests/conftest.py). There are
+# more than cores because tests of servers and deadlines spend half of their time waiting.
+WORKERS ?= 4
+PYTEST = TMPDIR="$$(scripts/scratch.sh)" $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 PYTEST_ARGS ?=
 # Found when a recipe needs it, so that the other targets work without Java.
 JAVA = JAVA_HOME="$$(scripts/java.sh)" && export JAVA_HOME

@@ -49,12 +49,21 @@ SLOW = ("tests/contracts", "tests/examples", "tests/serve/cli/test_running.py", 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the Spark tests in one test process: a second JVM on the same cores makes both slower."""
+    """Keep the tests that share a Spark session in one test process, and begin with those that take longest."""
     for item in items:
-        if item.get_closest_marker("spark"):
+        if item.get_closest_marker("spark") and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group("spark"))
         if str(item.path.relative_to(config.rootpath)).startswith(SLOW):
             item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: _haste(item, config))
+
+
+def _haste(item: pytest.Item, config: pytest.Config) -> int:
+    """Give the place of a test in the run: one that takes minutes must not be the last to begin."""
+    path = str(item.path.relative_to(config.rootpath))
+    if item.get_closest_marker("xdist_group"):
+        return 0
+    return 1 if path.startswith("tests/crash") else 2 if path.startswith("tests/contracts") else 3
 
 
 @pytest.hookimpl(wrapper=True)
