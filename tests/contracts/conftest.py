@@ -10,7 +10,7 @@ import pytest
 
 from ematix_flow.commit.runlog.sqlite import SqliteRunLog
 from ematix_flow.connect.registry import open_database
-from tests.contracts.flows import Flow, Here
+from tests.contracts.flows import Flow
 from tests.contracts.lanes import Lane
 from tests.contracts.systems import PARAMETERS, SCHEMAS, SYSTEMS
 
@@ -69,7 +69,7 @@ def path() -> str:
 def flows(system: System, path: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Flow]]:
     """Give the function that makes a flow on each system in turn: its table, and options of its write or its own."""
     connection = system.connect(request)
-    spark = request.getfixturevalue("spark") if path == "spark" else Here()
+    spark = request.getfixturevalue("spark") if path == "spark" else None
     log = SqliteRunLog(tmp_path / "run_log.db")
 
     def make(table: Table, name: str = "flow", **options: Any) -> Flow:
@@ -93,7 +93,7 @@ def every_lane(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Calla
     def cleared(table: Table, swap: bool) -> list[Lane]:
         if table.name not in lanes:
             for session, (_, connection) in zip(sessions, connections, strict=True):
-                flow = Flow(connection, table, {"mode": "append"}, "staged", Here(), log, kept=session)
+                flow = Flow(connection, table, {"mode": "append"}, "staged", None, log, kept=session)
                 lanes.setdefault(table.name, []).append(Lane(flow))
         for number, lane in enumerate(lanes[table.name]):
             lane.staged = number % 2 == swap

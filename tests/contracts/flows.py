@@ -1,7 +1,7 @@
 """Pipelines for contract tests: a source table and a target table in one database, loaded by the engine.
 
-The same flow takes any of three paths: inside the database, staged by tasks that run in this process, or staged by
-Spark. Only where the tasks run differs between the last two.
+The same flow takes any of three paths: inside the database, staged by this process, or staged by Spark.
+Only where the tasks run differs between the last two.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
 
 from ematix_flow.clock import Clock
@@ -41,39 +40,6 @@ Row = dict[str, Any]
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 VERSION = {"valid_from": TimestampTZ(), "valid_to": TimestampTZ(), "is_current": Boolean(), "row_hash": Bytes()}
-
-
-class Here:
-    """Stands where a Spark session stands and runs the tasks of a load in this process, one after the other."""
-
-    def range(self, _start: int, end: int, _step: int, _parts: int) -> _Tasks:
-        return _Tasks(end)
-
-
-@dataclass(frozen=True)
-class _Tasks:
-    count: int
-    task: Callable[[Any], Any] | None = None
-
-    def mapInArrow(self, task: Callable[[Any], Any], _schema: str) -> _Tasks:  # noqa: N802 - Spark's name
-        return replace(self, task=task)
-
-    def collect(self) -> list[Any]:
-        from pyspark import TaskContext
-        from pyspark.sql import Row as SparkRow
-
-        assert self.task is not None
-        context: Any = TaskContext.__new__(TaskContext)
-        rows = []
-        try:
-            for number in range(self.count):
-                context._partitionId, context._taskAttemptId = number, 100 + number
-                TaskContext._setTaskContext(context)
-                batch = pa.RecordBatch.from_arrays([pa.array([number], pa.int64())], names=["id"])
-                rows += [SparkRow(**row) for report in self.task([batch]) for row in report.to_pylist()]
-        finally:
-            TaskContext._setTaskContext(None)  # type: ignore[arg-type]
-        return rows
 
 
 @dataclass

@@ -11,7 +11,6 @@ from ematix_flow.commit import publish
 from ematix_flow.connect import duckdb, mysql_session, postgres, postgres_session, sqlite_session
 from ematix_flow.serve.cli.stopping import stopping
 from tests.crash import bugs
-from tests.crash.here import HereSpark
 from tests.crash.journey import MODES, Load, Place, make_source, prepare, run
 
 KILL_LOOP = ("append", "merge", "scd2_event", "truncate")
@@ -23,12 +22,11 @@ def warm_up() -> None:
     import psycopg  # noqa: F401
     import pyarrow.parquet  # noqa: F401
     import pymysql  # noqa: F401
-    import pyspark  # noqa: F401
     import sqlglot
 
     from ematix_flow.connect import mysql, postgres_rows, sqlite  # noqa: F401
     from ematix_flow.engine import conductor  # noqa: F401
-    from ematix_flow.run import stage  # noqa: F401
+    from ematix_flow.run import here  # noqa: F401
 
     for dialect in ("duckdb", "sqlite", "postgres", "mysql"):
         sqlglot.parse_one("SELECT 1 AS one FROM t", dialect=dialect).sql(dialect)
@@ -42,7 +40,7 @@ def _rehearse(folder: Path) -> None:
     place = Place("sqlite", {"path": str(folder / "target")}, str(folder / "events"), str(folder / "log"), "main")
     prepare(place)
     for mode in MODES:
-        run(place, Load(mode, 0, f"warm_{mode}"), HereSpark())
+        run(place, Load(mode, 0, f"warm_{mode}"))
 
 
 def perform(job: dict[str, Any]) -> Any:
@@ -71,7 +69,7 @@ def _become_impatient() -> None:
 
 
 def _load(place: Place, load: dict[str, Any]) -> dict[str, Any]:
-    return run(place, Load(**load), HereSpark())
+    return run(place, Load(**load))
 
 
 def _stoppable(place: Place, load: dict[str, Any]) -> dict[str, Any]:
@@ -86,7 +84,7 @@ def _loop(place: Place, acknowledged: str, last: int) -> int:
         file.seek(0)
         start = len(file.read().splitlines())
         for number in range(start, last):
-            run(place, numbered(number), HereSpark())
+            run(place, numbered(number))
             file.write(f"{number}\n")
             file.flush()
     return last - start

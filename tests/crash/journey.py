@@ -157,12 +157,12 @@ def table_of(place: Place, load: Load) -> Table:
     return Table(place.schema, load.table, columns)
 
 
-def run(place: Place, load: Load, spark: Any) -> dict[str, Any]:
+def run(place: Place, load: Load) -> dict[str, Any]:
     """Run one load through the engine and give its result."""
     from ematix_flow.engine.conductor import run_pipeline
 
     now = moment(load.number)
-    options = Options(slot=load.slot, run_log=SqliteRunLog(place.run_log), clock=Clock(now=lambda: now), spark=spark)
+    options = Options(slot=load.slot, run_log=SqliteRunLog(place.run_log), clock=Clock(now=lambda: now))
     return run_pipeline(pipeline_of(place, load), options)  # type: ignore[no-any-return]
 
 

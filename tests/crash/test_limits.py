@@ -20,7 +20,6 @@ from ematix_flow.declare.write import write
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.errors import CommitError
 from tests.crash.harness import Sweep
-from tests.crash.here import HereSpark
 from tests.crash.journey import BIG, Load, make_giant, prepare
 
 if TYPE_CHECKING:
@@ -93,6 +92,6 @@ def test_five_thousand_columns_are_loaded_or_refused(tmp_path: Path, kind: str, 
         (TargetDeclaration(Table("main", "wide", columns), write("merge"), target),),
         source_connection=connection_from_fields("source", {"kind": "duckdb", "path": str(tmp_path / "wide.duckdb")}),
     )
-    options = Options(run_log=SqliteRunLog(tmp_path / "run_log"), spark=HereSpark())
+    options = Options(run_log=SqliteRunLog(tmp_path / "run_log"))
     with pytest.raises(CommitError, match=said) if said else nullcontext():
         assert run_pipeline(pipeline, options)["rows_inserted"] == 1

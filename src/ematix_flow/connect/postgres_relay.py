@@ -5,6 +5,7 @@ Measured against Arrow: about a quarter of the client's work and half of the tim
 
 from __future__ import annotations
 
+import select
 from typing import TYPE_CHECKING
 
 from psycopg import errors
@@ -56,18 +57,23 @@ def relay_rows(
 ) -> int:
     """Copy the rows of a query into a table and give how many there were; the caller commits."""
     reader, writer = source.connection.pgconn, target.connection.pgconn
-    writer.nonblocking = 0
     _start(reader, f"COPY ({query}) TO STDOUT (FORMAT binary)", ExecStatus.COPY_OUT)
     _start(writer, f"COPY {table} FROM STDIN (FORMAT binary)", ExecStatus.COPY_IN)
-    sent = 0
-    for rows in _blocks(reader):
-        writer.put_copy_data(b"".join(rows))
-        sent += len(rows)
-        count(sent)
-        failpoint("stage.mid_rows")
-    _end(reader)
-    writer.put_copy_end()
-    return _end(writer)
+    writer.nonblocking = 1
+    try:
+        sent = 0
+        for rows in _blocks(reader):
+            writer.put_copy_data(b"".join(rows))
+            _flush(writer)
+            sent += len(rows)
+            count(sent)
+            failpoint("stage.mid_rows")
+        _end(reader)
+        writer.put_copy_end()
+        _flush(writer)
+        return _end(writer)
+    finally:
+        writer.nonblocking = 0
 
 
 def _start(connection: PGconn, sql: str, wanted: ExecStatus) -> None:
@@ -81,22 +87,45 @@ def _blocks(reader: PGconn) -> Iterator[list[memoryview]]:
     rows: list[memoryview] = []
     size = 0
     while True:
-        length, row = reader.get_copy_data(0)
-        if length < 0:
+        length, row = reader.get_copy_data(1)
+        if length > 0:
+            rows.append(row)
+            size += length
+            if size < BLOCK_BYTES:
+                continue
+        elif length < 0:
             break
-        rows.append(row)
-        size += length
-        if size >= BLOCK_BYTES:
-            yield rows
-            rows, size = [], 0
+        else:
+            _wait(reader, for_reading=True)
+            continue
+        yield rows
+        rows, size = [], 0
     yield rows
+
+
+def _flush(writer: PGconn) -> None:
+    """Wait until the server has taken what was put; a message of its own must not keep it from reading."""
+    while writer.flush():
+        _wait(writer, for_reading=False)
 
 
 def _end(connection: PGconn) -> int:
     """Give the rows that the server counted, once it says that the copy is complete."""
     count = 0
-    while (result := connection.get_result()) is not None:
+    while True:
+        while connection.is_busy():
+            _wait(connection, for_reading=True)
+        result = connection.get_result()
+        if result is None:
+            return count
         if result.status != ExecStatus.COMMAND_OK:
             raise errors.error_from_result(result)
         count = result.command_tuples or 0
-    return count
+
+
+def _wait(connection: PGconn, *, for_reading: bool) -> None:
+    """Wait for the server as the library's own calls do, but without holding up the other threads of the process."""
+    socket = connection.socket
+    readable, _, _ = select.select([socket], [] if for_reading else [socket], [])
+    if readable:
+        connection.consume_input()

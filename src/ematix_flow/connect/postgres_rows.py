@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import queue
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ematix_flow.background import in_background
 from ematix_flow.connect.arrow import MAX_DECIMAL, REJECTS
 from ematix_flow.connect.base import FAILED, Stager
 from ematix_flow.connect.postgres_session import PREPARE, is_transient
@@ -189,7 +190,7 @@ class CopyFeed:
         """Queue a batch, waiting while the server is behind."""
         if self._task is None:
             self._connection = self._open.enter_context(arrow_connection(self._conninfo, autocommit=False))
-            self._task = self._open.enter_context(ThreadPoolExecutor(1, "flow-copy")).submit(self._copy)
+            self._task = in_background(self._copy, "flow-copy")
         attempt = pa.repeat(pa.scalar(self._attempt, pa.int64()), batch.num_rows)
         self._put(pa.RecordBatch.from_arrays([*batch.columns, attempt], schema=self._schema))
         self._sent += batch.num_rows
@@ -215,6 +216,9 @@ class CopyFeed:
             while True:
                 self._queue.get_nowait()
         self._queue.put(None)
+        if self._task is not None:
+            # The connection is the thread's until then.
+            wait([self._task])
         self._open.close()
 
     def _put(self, batch: pa.RecordBatch | None) -> None:

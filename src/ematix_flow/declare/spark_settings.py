@@ -11,6 +11,9 @@ from ematix_flow.errors import DeclareError, DeclareTypeError, did_you_mean
 PREFIX = "EMATIX_FLOW_SPARK_"
 """What the environment variable of each setting begins with."""
 
+DEFAULT_MASTER = "local[*, 4]"
+"""All cores of this machine. Plain `local[2]` never retries a task, hence the second number."""
+
 _CONF_PREFIX = f"{PREFIX}CONF_"
 _CHECKPOINT_VARIABLE = "EMATIX_FLOW_CHECKPOINT_ROOT"
 _LISTS = frozenset({"packages", "excludes", "repositories", "jars"})
@@ -25,8 +28,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
 class SparkSettings:
     """The session that a run asks for; two equal values can share one session."""
 
-    master: str = "local[*, 4]"
-    """Plain `local[2]` never retries a task, hence the second number."""
+    master: str = DEFAULT_MASTER
     remote: str | None = field(default=None, repr=False)
     """A Spark Connect address; it may carry a token and so has no place in a repr."""
     packages: tuple[str, ...] = ()
@@ -42,6 +44,11 @@ class SparkSettings:
     """`auto` keeps prepared Java classes in the user's cache folder, which more than halves the start."""
     worker_imports: tuple[str, ...] = field(default=(), compare=False)
     """Modules that Python workers find already imported; the engine's choice, not a user's setting."""
+
+    @property
+    def chosen(self) -> bool:
+        """True when the settings name where Spark runs; left to itself it runs in this machine, and only when needed."""
+        return self.remote is not None or self.master != DEFAULT_MASTER
 
     @property
     def is_local(self) -> bool:

@@ -23,7 +23,7 @@ from ematix_flow.engine.planning import Asked, connection_name, observing, plan_
 from ematix_flow.engine.previewing import plan_despite_drift, refuse_plain, report
 from ematix_flow.engine.results import counts_of
 from ematix_flow.engine.sourcing import source_for
-from ematix_flow.engine.spark import session_for
+from ematix_flow.engine.spark import session_for, spark_is_chosen
 from ematix_flow.engine.staging import Staging, stage
 from ematix_flow.errors import DriftError, FlowError, RefusedError
 from ematix_flow.plan.explain import TargetSummary, summary_of
@@ -68,7 +68,7 @@ def _try(pipeline: Pipeline, target: TargetDeclaration, source: OpenSource, opti
     try:
         with _database(target, source) as (database, reachable):
             token = token_for(pipeline, target, f"dry-run-{uuid.uuid4().hex}")
-            asked = Asked(pipeline, target, reachable, database, token, options.clock.now())
+            asked = Asked(pipeline, target, reachable, database, token, options.clock.now(), spark_is_chosen(options))
             for summary in _steps(asked, session_for(options)):  # noqa: B007 - the last one counts, also after an error
                 pass
     except Exception as error:  # noqa: BLE001 - the engine's boundary: whatever goes wrong is part of the answer

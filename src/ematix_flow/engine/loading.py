@@ -15,7 +15,7 @@ from ematix_flow.connect.registry import open_database
 from ematix_flow.engine.expanding import expand
 from ematix_flow.engine.ordering import order_for
 from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
-from ematix_flow.engine.spark import session_for
+from ematix_flow.engine.spark import session_for, spark_is_chosen
 from ematix_flow.engine.staging import Staging, stage
 from ematix_flow.errors import FencedError, RefusedError, StagingLostError, TransientError
 from ematix_flow.events import RowsStaged, RunCommitted, RunFailed, RunStarted, StageProgress
@@ -115,6 +115,7 @@ def _load(attempt: _Attempt, fence: Fence) -> Loaded:
         attempt.database,
         attempt.token,
         attempt.history.started_at,
+        spark_is_chosen(options),
     )
     plan, look = plan_load(asked, observing(session_for(options)))
     failpoint("plan.after_bounds")

@@ -32,6 +32,7 @@ class Asked:
     database: Database
     token: Token
     now: datetime
+    spark_chosen: bool = False
 
 
 def plan_load(asked: Asked, observe: Callable[[Asked], Look]) -> tuple[TargetPlan, Look]:
@@ -77,4 +78,4 @@ def between(asked: Asked, seen: Observed) -> Observed:
     """Give the observation with what follows from source and target together."""
     source = asked.source.database
     same = source is not None and source.identity() == asked.database.identity()
-    return replace(seen, target_name=connection_name(asked.target), same_database=same)
+    return replace(seen, target_name=connection_name(asked.target), same_database=same, spark_chosen=asked.spark_chosen)

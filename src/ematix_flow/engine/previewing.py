@@ -10,6 +10,7 @@ from ematix_flow.connect.files import Files
 from ematix_flow.engine.glancing import glancing, glimpse, glimpse_source
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.planning import Asked, plan_load, token_for
+from ematix_flow.engine.spark import spark_is_chosen
 from ematix_flow.errors import DeclareTypeError, DriftError, FlowError, UnsupportedError
 from ematix_flow.plan.explain import mode_of, notes_of, plan_dict, posts_of, summary_of
 from ematix_flow.plan.explain_text import plan_lines
@@ -99,7 +100,7 @@ def _plan(
         message = f"connection {found.name!r} is {found.system.kind}, not a database"
         raise UnsupportedError(message, origin=pipeline.origin)
     token = token_for(pipeline, target, options.slot or PREVIEW_SLOT)
-    asked = Asked(pipeline, target, seen.source, found.system, token, options.clock.now())
+    asked = Asked(pipeline, target, seen.source, found.system, token, options.clock.now(), spark_is_chosen(options))
     observe = glancing(source_resolved=seen.resolved, target_resolved=found.resolved)
     try:
         return plan_despite_drift(asked, observe), found.notes

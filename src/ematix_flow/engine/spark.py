@@ -26,6 +26,11 @@ def spark_settings() -> SparkSettings:
     return settings_from(table, os.environ)
 
 
+def spark_is_chosen(options: Options) -> bool:
+    """Say whether the user named the Spark that loads run on, or left it to us."""
+    return options.spark is not None or spark_settings().chosen
+
+
 def session_for(options: Options) -> Callable[..., Any]:
     """Give the function that a load calls when it needs Spark; it may name modules for workers to have at hand."""
 

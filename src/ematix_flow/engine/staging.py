@@ -1,4 +1,4 @@
-"""Turns the read, shape and stage steps of a plan into one Spark job; it commits nothing."""
+"""Carries out the read, shape and stage steps of a plan, on Spark or in this process; it commits nothing."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ematix_flow.engine.looking import frame_columns, with_bounds
 from ematix_flow.errors import RunError
 from ematix_flow.plan.bounds import check_comparable, highest_sql, lower_bound
 from ematix_flow.plan.shaping import plan_shape
+from ematix_flow.plan.steps import HERE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ematix_flow.plan.batch import Observed
     from ematix_flow.plan.steps import TargetPlan
     from ematix_flow.records import Part
+    from ematix_flow.run.stage import StageWork
 
 PARALLEL_READS = 2
 
@@ -47,7 +49,7 @@ def stage(
     """Stage the rows of a plan and give the reports of the winning attempts; `report` hears rows and parts meanwhile."""
     from ematix_flow.connect.arrow import staged_schema
     from ematix_flow.run.conform import Rules
-    from ematix_flow.run.stage import StageWork, stage_frame, stage_splits
+    from ematix_flow.run.stage import StageWork, stage_frame
 
     plan, source, database = staging.plan, staging.source, staging.database
     schema = staged_schema(plan.stage.columns).serialize().to_pybytes()
@@ -72,27 +74,31 @@ def stage(
         with ExitStack() as kept:
             work = StageWork(database, spec, rules, kept.enter_context(counting(report)))
             if plan.read.kind == "sql" and plan.shape.place.value == "source":
-                return spec, _stage_query(spark, work, source, plan, stage_splits)
+                return spec, _stage_query(spark, work, source, plan)
             session_of_spark = spark((TASKS, *database.task_imports))
             return spec, stage_frame(_frame(session_of_spark, plan, source, staging.look, kept), work)
     except Exception as error:
         raise told(error) from error
 
 
-def _stage_query(
-    spark: Callable[..., Any], work: Any, source: OpenSource, plan: TargetPlan, run: Any
-) -> tuple[Part, ...]:
+def _stage_query(spark: Callable[..., Any], work: StageWork, source: OpenSource, plan: TargetPlan) -> tuple[Part, ...]:
     reader = source.database
     assert reader is not None  # noqa: S101 - plans of kind sql have a source database
     session = reader.session()
     try:
         opened = reader.open_read(session, plan.read.sql, PARALLEL_READS)
         relayed = all(work.target.relays(reader, session, split, work.spec) for split in opened.splits)
-        imports = type(work.target).__module__, *(() if relayed else (*reader.task_imports, *work.target.task_imports))
         with opened.keep_open or nullcontext():
+            if plan.stage.by.value == HERE:
+                from ematix_flow.run.here import stage_splits_here
+
+                return stage_splits_here(work, reader, opened.splits, relayed=relayed)
+            from ematix_flow.run.stage import stage_splits
+
+            used = () if relayed else (*reader.task_imports, *work.target.task_imports)
             # Spark starts while all of the above is asked.
-            chosen = spark((TASKS, *imports))
-            return run(chosen, work, reader, opened.splits, relayed=relayed)  # type: ignore[no-any-return]
+            chosen = spark((TASKS, type(work.target).__module__, *used))
+            return stage_splits(chosen, work, reader, opened.splits, relayed=relayed)
     finally:
         session.close()
 

@@ -16,6 +16,7 @@ from ematix_flow.engine.glancing import UNSEEN, glancing, glimpse_source
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.planning import Asked, connection_name, plan_load, token_for
 from ematix_flow.engine.previewing import PREVIEW_SLOT, plan_despite_drift, refuse_plain
+from ematix_flow.engine.spark import spark_is_chosen
 from ematix_flow.errors import DriftError, FlowError, RunError, did_you_mean
 from ematix_flow.plan.posts import first_word, is_maintenance, post_steps
 from ematix_flow.plan.sql.render import bind_staged, native_column
@@ -135,7 +136,7 @@ def _check_target(
 ) -> None:
     database = open_database(target.connection)
     token = token_for(pipeline, target, PREVIEW_SLOT)
-    asked = Asked(pipeline, target, seen.source, database, token, options.clock.now())
+    asked = Asked(pipeline, target, seen.source, database, token, options.clock.now(), spark_is_chosen(options))
     observe = glancing(source_resolved=True, target_resolved=True)
     name = target.table.qualified_name
     try:

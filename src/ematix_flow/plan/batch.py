@@ -17,7 +17,19 @@ from ematix_flow.plan.sql import modes, scd2
 from ematix_flow.plan.sql.ddl import create_table_sql, differences, wanted_table
 from ematix_flow.plan.sql.program import Load
 from ematix_flow.plan.sql.shape import unsupported_on
-from ematix_flow.plan.steps import Check, Choice, Commit, EnsureTable, Read, Shape, Stage, TargetPlan
+from ematix_flow.plan.steps import (
+    HERE,
+    NOBODY,
+    SPARK,
+    Check,
+    Choice,
+    Commit,
+    EnsureTable,
+    Read,
+    Shape,
+    Stage,
+    TargetPlan,
+)
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -50,6 +62,8 @@ class Observed:
     source_path: str = ""
     source_format: str = ""
     same_database: bool = False
+    spark_chosen: bool = False
+    """The user named a master or a Connect server, or gave a session: then rows are moved there."""
     target_known: bool = False
     found: FoundTable | None = None
     watermark: Watermark | None = None
@@ -97,13 +111,24 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
         read=_read(observed, shaping, aim.source),
         shape=Shape(shaping.place, shaping.dialect, shaping.sql, shaping.marked),
         check=Check(_required(table, keys.value, load, write), write.on_bad_row, _may_lack(table, write)),
-        stage=Stage(columns, "" if path.value == "cross_db" else "the target reads the source query itself"),
+        stage=Stage(columns, _staged_by(path, shaping, observed)),
         commit=Commit(write, load, _program(load, write), keys, compare),
         now=aim.now,
         connection_info=dict(database.info()),
         notes=observed.notes,
         watermark=observed.watermark,
     )
+
+
+def _staged_by(path: Choice, shaping: Shaping, observed: Observed) -> Choice:
+    """Choose who moves the rows; Spark takes seconds to start, so it has to have something to do."""
+    if path.value == "same_db":
+        return Choice(NOBODY, "the target reads the source query itself")
+    if shaping.place.value == "spark":
+        return Choice(SPARK, "it evaluates the shape")
+    if observed.spark_chosen:
+        return Choice(SPARK, "the settings name a Spark to run on")
+    return Choice(HERE, "the source evaluates the shape and the settings name no Spark")
 
 
 def after(now: datetime, latest: datetime | None) -> datetime:

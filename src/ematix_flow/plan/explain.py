@@ -127,7 +127,11 @@ def steps_of(plan: TargetPlan) -> dict[str, Any]:
             "sql": plan.shape.sql,
         },
         "check": {"required": list(plan.check.required), "on_bad_row": plan.check.on_bad_row},
-        "stage": {"columns": [column.name for column in plan.stage.columns], "skipped": plan.stage.skipped},
+        "stage": {
+            "columns": [column.name for column in plan.stage.columns],
+            "by": plan.stage.by.value,
+            "reason": plan.stage.by.reason,
+        },
         "commit": [{"purpose": s.purpose, "counts": s.counts, "sql": s.sql} for s in statements_of(plan)],
         "notes": list(plan.notes),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ematix_flow.plan.explain import statements_of
+from ematix_flow.plan.steps import HERE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -76,7 +77,9 @@ def _plan_lines(plan: TargetPlan, *, verbose: bool) -> Iterator[str]:
     required = ", ".join(plan.check.required)
     fate = "fails the load" if plan.check.on_bad_row == "fail" else "becomes a reject"
     yield line("check", f"{required or 'no column'} must have a value; a row that does not fit {fate}")
-    yield line("stage", f"skipped: {plan.stage.skipped}" if plan.stage.skipped else _names(plan.stage.columns))
+    yield line("stage", _stage_text(plan))
+    if verbose and not plan.stage.skipped:
+        yield f"    {_names(plan.stage.columns)}"
     for label, choice in (("keys", plan.commit.keys), ("compare", plan.commit.compare)):
         if choice.value:
             yield line(label, f"{', '.join(choice.value)} ({choice.reason})")
@@ -85,6 +88,14 @@ def _plan_lines(plan: TargetPlan, *, verbose: bool) -> Iterator[str]:
         yield f"    {number}. {statement.purpose}"
         if verbose:
             yield from _indented(statement.sql)
+
+
+def _stage_text(plan: TargetPlan) -> str:
+    stage = plan.stage
+    if stage.skipped:
+        return f"skipped: {stage.skipped}"
+    mover = "this process" if stage.by.value == HERE else "Spark"
+    return f"by {mover}: {stage.by.reason}"
 
 
 def _names(columns: Sequence[StageColumn]) -> str:

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from ematix_flow.records import Token, Watermark
 
 
+SPARK, HERE, NOBODY = "spark", "here", "nobody"
+"""Who stages the rows of a load."""
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """Something the planner chose, with the reason."""
@@ -90,8 +94,13 @@ class Stage:
     """How rows wait for the commit."""
 
     columns: tuple[StageColumn, ...]
-    skipped: str = ""
-    """Reason why nothing is staged (the same-database path)."""
+    by: Choice
+    """Who moves the rows: tasks of Spark, threads of this process, or nobody (the same-database path)."""
+
+    @property
+    def skipped(self) -> str:
+        """Give the reason why nothing is staged; empty when rows are."""
+        return self.by.reason if self.by.value == NOBODY else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ def stage_splits(
     def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield report_batch(stage_split(work, source, splits[number], relayed=relayed))
+                yield report_batch(stage_split(work, source, splits[number], task_attempt(), relayed=relayed))
 
     frame = spark.range(0, len(splits), 1, len(splits))
     return _collect(frame, task)
@@ -57,7 +57,7 @@ def stage_frame(frame: DataFrame, work: StageWork) -> tuple[Part, ...]:
     """Stage the rows of a frame, one attempt per partition."""
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        yield report_batch(stage_batches(work, *_attempt(), batches))
+        yield report_batch(stage_batches(work, *task_attempt(), batches))
 
     return _collect(frame, task)
 
@@ -70,37 +70,59 @@ def _collect(
     return tuple(Part(**row.asDict()) for row in rows)
 
 
-def _attempt() -> tuple[int, int]:
-    """Give the partition and the attempt that this task is."""
+def task_attempt() -> tuple[int, int]:
+    """Give the partition and the attempt that this task of Spark is."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     return (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
 
 
-def stage_split(work: StageWork, source: Database, split: Split, *, relayed: bool) -> Part:
-    """Stage one split of a source and give the attempt's report."""
-    partition, attempt = _attempt()
+def stage_split(
+    work: StageWork,
+    source: Database,
+    split: Split,
+    place: tuple[int, int],
+    *,
+    relayed: bool,
+    heed: Callable[[], None] | None = None,
+) -> Part:
+    """Stage one split of a source as a partition and attempt, and give the report; `heed` may stop it between rows."""
     if relayed:
         try:
-            return _relay_split(work, source, split, partition, attempt)
+            return _relay_split(work, source, split, place, heed)
         except TransientError:
             raise
         except RunError:
             # Nothing was staged. Reading the rows finds the bad ones, or fails with better words.
             pass
-    return stage_batches(work, partition, attempt, source.read(split))
+    return stage_batches(work, *place, source.read(split), heed)
 
 
-def _relay_split(work: StageWork, source: Database, split: Split, partition: int, attempt: int) -> Part:
+def _relay_split(
+    work: StageWork, source: Database, split: Split, place: tuple[int, int], heed: Callable[[], None] | None
+) -> Part:
+    partition, attempt = place
+
+    def count(sent: int) -> None:
+        _count(work, partition, attempt, sent)
+        if heed is not None:
+            heed()
+
     failpoint("stage.task_start")
-    rows = work.target.relay(source, split, work.spec, attempt, lambda sent: _count(work, partition, attempt, sent))
+    rows = work.target.relay(source, split, work.spec, attempt, count)
     failpoint("stage.after_task_commit")
     failpoint("stage.before_return")
     return Part(partition, attempt, rows)
 
 
-def stage_batches(work: StageWork, partition: int, attempt: int, batches: Iterable[pa.RecordBatch]) -> Part:
+def stage_batches(
+    work: StageWork,
+    partition: int,
+    attempt: int,
+    batches: Iterable[pa.RecordBatch],
+    heed: Callable[[], None] | None = None,
+) -> Part:
     """Stage the batches of one attempt and give its report."""
     failpoint("stage.task_start")
     stager = work.target.stager(work.spec, partition, attempt)
@@ -119,6 +141,8 @@ def stage_batches(work: StageWork, partition: int, attempt: int, batches: Iterab
                 rejected += bad.num_rows
             rows += good.num_rows
             _count(work, partition, attempt, rows)
+            if heed is not None:
+                heed()
             failpoint("stage.mid_rows")
         path, reject_path = stager.finish()
         failpoint("stage.after_task_commit")

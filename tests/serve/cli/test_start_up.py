@@ -79,5 +79,9 @@ def test_planning_and_running_inside_one_database_loads_no_spark(project: Path) 
 def test_spark_starts_early_only_where_it_is_needed_for_certain(project: Path) -> None:
     (project / "needs.py").write_text(NEEDS, encoding="utf-8")
     load_module("needs")
-    needed = {name for name, pipeline in PROJECT.pipelines.items() if needs_spark(pipeline)}
-    assert needed == {"from_files", "from_another", "told_to"}
+
+    def needed(*, chosen: bool) -> set[str]:
+        return {name for name, pipeline in PROJECT.pipelines.items() if needs_spark(pipeline, chosen=chosen)}
+
+    assert needed(chosen=False) == {"from_files"}
+    assert needed(chosen=True) == {"from_files", "from_another", "told_to"}

@@ -18,12 +18,14 @@ def start_spark_early(pipeline: Pipeline) -> None:
     """Let Java start while the plan is made; when it is not certain that the plan needs Spark, nothing starts."""
     stop_spark_at_end()
     try:
-        if not needs_spark(pipeline):
-            return
         from ematix_flow.engine.spark import spark_settings
+
+        settings = spark_settings()
+        if not needs_spark(pipeline, chosen=settings.chosen):
+            return
         from ematix_flow.run.session import prestart
 
-        prestart(spark_settings())
+        prestart(settings)
     except FlowError:
         # The run meets the same error where it can be told with the pipeline's place.
         return
@@ -40,22 +42,34 @@ def stop_spark_at_end() -> None:
     current().at_end(stop)
 
 
-def needs_spark(pipeline: Pipeline) -> bool:
-    """Say whether a run of the pipeline certainly uses Spark: its function asks for it, or files or other databases are read."""
-    if "spark" in arguments_of(pipeline.function) or pipeline.force_path == "cross_db":
+def needs_spark(pipeline: Pipeline, *, chosen: bool) -> bool:
+    """Say whether a run of the pipeline certainly uses Spark.
+
+    It does when its function asks for Spark, when files are read, and when rows leave their database while the settings
+    name the Spark that moves them (`chosen`).
+    """
+    if "spark" in arguments_of(pipeline.function):
         return True
-    if pipeline.source_connection is None:
+    source = None if pipeline.source_connection is None else _declared(pipeline.source_connection)
+    if source is not None and _is_files(source):
+        return True
+    if not chosen:
         return False
-    source = _declared(pipeline.source_connection)
-    return any(_apart(source, target) for target in pipeline.targets)
+    if pipeline.force_path == "cross_db":
+        return True
+    return source is not None and any(_apart(source, target) for target in pipeline.targets)
+
+
+def _is_files(source: Connection) -> bool:
+    from ematix_flow.connect.registry import FILES
+
+    return source.kind in FILES
 
 
 def _apart(source: Connection, target: TargetDeclaration) -> bool:
-    from ematix_flow.connect.registry import DATABASES, FILES, open_database
+    from ematix_flow.connect.registry import DATABASES, open_database
 
     into = _declared(target.connection)
-    if source.kind in FILES:
-        return True
     if source.kind not in DATABASES or into.kind not in DATABASES or source == into:
         return False
     return source.kind != into.kind or open_database(source).identity() != open_database(into).identity()

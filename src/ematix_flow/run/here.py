@@ -1,0 +1,92 @@
+"""Stages the splits of a source database in threads of this process: what Spark's tasks do, where nothing else is left for Spark.
+
+The threads wait for databases and copy bytes, which other threads of Python may do at the same time.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import FIRST_EXCEPTION, wait
+from itertools import count
+from typing import TYPE_CHECKING
+
+from ematix_flow.background import in_background
+from ematix_flow.errors import FlowError, TransientError
+from ematix_flow.failpoints import failpoint
+from ematix_flow.run.stage import stage_split
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ematix_flow.connect.base import Database, Split
+    from ematix_flow.records import Part
+    from ematix_flow.run.stage import StageWork
+
+ATTEMPTS = 4
+"""How often one split is tried, as by a Spark of this machine; errors that will not pass are not tried again."""
+
+PAUSE_SECONDS = 0.5
+END_SECONDS = 10.0
+"""How long a failed load waits for its other threads; they end with their next rows."""
+
+
+def stage_splits_here(
+    work: StageWork, source: Database, splits: tuple[Split, ...], *, relayed: bool = False
+) -> tuple[Part, ...]:
+    """Stage every split, as many at a time as there are cores; `relayed` where the target said that it relays them."""
+    workers = min(len(splits), os.cpu_count() or 1)
+    crew = _Crew(work, source, splits, relayed=relayed)
+    futures = [in_background(crew.stage_some, f"flow-stage-{number}") for number in range(workers)]
+    try:
+        ended, _ = wait(futures, return_when=FIRST_EXCEPTION)
+    finally:
+        crew.over.set()
+    failed = [error for error in (future.exception() for future in ended) if error is not None]
+    if failed:
+        wait(futures, timeout=END_SECONDS)
+        raise failed[0]
+    parts = [part for future in ended for part in future.result()]
+    failpoint("stage.collected")
+    return tuple(sorted(parts, key=lambda part: part.partition))
+
+
+class _Crew:
+    """Threads that take split after split until none is left or one of them fails."""
+
+    def __init__(self, work: StageWork, source: Database, splits: Sequence[Split], *, relayed: bool) -> None:
+        self._work = work
+        self._source = source
+        self._splits = splits
+        self._relayed = relayed
+        self._next = count()
+        self._attempts = count()
+        self.over = threading.Event()
+
+    def stage_some(self) -> list[Part]:
+        """Stage splits until none is left."""
+        parts: list[Part] = []
+        while (partition := next(self._next)) < len(self._splits) and not self.over.is_set():
+            parts.append(self._stage(partition))
+        return parts
+
+    def _stage(self, partition: int) -> Part:
+        for number in range(ATTEMPTS - 1):
+            try:
+                return self._attempt(partition)
+            except Exception as error:
+                permanent = isinstance(error, FlowError) and not isinstance(error, TransientError)
+                if permanent or self.over.wait(PAUSE_SECONDS * 2**number):
+                    raise
+        return self._attempt(partition)
+
+    def _attempt(self, partition: int) -> Part:
+        attempt = next(self._attempts)
+        split = self._splits[partition]
+        return stage_split(
+            self._work, self._source, split, (partition, attempt), relayed=self._relayed, heed=self._heed
+        )
+
+    def _heed(self) -> None:
+        if self.over.is_set():
+            raise TransientError("another part of this load failed")
