@@ -65,7 +65,7 @@ class Postgres(Database):
 
     kind = "postgres"
     dialect = "postgres"
-    task_imports = ("ematix_flow.connect.postgres_rows", "adbc_driver_postgresql.dbapi")
+    task_imports = ("ematix_flow.connect.postgres_rows", "adbc_driver_postgresql")
     capabilities = Capabilities(
         modes=ALL_MODES,
         source=True,

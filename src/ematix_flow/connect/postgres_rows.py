@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 from concurrent.futures import wait
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -36,33 +36,76 @@ _INFINITE_TIMES = (-(2**63) + _MOVED - 1, -(2**63) + _MOVED)
 _INFINITE_DATES = (-(2**31) + 10_957 - 1, -(2**31) + 10_957)
 
 
-@contextmanager
-def arrow_connection(conninfo: str, *, autocommit: bool) -> Iterator[Any]:
-    """Open an Arrow connection with our settings; what the driver says on the way out holds no secret."""
-    import adbc_driver_manager
-    from adbc_driver_postgresql import dbapi
+class ArrowConnection:
+    """A connection that gives and takes Arrow; the driver's own layer above it would load pandas and polars first."""
 
-    with _explained("a task cannot connect to PostgreSQL"):
-        connection = dbapi.connect(conninfo, autocommit=autocommit)
-    try:
-        with _explained("a task cannot connect to PostgreSQL"), connection.cursor() as cursor:
-            cursor.execute(PREPARE)
-            cursor.fetchall()
-        yield connection
-    finally:
+    def __init__(self, conninfo: str, *, autocommit: bool) -> None:
+        import adbc_driver_manager
+        import adbc_driver_postgresql
+
+        with _explained("a task cannot connect to PostgreSQL"), ExitStack() as opened:
+            database = opened.enter_context(adbc_driver_postgresql.connect(conninfo))
+            self._connection = opened.enter_context(adbc_driver_manager.AdbcConnection(database))
+            self._connection.set_autocommit(autocommit)
+            self._open = opened.pop_all()
+        try:
+            with _explained("a task cannot connect to PostgreSQL"):
+                self.query(PREPARE).read_all()
+        except BaseException:
+            self.close()
+            raise
+
+    def execute(self, sql: str) -> None:
+        """Run a statement that gives no rows."""
+        with self._statement() as statement:
+            statement.set_sql_query(sql)
+            statement.execute_update()
+
+    def query(self, sql: str) -> pa.RecordBatchReader:
+        """Run a query and give its rows as they come; they end with the connection."""
+        statement = self._open.enter_context(self._statement())
+        statement.set_sql_query(sql)
+        stream, _ = statement.execute_query()
+        return pa.RecordBatchReader.from_stream(stream)
+
+    def ingest(self, schema: str, table: str, rows: pa.RecordBatchReader) -> int:
+        """Send rows into a table and give how many it took."""
+        with self._statement() as statement:
+            statement.set_options(
+                **{
+                    "adbc.ingest.target_table": table,
+                    "adbc.ingest.target_db_schema": schema,
+                    "adbc.ingest.mode": "adbc.ingest.mode.append",
+                }
+            )
+            statement.bind_stream(rows.__arrow_c_stream__())
+            return int(statement.execute_update())
+
+    def commit(self) -> None:
+        """Commit what was sent."""
+        self._connection.commit()
+
+    def close(self) -> None:
+        """Close the connection, and roll back what was not committed."""
+        import adbc_driver_manager
+
         with suppress(adbc_driver_manager.Error):
-            connection.close()
+            self._open.close()
+
+    def _statement(self) -> Any:
+        import adbc_driver_manager
+
+        return adbc_driver_manager.AdbcStatement(self._connection)
 
 
 def read_rows(conninfo: str, split: Split) -> Iterator[pa.RecordBatch]:
     """Give the rows of one split, as the exported snapshot has them, a bounded piece at a time."""
-    with arrow_connection(conninfo, autocommit=True) as connection, connection.cursor() as cursor:
+    with closing(ArrowConnection(conninfo, autocommit=True)) as connection:
         if split.snapshot:
-            _share(cursor, split.snapshot)
+            _share(connection, split.snapshot)
         # The driver puts the query in parentheses, which a comment at its end would swallow.
         with _explained("PostgreSQL cannot run the source query"):
-            cursor.execute(f"{split.sql}\n")
-        batches = cursor.fetch_record_batch()
+            batches = connection.query(f"{split.sql}\n")
         while (batch := _next(batches)) is not None:
             yield carried(batch)
 
@@ -72,13 +115,13 @@ def _next(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
         return next(batches, None)
 
 
-def _share(cursor: Any, snapshot: str) -> None:
+def _share(connection: ArrowConnection, snapshot: str) -> None:
     """Join the transaction of the driver; a snapshot that is gone may be taken anew by another run."""
     import adbc_driver_manager
 
     try:
-        cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        cursor.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        connection.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
     except adbc_driver_manager.DatabaseError as error:
         message = f"the snapshot of this read is gone, its connection must have ended: {safe_text(error)}"
         raise TransientError(message, hint="run the load again.") from None
@@ -181,15 +224,14 @@ class CopyFeed:
         column, self._attempt = attempt
         self._schema = rows.append(pa.field(column, pa.int64()))
         self._queue: queue.Queue[pa.RecordBatch | None] = queue.Queue(WAITING_BATCHES)
-        self._open = ExitStack()
-        self._connection: Any = None
+        self._connection: ArrowConnection | None = None
         self._task: Future[int] | None = None
         self._sent = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Queue a batch, waiting while the server is behind."""
         if self._task is None:
-            self._connection = self._open.enter_context(arrow_connection(self._conninfo, autocommit=False))
+            self._connection = ArrowConnection(self._conninfo, autocommit=False)
             self._task = in_background(self._copy, "flow-copy")
         attempt = pa.repeat(pa.scalar(self._attempt, pa.int64()), batch.num_rows)
         self._put(pa.RecordBatch.from_arrays([*batch.columns, attempt], schema=self._schema))
@@ -205,10 +247,10 @@ class CopyFeed:
 
     def commit(self) -> None:
         """Make the rows visible and give the connection back."""
-        if self._task is not None:
+        if self._connection is not None:
             with _explained(REFUSED):
                 self._connection.commit()
-        self._open.close()
+            self._connection.close()
 
     def abandon(self) -> None:
         """End without a commit; rows that still wait are not sent."""
@@ -219,7 +261,8 @@ class CopyFeed:
         if self._task is not None:
             # The connection is the thread's until then.
             wait([self._task])
-        self._open.close()
+        if self._connection is not None:
+            self._connection.close()
 
     def _put(self, batch: pa.RecordBatch | None) -> None:
         while self._task is not None:
@@ -231,8 +274,9 @@ class CopyFeed:
 
     def _copy(self) -> int:
         reader = pa.RecordBatchReader.from_batches(self._schema, iter(self._queue.get, None))
-        with _explained(REFUSED), self._connection.cursor() as cursor:
-            return int(cursor.adbc_ingest(self._table, reader, mode="append", db_schema_name=STAGE_SCHEMA))
+        assert self._connection is not None  # noqa: S101 - the thread starts after it
+        with _explained(REFUSED):
+            return self._connection.ingest(STAGE_SCHEMA, self._table, reader)
 
 
 @contextmanager
