@@ -269,12 +269,14 @@ class Ledger:
             (f"{token.run_id}:c{number}", token.pipeline, token.target, reason, row),
         )
 
-    def mark_replayed(self, session: Session, reject_id: str, at: datetime) -> None:
-        """Note that a rejected row went through the pipeline again."""
-        session.execute(
-            f"UPDATE {self.name('rejects')} SET status = 'replayed', replayed_at = {self._at(at)} WHERE reject_id = ?",
+    def mark_replayed(self, session: Session, reject_id: str, at: datetime) -> bool:
+        """Note that a rejected row went through the pipeline again; False when it had done so before."""
+        changed = session.execute(
+            f"UPDATE {self.name('rejects')} SET status = 'replayed', replayed_at = {self._at(at)} "
+            "WHERE reject_id = ? AND status = 'pending'",
             (reject_id,),
         )
+        return changed == 1
 
     def _at(self, at: datetime) -> str:
         # Spelled alike in canonical SQL and in every dialect, so it need not be rendered.

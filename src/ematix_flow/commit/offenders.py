@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.publish import Excluded, numbered, rehearse
-from ematix_flow.errors import CommitError
+from ematix_flow.errors import CommitError, RefusedError
 
 if TYPE_CHECKING:
     from ematix_flow.commit.publish import Order
@@ -46,7 +46,7 @@ def _refusal(order: Order, database: Database, found: list[Excluded], up_to: int
     """Give the reason why the first rows cannot be loaded, or None."""
     try:
         rehearse(order, database, only=([row.number for row in found], up_to))
-    except CommitError as error:
+    except RefusedError as error:
         return error.what
     return None
 

@@ -75,6 +75,8 @@ class Order:
     """True when the inline query ends with a column that names what could not be parsed."""
     required: tuple[str, ...] = ()
     """Columns that may not be NULL."""
+    replays: tuple[str, ...] = ()
+    """Rejects whose rows this load brings again; they are marked in the same transaction."""
     excluded: tuple[Excluded, ...] = ()
     """Staged rows that the target's constraints refuse, which become rejects."""
 
@@ -85,9 +87,9 @@ def publish(order: Order, database: Database, clock: Clock) -> Committed:
     ledger = Ledger(database)
     try:
         failpoint("commit.connected")
-        names = _work_tables(order, database, session)
-        session.begin()
         try:
+            names = _work_tables(order, database, session)
+            session.begin()
             counts = _apply(order, ledger, session, names, clock)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the whole transaction goes, and it is raised again
             session.rollback()
@@ -123,6 +125,9 @@ def rehearse(
             relation = _without_duplicates(order, database, session, relation)
             return _run_program(order, database, session, relation, counts, names)
         except database.errors as error:
+            if database.is_transient(error):
+                message = f"the target could not be asked now: {safe_text(error)}"
+                raise TransientError(message) from None
             message = f"the target would refuse the load: {safe_text(error)}"
             raise RefusedError(message) from None
         finally:
@@ -154,6 +159,7 @@ def _apply(order: Order, ledger: Ledger, session: Session, names: dict[str, str]
     failpoint("commit.fence_locked")
     ledger.insert_token(session, order.token, order.fence, order.schema_hash, now)
     failpoint("commit.ledger_inserted")
+    _mark_replayed(order, ledger, session, now)
     relation, counts = _staged(order, ledger.database, session, names)
     failpoint("commit.verified")
     relation = _without_duplicates(order, ledger.database, session, relation)
@@ -168,6 +174,13 @@ def _apply(order: Order, ledger: Ledger, session: Session, names: dict[str, str]
     ledger.record(session, replace(order.history, status="success", finished_at=now, counts=counts))
     failpoint("commit.before_commit")
     return counts
+
+
+def _mark_replayed(order: Order, ledger: Ledger, session: Session, now: datetime) -> None:
+    for reject_id in order.replays:
+        if not ledger.mark_replayed(session, reject_id, now):
+            message = f"reject {reject_id} was replayed by another run"
+            raise CommitError(message, hint="nothing was changed; flow rejects list shows what is still pending.")
 
 
 def _range(order: Order) -> tuple[str | None, str | None]:

@@ -164,20 +164,26 @@ def _split(chunk: bytes, names: Sequence[str], dialect: Dialect) -> Rows:
         chunk.decode()
     except UnicodeDecodeError:
         return _split_undecoded(chunk, names, dialect)
-    table, odd = _parse(chunk, names, dialect, "utf8")
+    table, odd = _parse_padded(chunk, names, dialect, "utf8")
+    bad = tuple((row.text, dict.fromkeys(names)) for row in odd)
+    return Rows(_with_nulls(table, dialect), bad)
+
+
+def _parse_padded(chunk: bytes, names: Sequence[str], dialect: Dialect, encoding: str) -> tuple[pa.Table, list[Any]]:
+    """Give the rows and those of another width; short ones are filled up where the dialect says so."""
+    table, odd = _parse(chunk, names, dialect, encoding)
     short = [row for row in odd if dialect.pads_short_rows and row.actual_columns < row.expected_columns]
     if short:
         padded = [row.text + dialect.delimiter * (row.expected_columns - row.actual_columns) + "\n" for row in short]
-        table = _joined(table, _parse("".join(padded).encode(), names, dialect, "utf8")[0])
-    bad = tuple((row.text, dict.fromkeys(names)) for row in odd if row not in short)
-    return Rows(_with_nulls(table, dialect), bad)
+        table = _joined(table, _parse("".join(padded).encode(encoding), names, dialect, encoding)[0])
+    return table, [row for row in odd if row not in short]
 
 
 def _split_undecoded(chunk: bytes, names: Sequence[str], dialect: Dialect) -> Rows:
     """Split records of which some are not UTF-8: each byte stands for itself until the fields are known."""
     import pyarrow as pa
 
-    table, odd = _parse(chunk, names, dialect, "latin1")
+    table, odd = _parse_padded(chunk, names, dialect, "latin1")
     good: list[dict[str, str | None]] = []
     bad = [(_readable(row.text), dict.fromkeys(names)) for row in odd]
     for row in table.to_pylist():

@@ -7,23 +7,27 @@ import re
 import threading
 import time
 from dataclasses import dataclass
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 
 from ematix_flow.connect.base import Session
-from ematix_flow.connect.identifiers import text
+from ematix_flow.connect.identifiers import quoted, text
 from ematix_flow.errors import TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 CATALOG = "flow_file"
-"""Begin of the name under which a file is attached: its own would clash with a schema that is called like the file."""
+"""Name under which a file is attached: its own would clash with a schema that is called like the file."""
 
 LOCK_WAIT_SECONDS = 30.0
 POLL_SECONDS = 0.2
+IDLE_HOSTS = 8
+"""Instances that stay ready for files which were open before: to make one takes fifteen times as long as to attach."""
+
+_HELD = re.compile("Could not set lock|Unique file handle conflict")
+_DETACHABLE = "SELECT database_name FROM duckdb_databases() WHERE NOT internal AND database_name <> 'memory'"
 
 
 @dataclass(slots=True)
@@ -31,7 +35,6 @@ class _File:
     """A file that is attached to a DuckDB of this process."""
 
     host: duckdb.DuckDBPyConnection
-    catalog: str
     read_only: bool
     sessions: int = 0
 
@@ -40,13 +43,26 @@ _LOCK = threading.Lock()
 _FILES: dict[str, _File] = {}
 """Open files by their real path."""
 
-_HOSTS: dict[int, duckdb.DuckDBPyConnection] = {}
-"""The DuckDB that files are attached to, by process: to make one takes fifteen times as long as to attach a file."""
-
-_NUMBERS = count(1)
+_IDLE: dict[str, duckdb.DuckDBPyConnection] = {}
+"""Instances without a file, by the path of the file that they had; looking into one would touch the others' files."""
 
 _MEMORY: dict[str, duckdb.DuckDBPyConnection] = {}
 """Databases that live in this process only, by connection name."""
+
+_INHERITED: list[object] = []
+
+
+def _forget_the_parent() -> None:
+    """Begin anew in a forked process: an instance's threads did not come along, and its files are the parent's."""
+    global _LOCK  # noqa: PLW0603 - another thread of the parent may have held it
+    _LOCK = threading.Lock()
+    # Kept, because to close them would write to the parent's files.
+    _INHERITED.append((dict(_FILES), dict(_IDLE), dict(_MEMORY)))
+    for known in (_FILES, _IDLE, _MEMORY):
+        known.clear()
+
+
+os.register_at_fork(after_in_child=_forget_the_parent)
 
 
 class DuckDBSession(Session):
@@ -97,8 +113,8 @@ def open_file(path: str, *, read_only: bool = False, wait: float | None = None) 
     while True:
         try:
             return _shared(os.path.realpath(path), read_only=read_only)
-        except (duckdb.IOException, _OpenForReadingError) as error:
-            if "lock" not in str(error).lower():
+        except (duckdb.Error, _OpenForReadingError) as error:
+            if isinstance(error, duckdb.Error) and not _HELD.search(str(error)):
                 raise
             if time.monotonic() >= deadline:
                 raise _held(path, error) from None
@@ -123,11 +139,15 @@ def _shared(path: str, *, read_only: bool) -> DuckDBSession:
         if file is None:
             file = _FILES[path] = _attached(path, read_only=read_only)
         elif file.read_only and not read_only:
-            raise _OpenForReadingError("this process has a lock for reading")
-        cursor = file.host.cursor()
-        cursor.execute(f"USE {file.catalog}")
+            raise _OpenForReadingError
         file.sessions += 1
-    return DuckDBSession(_prepared(cursor), lambda: _leave(path))
+    try:
+        cursor = file.host.cursor()
+        cursor.execute(f"USE {CATALOG}")
+        return DuckDBSession(_prepared(cursor), lambda: _leave(path))
+    except BaseException:
+        _leave(path)
+        raise
 
 
 def _leave(path: str) -> None:
@@ -138,35 +158,25 @@ def _leave(path: str) -> None:
             return
         del _FILES[path]
         try:
-            file.host.execute(f"DETACH {file.catalog}")
+            for (name,) in file.host.execute(_DETACHABLE).fetchall():
+                file.host.execute(f"DETACH {quoted(name)}")
         except duckdb.Error:
-            # A DuckDB that failed badly does nothing any more; what it holds is given back with its last connection.
-            _discard(file.host)
+            # An instance that failed badly does nothing any more; what it holds is given back with it.
+            file.host.close()
+            return
+        _IDLE[path] = file.host
+        if len(_IDLE) > IDLE_HOSTS:
+            _IDLE.pop(next(iter(_IDLE))).close()
 
 
 def _attached(path: str, *, read_only: bool) -> _File:
-    """Attach a file, to a new DuckDB when the one that was used so far does nothing any more."""
+    host = _IDLE.pop(path, None) or duckdb.connect(":memory:")
     try:
-        return _attach(path, read_only=read_only)
-    except duckdb.FatalException:
-        _discard(_HOSTS[os.getpid()])
-        return _attach(path, read_only=read_only)
-
-
-def _attach(path: str, *, read_only: bool) -> _File:
-    host = _HOSTS.get(os.getpid())
-    if host is None:
-        # A forked process has no use for its parent's: the threads are missing.
-        host = _HOSTS[os.getpid()] = duckdb.connect(":memory:")
-    catalog = f"{CATALOG}_{next(_NUMBERS)}"
-    host.execute(f"ATTACH {text(path)} AS {catalog}{' (READ_ONLY)' if read_only else ''}")
-    return _File(host, catalog, read_only)
-
-
-def _discard(host: duckdb.DuckDBPyConnection) -> None:
-    if _HOSTS.get(os.getpid()) is host:
-        del _HOSTS[os.getpid()]
-    host.close()
+        host.execute(f"ATTACH {text(path)} AS {CATALOG}{' (READ_ONLY)' if read_only else ''}")
+    except duckdb.Error:
+        host.close()
+        raise
+    return _File(host, read_only)
 
 
 def _prepared(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:

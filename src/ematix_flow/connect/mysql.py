@@ -79,7 +79,8 @@ class MySQL(Database):
     def identity(self) -> tuple[str, ...]:
         """Two connections are the same when names and rights mean the same on both."""
         at = self._settings
-        return ("mysql", at.host, str(at.port), at.database, at.user)
+        socket = str(dict(at.options).get("unix_socket", ""))
+        return ("mysql", at.host, str(at.port), socket, at.database, at.user)
 
     def info(self) -> Mapping[str, object]:
         """Give where the server is and who we are there."""

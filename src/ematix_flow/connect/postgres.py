@@ -101,7 +101,7 @@ class Postgres(Database):
     def identity(self) -> tuple[str, ...]:
         """Two connections are the same when one can see and do exactly what the other can."""
         found = self._effective()
-        named = ("host", "hostaddr", "port", "dbname", "user", "options")
+        named = ("service", "host", "hostaddr", "port", "dbname", "user", "options")
         return ("postgres", *(str(found.get(key) or "") for key in named))
 
     def info(self) -> Mapping[str, object]:
@@ -124,13 +124,19 @@ class Postgres(Database):
     def session(self) -> PostgresSession:
         """Open a control connection in UTC, with deadlines and durable commits."""
         conninfo = self.conninfo()
-        connection = psycopg.connect(
-            conninfo, autocommit=True, prepare_threshold=None, cursor_factory=psycopg.RawCursor
-        )
+        try:
+            connection = psycopg.connect(
+                conninfo, autocommit=True, prepare_threshold=None, cursor_factory=psycopg.RawCursor
+            )
+        except psycopg.OperationalError as error:
+            if not is_transient(error):
+                raise
+            raise TransientError(f"postgres connection {self.name!r} does not work: {safe_text(error)}") from None
         session = PostgresSession(connection, conninfo)
         try:
             session.query(PREPARE)
             session.query(DURABLE)
+            session.know_backend()
         except BaseException:
             session.close()
             raise

@@ -18,6 +18,7 @@ from ematix_flow.connect.base import Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
 LOCK_WAIT = "60s"
 WORK_KIB = 64 * 1024
@@ -63,6 +64,11 @@ _TRANSIENT_STATES = frozenset({"40001", "40P01", "55P03", "57P01", "57P02", "57P
 _LINK_ERRORS = ("OperationalError", "OSError")
 _NOT_NOW = ("starting up", "shutting down", "recovery mode", "too many", "connection slots", "terminating")
 _CHANGES = ("INSERT", "UPDATE", "DELETE", "MERGE")
+_STATE = (
+    "SELECT pg_postmaster_start_time()::text, (SELECT coalesce(state, 'active') FROM pg_stat_activity WHERE pid = %s)"
+)
+_AT_WORK = ("active", "fastpath function call", "disabled")
+_NO_ANSWER = ("FATAL", "Too many open files", "could not translate host name", "Name or service not known")
 _PLACEHOLDER = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|\?")
 
 
@@ -70,9 +76,7 @@ _PLACEHOLDER = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|\?")
 class _Statement:
     """A statement that runs now."""
 
-    connection: psycopg.Connection[tuple[Any, ...]]
-    pid: int
-    conninfo: str
+    session: PostgresSession
     asked: float
     silent: int = 0
 
@@ -88,28 +92,28 @@ class _Watch:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._running: dict[int, _Statement] = {}
-        self._process = 0
+        self._awake = False
 
     @contextmanager
-    def over(self, connection: psycopg.Connection[tuple[Any, ...]], conninfo: str) -> Iterator[None]:
+    def over(self, session: PostgresSession) -> Iterator[None]:
         """Watch the statement that runs in this block."""
-        key, pid = id(connection), connection.info.backend_pid
+        key = id(session)
         with self._lock:
-            self._running[key] = _Statement(connection, pid, conninfo, time.monotonic())
-            if self._process != os.getpid():
-                self._process = os.getpid()
+            self._running[key] = _Statement(session, time.monotonic())
+            if not self._awake:
                 threading.Thread(target=self._watch, name="flow-liveness", daemon=True).start()
+                self._awake = True
         try:
             yield
         finally:
-            del self._running[key]
+            self._running.pop(key, None)
 
     def _watch(self) -> None:
         while True:
             time.sleep(min(LIVENESS_SECONDS, TICK_SECONDS))
             with self._lock:
                 if not self._running:
-                    self._process = 0
+                    self._awake = False
                     return
                 running = list(self._running.items())
             for key, statement in running:
@@ -117,13 +121,16 @@ class _Watch:
                     self._ask(key, statement)
 
     def _ask(self, key: int, statement: _Statement) -> None:
-        statement.silent = 0 if is_running(statement.conninfo, statement.pid) else statement.silent + 1
+        statement.silent = 0 if is_running(statement.session) else statement.silent + 1
         statement.asked = time.monotonic()
         if statement.silent > 1 and self._running.get(key) is statement:
-            _cut(statement.connection)
+            _cut(statement.session.connection)
 
 
 _WATCH = _Watch()
+
+# A forked process has neither the thread nor the statements, and may have been made while the lock was held.
+os.register_at_fork(after_in_child=_WATCH.__init__)  # type: ignore[misc]
 
 
 class PostgresSession(Session):
@@ -131,12 +138,23 @@ class PostgresSession(Session):
 
     def __init__(self, connection: psycopg.Connection[tuple[Any, ...]], conninfo: str) -> None:
         self.connection = connection
-        self._conninfo = conninfo
+        self.conninfo = conninfo
+        self.backend: tuple[int, str] | None = None
+        """The process behind this connection and the start of its server; None where a pooler stands in between."""
 
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
         """Run a statement and give the rows it changed."""
         cursor = self._run(sql, parameters)
         return max(cursor.rowcount, 0) if (cursor.statusmessage or "").startswith(_CHANGES) else 0
+
+    def know_backend(self) -> None:
+        """Find out who answers this connection, so that it can be asked after."""
+        pid, start = self.query("SELECT pg_backend_pid(), pg_postmaster_start_time()::text")[0]
+        self.backend = (int(pid), str(start)) if int(pid) == self.connection.info.backend_pid else None
+
+    def watched(self) -> AbstractContextManager[None]:
+        """Cut the connection when the server stops working in this block without having answered."""
+        return _WATCH.over(self)
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run a query and give its rows."""
@@ -169,7 +187,7 @@ class PostgresSession(Session):
 
     def _run(self, sql: str, parameters: Sequence[object] = ()) -> psycopg.Cursor[tuple[Any, ...]]:
         text = numbered(sql) if parameters else sql
-        with _WATCH.over(self.connection, self._conninfo):
+        with self.watched():
             return self.connection.execute(text.encode(), list(parameters) or None)
 
 
@@ -200,15 +218,19 @@ def is_transient(error: BaseException) -> bool:
     return not refused or any(word in said for word in _NOT_NOW)
 
 
-def is_running(conninfo: str, pid: int) -> bool:
-    """Say whether the server still works on the statement of a connection."""
+def is_running(session: PostgresSession) -> bool:
+    """Say whether the server still works on the statement of a session, as far as that can be known."""
+    if session.backend is None:
+        return True
+    pid, start = session.backend
     try:
-        with psycopg.connect(conninfo, autocommit=True) as connection:
-            row = connection.execute("SELECT state FROM pg_stat_activity WHERE pid = %s", [pid]).fetchone()
+        with psycopg.connect(session.conninfo, autocommit=True) as connection:
+            row = connection.execute(_STATE, [pid]).fetchone()
     except psycopg.Error as error:
-        # A server that refuses a second connection is there.
-        return "FATAL" in str(error)
-    return row is not None and row[0] in ("active", "fastpath function call", None)
+        # A server that refuses a second connection is there, and what fails on our side says nothing about it.
+        return any(word in str(error) for word in _NO_ANSWER)
+    # Of several servers behind one name another one may have answered.
+    return row is None or row[0] != start or row[1] in _AT_WORK
 
 
 def _cut(connection: psycopg.Connection[tuple[Any, ...]]) -> None:

@@ -23,7 +23,7 @@ def counting(report: Callable[[int, int], None] | None) -> Iterator[str]:
     if report is None:
         yield ""
         return
-    with tempfile.TemporaryDirectory(prefix="ematix-flow-count-") as folder:
+    with tempfile.TemporaryDirectory(prefix="ematix-flow-count-", ignore_cleanup_errors=True) as folder:
         done = threading.Event()
         watcher = threading.Thread(target=_watch, args=(Path(folder), report, done), daemon=True)
         watcher.start()

@@ -179,7 +179,7 @@ def _publish(
     spec: StageSpec | None,
     parts: tuple[Part, ...],
 ) -> Committed:
-    order = order_for(plan, fence, history, spec, parts)
+    order = replace(order_for(plan, fence, history, spec, parts), replays=attempt.options.replays)
     try:
         return _patiently(order, attempt)
     except RefusedError:

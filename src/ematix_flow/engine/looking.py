@@ -195,6 +195,9 @@ def with_bounds(target: TargetDeclaration, seen: Observed, lo: str | None, hi: A
         message = f"{nulls} rows have NULL in {column!r}, so an incremental load would never see them"
         hint = "mend the source, or declare null_watermark='load' (with merge) or null_watermark='reject'."
         raise RunError(message, hint=hint)
+    if str(hi).lower().lstrip("+-") in ("infinity", "inf", "nan"):
+        message = f"the highest {column!r} is {hi}: after it, an incremental load would never see another row"
+        raise RunError(message, hint="leave such rows out in the query, or give them a real value.")
     return replace(seen, bounds=Bounds(column, lo, None if hi is None else str(hi), nulls))
 
 

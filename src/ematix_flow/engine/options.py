@@ -28,5 +28,7 @@ class Options:
     """A session to borrow; the engine builds its own when it needs one."""
     source_frame: Any = None
     """Rows to use instead of the declared source; for tests of a user's pipeline."""
+    replays: tuple[str, ...] = ()
+    """Rejects whose rows `source_frame` has; the load marks them as replayed."""
     user_dialect: str = ""
     """What the user's expressions are written in, when the source of this run is a stand-in."""

@@ -69,7 +69,9 @@ def _post(
         elif step.name in PROJECT.pipelines:
             from ematix_flow.engine.conductor import run_pipeline
 
-            step = _WholePipeline(step.name, run_pipeline, options)
+            # The slot makes a child that is run again after a crash the same load.
+            slot = f"{parent.run_id}:{name}"
+            step = _WholePipeline(step.name, run_pipeline, replace(options, slot=slot, source_frame=None, replays=()))
         else:
             known = [*PROJECT.transforms, *PROJECT.pipelines]
             message = f"no transform or pipeline named {step.name!r}"
@@ -87,7 +89,7 @@ class _WholePipeline:
     options: Options
 
     def __call__(self) -> Any:
-        return self.run(PROJECT.pipeline(self.name), replace(self.options, source_frame=None))
+        return self.run(PROJECT.pipeline(self.name), self.options)
 
 
 def _recorded_step(

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.commit.ledger import Ledger, transaction
+from ematix_flow.commit.ledger import Ledger
 from ematix_flow.connect.registry import open_database
 from ematix_flow.engine.conductor import run_pipeline
 from ematix_flow.engine.options import Options
@@ -60,7 +60,8 @@ def show_reject(pipeline: Pipeline, reject_id: str) -> Reject:
 def replay_rejects(pipeline: Pipeline, ids: Sequence[str] = (), options: Options | None = None) -> dict[str, Any]:
     """Load pending rejects again through the pipeline as it is declared now; rows that still do not fit stay rejects.
 
-    The replay is a load of its own with its own token, so a crash in the middle never loads a row twice.
+    The replay is a load of its own, and marks the rejects in its own transaction: a crash in the middle never loads a
+    row twice.
     """
     options = options or Options()
     chosen = [r for r in list_rejects(pipeline, limit=1_000_000) if not ids or r.reject_id in ids]
@@ -72,8 +73,8 @@ def replay_rejects(pipeline: Pipeline, ids: Sequence[str] = (), options: Options
     # Every digit of a number goes back into the load as it was written.
     rows = [_row(reject.row_json, parse_float=str) for reject in chosen]
     again = replace(pipeline, targets=(_append_only(pipeline.targets[0]),), transforms_post=())
-    result = run_pipeline(again, replace(options, slot=_slot(chosen), source_frame=_frame(rows)))
-    _mark(pipeline.targets[0], [reject.reject_id for reject in chosen], options)
+    known = tuple(reject.reject_id for reject in chosen)
+    result = run_pipeline(again, replace(options, slot=_slot(chosen), source_frame=_frame(rows), replays=known))
     rejected = int(result["rows_rejected"])
     return {"replayed": len(chosen) - rejected, "rejected": rejected, "result": result}
 
@@ -135,15 +136,3 @@ def _of_target(pipeline: Pipeline, target: TargetDeclaration, status: str | None
     finally:
         session.close()
     return [Reject(*row) for row in rows if row[1].endswith(f":{target.table.qualified_name}")]
-
-
-def _mark(target: TargetDeclaration, ids: Sequence[str], options: Options) -> None:
-    database = open_database(target.connection)
-    ledger = Ledger(database)
-    session = database.session()
-    try:
-        with transaction(session):
-            for reject_id in ids:
-                ledger.mark_replayed(session, reject_id, options.clock.now())
-    finally:
-        session.close()

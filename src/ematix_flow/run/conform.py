@@ -120,7 +120,10 @@ def _cast_all(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
         return pa.array([None if v is None else str(uuid.UUID(bytes=v)) for v in array.to_pylist()], pa.string())
     if pa.types.is_floating(wanted) and not pa.types.is_string(array.type):
-        return pc.cast(array, wanted, safe=False)
+        made = pc.cast(array, wanted, safe=False)
+        if wanted != array.type and pc.sum(pc.is_inf(made)).as_py() != pc.sum(pc.is_inf(array)).as_py():
+            raise pa.ArrowInvalid("too large")
+        return made
     return pc.cast(array, wanted)
 
 

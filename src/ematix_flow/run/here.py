@@ -18,6 +18,7 @@ from ematix_flow.run.stage import stage_split
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from concurrent.futures import Future
 
     from ematix_flow.connect.base import Database, Split
     from ematix_flow.records import Part
@@ -37,16 +38,15 @@ def stage_splits_here(
     """Stage every split, as many at a time as there are cores; `relayed` where the target said that it relays them."""
     workers = min(len(splits), os.cpu_count() or 1)
     crew = _Crew(work, source, splits, relayed=relayed)
-    futures = [in_background(crew.stage_some, f"flow-stage-{number}") for number in range(workers)]
+    futures: list[Future[list[Part]]] = []
     try:
+        futures.extend(in_background(crew.stage_some, f"flow-stage-{number}") for number in range(workers))
         ended, _ = wait(futures, return_when=FIRST_EXCEPTION)
-    finally:
+        parts = [part for future in ended for part in future.result()]
+    except BaseException:
         crew.over.set()
-    failed = [error for error in (future.exception() for future in ended) if error is not None]
-    if failed:
         wait(futures, timeout=END_SECONDS)
-        raise failed[0]
-    parts = [part for future in ended for part in future.result()]
+        raise
     failpoint("stage.collected")
     return tuple(sorted(parts, key=lambda part: part.partition))
 
