@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -95,6 +97,49 @@ def test_looking_reads_only_and_keeps_writers_waiting(database: DuckDB, monkeypa
         with pytest.raises(TransientError):
             database.session()
     assert "0 tables" in database.probe()
+
+
+def test_files_of_other_threads_are_left_alone(tmp_path: Path) -> None:
+    def use(name: str) -> int:
+        file = DuckDB(DuckDBConnection(name, path=str(tmp_path / f"{name}.duckdb")))
+        for _ in range(10):
+            with closing(file.session()) as session:
+                session.query("SELECT count(*) FROM duckdb_columns()")
+        return 10
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(use, ("a", "b", "c"))) == [10, 10, 10]
+
+
+def test_what_a_session_attached_goes_with_it(database: DuckDB, tmp_path: Path) -> None:
+    other = tmp_path / "other.duckdb"
+    for _ in range(2):
+        with closing(database.session()) as session:
+            session.execute(f"ATTACH '{other}' AS other")
+    assert opens_elsewhere(other)
+
+
+def test_a_forked_process_does_not_use_the_file_of_its_parent(database: DuckDB, session: DuckDBSession) -> None:
+    session.execute("CREATE TABLE t (a INT)")
+    reader, writer = os.pipe()
+    if not os.fork():
+        try:
+            with closing(duckdb_session.open_file(database.path, wait=0)) as inherited:
+                inherited.execute("INSERT INTO t VALUES (1)")
+            os.write(writer, b"opened")
+        except TransientError:
+            os.write(writer, b"held")
+        finally:
+            os._exit(0)
+    assert os.read(reader, 10) == b"held"
+
+
+def test_a_broken_file_is_not_taken_for_a_held_one(tmp_path: Path) -> None:
+    path = tmp_path / "locked room" / "x.duckdb"
+    path.parent.mkdir()
+    path.write_bytes(b"this is no database" * 1000)
+    with pytest.raises(duckdb.IOException, match="not a valid DuckDB"):
+        duckdb_session.open_file(str(path))
 
 
 def test_a_schema_may_be_called_like_the_file(tmp_path: Path) -> None:

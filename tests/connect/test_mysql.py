@@ -49,6 +49,11 @@ def test_a_system_is_cheap_can_be_pickled_and_shows_no_secret(mysql_url: str) ->
     assert "s3cret" not in repr(system) + repr(vars(system)) + str(system.info())
 
 
+def test_servers_are_told_apart_by_their_socket() -> None:
+    one, other = (MySQL(MySQLConnection("m", url=f"mysql://u@localhost/db?unix_socket=/run/{n}.sock")) for n in "ab")
+    assert one.identity() != other.identity()
+
+
 @pytest.mark.parametrize(
     ("url", "says"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,8 @@ from ematix_flow.declare.pipeline import Pipeline, Source
 from ematix_flow.declare.table import table_of
 from ematix_flow.declare.transforms import check_transforms
 from ematix_flow.engine.conductor import run_pipeline
+from ematix_flow.engine.looking import arrow_table
+from ematix_flow.engine.options import Options
 from ematix_flow.engine.references import reference_to
 from ematix_flow.engine.rows import arrow_rows, is_rows
 from ematix_flow.errors import DeclareError, DeclareTypeError, FlowError, RunError
@@ -20,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import timedelta
 
-    from ematix_flow.engine.options import Options
 
 PATHS = (None, "same_db", "cross_db")
 
@@ -71,7 +74,25 @@ def sync(  # noqa: PLR0913 - the public keywords
         )
     except FlowError as error:
         raise error.at(origin) from None
-    return _dry_run(pipeline, options) if dry_run else _dict(run_pipeline(pipeline, options))
+    if dry_run:
+        return _dry_run(pipeline, options)
+    known = replace(options or Options(), request=f"{pipeline.name}#{_fingerprint(pipeline)}")
+    return _dict(run_pipeline(pipeline, known))
+
+
+def _fingerprint(pipeline: Pipeline) -> str:
+    """Give what tells this load from another one into the same table, so that only itself is resumed."""
+    source, write = pipeline.function(), pipeline.targets[0].write
+    digest = hashlib.sha256(repr(write).encode())
+    if isinstance(source, str | Source):
+        digest.update(repr(source).encode())
+    elif type(source).__module__.startswith("pyspark"):
+        # What such a frame will give is not known before it is read, so no load of one is another's repetition.
+        digest.update(uuid.uuid4().bytes)
+    else:
+        for batch in arrow_table(source).to_batches():
+            digest.update(batch.serialize())
+    return digest.hexdigest()[:16]
 
 
 def adhoc_pipeline(
@@ -128,4 +149,5 @@ def _dry_run(pipeline: Pipeline, options: Options | None) -> dict[str, Any]:
     planned = dry_run_pipeline(pipeline, options).targets[0]
     if planned.dry_run_error:
         raise RunError(planned.dry_run_error, origin=pipeline.origin)
-    return {"run_id": None, **(planned.dry_run_rows_affected or {}), "status": "dry_run", "path": planned.path}
+    run_id = planned.plan.token.run_id if planned.plan is not None else None
+    return {"run_id": run_id, **(planned.dry_run_rows_affected or {}), "status": "dry_run", "path": planned.path}

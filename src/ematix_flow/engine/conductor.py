@@ -33,8 +33,12 @@ def run_pipeline(pipeline: Pipeline, options: Options | None = None) -> Any:
     options = options or Options()
     log = options.run_log or open_run_log()
     request = _request(pipeline, log, options)
+    loaded: list[TargetDeclaration] = []
     try:
-        result, complete = _run(pipeline, request, log, options)
+        result, complete = _run(pipeline, request, log, options, loaded)
+    except Exception:
+        _give_back(request, log, options, loaded)
+        raise
     except BaseException:
         log.release_request(request)
         raise
@@ -42,9 +46,27 @@ def run_pipeline(pipeline: Pipeline, options: Options | None = None) -> Any:
     if complete:
         log.close_request(request, options.clock.now())
     else:
-        log.release_request(request)
+        _give_back(request, log, options, loaded)
     failpoint("runlog.after_success")
     return result
+
+
+def _give_back(request: Request, log: SqliteRunLog, options: Options, loaded: list[TargetDeclaration]) -> None:
+    """End a request that failed, or keep it open for the next run.
+
+    When some targets have their rows already, the next run should bring them newer ones and not wait for the others; it
+    waits where it has to, since the same rows would be appended a second time.
+    """
+    if loaded and all(_repeatable(target) for target in loaded):
+        log.close_request(request, options.clock.now())
+    else:
+        log.release_request(request)
+
+
+def _repeatable(target: TargetDeclaration) -> bool:
+    """Say whether a load that comes after another one brings nothing twice."""
+    write = target.write
+    return write.mode != "append" or (write.incremental_column is not None and write.lookback is None)
 
 
 def run_transform(name: str, options: Options | None = None) -> dict[str, Any]:
@@ -55,14 +77,19 @@ def run_transform(name: str, options: Options | None = None) -> dict[str, Any]:
 def _request(pipeline: Pipeline, log: SqliteRunLog, options: Options) -> Request:
     if options.slot is not None:
         return Request(options.slot, pipeline.name)
-    request = log.open_request(pipeline.name, options.clock.now(), new=options.new)
+    request = log.open_request(options.request or pipeline.name, options.clock.now(), new=options.new)
     if request.resumed:
         options.bus.emit(RunResumed(pipeline.name, "", request.id))
     return request
 
 
-def _run(pipeline: Pipeline, request: Request, log: SqliteRunLog, options: Options) -> tuple[Any, bool]:
-    """Load every target, then run the post steps; gives the result and whether everything is done."""
+def _run(
+    pipeline: Pipeline, request: Request, log: SqliteRunLog, options: Options, loaded: list[TargetDeclaration]
+) -> tuple[Any, bool]:
+    """Load every target, then run the post steps; gives the result and whether everything is done.
+
+    `loaded` is told of every target that has its rows, also when another one fails.
+    """
     started = options.clock.now()
     if not pipeline.targets:
         return _call(pipeline, request, log, options, started), True
@@ -78,6 +105,7 @@ def _run(pipeline: Pipeline, request: Request, log: SqliteRunLog, options: Optio
                 "", pipeline.name, "failed", started.isoformat(), target=_key(target), request_id=request.id
             )
             results[_key(target)] = _load_one(pipeline, target, source, record, log, options)
+            loaded.append(target)
         except Exception as error:
             errors[_key(target)] = safe_text(error)
             if not (pipeline.fan_out and pipeline.continue_on_failure):
@@ -86,8 +114,24 @@ def _run(pipeline: Pipeline, request: Request, log: SqliteRunLog, options: Optio
         return {"results": results, "errors": errors, "status": "failed"}, False
     result = results if pipeline.fan_out else next(iter(results.values()))
     if not pipeline.fan_out:
-        run_posts(pipeline, result, options)
+        record = RunRecord(
+            str(result["run_id"]), pipeline.name, "failed", started.isoformat(),
+            target=_key(pipeline.targets[0]), request_id=request.id, failed_step="transforms_post",
+        )  # fmt: skip
+        _run_posts(pipeline, result, record, log, options)
     return result, True
+
+
+def _run_posts(
+    pipeline: Pipeline, result: dict[str, Any], record: RunRecord, log: SqliteRunLog, options: Options
+) -> None:
+    """Run the post steps; a run whose step fails is a failed run, although its rows are there."""
+    try:
+        run_posts(pipeline, result, options)
+    except BaseException as error:
+        counts = {name: result.get(name) for name in ("rows_inserted", "rows_updated", "rows_deleted", "rows_rejected")}
+        _record(log, record, options, error_summary=safe_text(error)[:2000], **counts)
+        raise
 
 
 def _call(pipeline: Pipeline, request: Request, log: SqliteRunLog, options: Options, started: datetime) -> Any:

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from ematix_flow.records import Committed, Fence, Part, Token
 
 COMMIT_ATTEMPTS = 4
+NOT_PLANNED = "unknown"
+"""The path of a run that ended before it had a plan."""
+
 STAGINGS = 3
 """How often the rows of one load are staged when staging is lost before the commit."""
 
@@ -72,7 +75,7 @@ def load_target(
         schema=target.table.schema,
         table=target.table.name,
         mode=target.write.spelled,
-        path="cross_db",
+        path=NOT_PLANNED,
         started_at=started,
         status="running",
     )
@@ -86,7 +89,13 @@ def load_target(
         )
         return Loaded(None, committed, "recovered")
     try:
-        return _load(attempt, fence)
+        plan, look = _planned(attempt)
+    except BaseException as error:
+        _note_failure(attempt, error)
+        raise
+    attempt = replace(attempt, history=replace(history, path=plan.path.value))
+    try:
+        return _load(attempt, fence, plan, look)
     except BaseException as error:
         _note_failure(attempt, error)
         raise
@@ -106,8 +115,7 @@ def _opened(attempt: _Attempt) -> tuple[Fence, Committed | None]:
     return fence, committed
 
 
-def _load(attempt: _Attempt, fence: Fence) -> Loaded:
-    options, name = attempt.options, attempt.target.table.qualified_name
+def _planned(attempt: _Attempt) -> tuple[TargetPlan, Look]:
     asked = Asked(
         attempt.pipeline,
         attempt.target,
@@ -115,17 +123,21 @@ def _load(attempt: _Attempt, fence: Fence) -> Loaded:
         attempt.database,
         attempt.token,
         attempt.history.started_at,
-        spark_is_chosen(options),
+        spark_is_chosen(attempt.options),
     )
-    plan, look = plan_load(asked, observing(session_for(options)))
+    plan, look = plan_load(asked, observing(session_for(attempt.options)))
     failpoint("plan.after_bounds")
+    return plan, look
+
+
+def _load(attempt: _Attempt, fence: Fence, plan: TargetPlan, look: Look) -> Loaded:
+    options, name = attempt.options, attempt.target.table.qualified_name
     options.bus.emit(RunStarted(attempt.pipeline.name, name, attempt.token.run_id, plan.path.value))
     _expand(attempt.database, plan)
-    history = replace(attempt.history, path=plan.path.value)
     if plan.path.value == "same_db":
-        committed = _publish(attempt, plan, fence, history, None, ())
+        committed = _publish(attempt, plan, fence, None, ())
     else:
-        committed = _stage_and_publish(attempt, plan, fence, history, look)
+        committed = _stage_and_publish(attempt, plan, fence, look)
     options.bus.emit(
         RunCommitted(attempt.pipeline.name, name, attempt.token.run_id, committed.counts, committed.replayed)
     )
@@ -142,17 +154,17 @@ def _expand(database: Database, plan: TargetPlan) -> None:
     failpoint("ddl.after_expand")
 
 
-def _stage_and_publish(attempt: _Attempt, plan: TargetPlan, fence: Fence, history: HistoryRow, look: Look) -> Committed:
+def _stage_and_publish(attempt: _Attempt, plan: TargetPlan, fence: Fence, look: Look) -> Committed:
     """Stage and commit; when staging did not survive a crash of the server nothing was changed, and it is done again."""
     for _ in range(STAGINGS - 1):
         try:
-            return _stage_once(attempt, plan, fence, history, look)
+            return _stage_once(attempt, plan, fence, look)
         except StagingLostError:
             continue
-    return _stage_once(attempt, plan, fence, history, look)
+    return _stage_once(attempt, plan, fence, look)
 
 
-def _stage_once(attempt: _Attempt, plan: TargetPlan, fence: Fence, history: HistoryRow, look: Look) -> Committed:
+def _stage_once(attempt: _Attempt, plan: TargetPlan, fence: Fence, look: Look) -> Committed:
     database = attempt.database
     name = f"stg_{attempt.token.mark}_{uuid.uuid4().hex[:12]}"
 
@@ -166,7 +178,7 @@ def _stage_once(attempt: _Attempt, plan: TargetPlan, fence: Fence, history: Hist
     attempt.options.bus.emit(
         RowsStaged(attempt.pipeline.name, plan.table_name, sum(part.rows for part in parts), rejected)
     )
-    committed = _publish(attempt, plan, fence, history, spec, parts)
+    committed = _publish(attempt, plan, fence, spec, parts)
     drop_stages_of(database, attempt.token)
     return committed
 
@@ -175,11 +187,10 @@ def _publish(
     attempt: _Attempt,
     plan: TargetPlan,
     fence: Fence,
-    history: HistoryRow,
     spec: StageSpec | None,
     parts: tuple[Part, ...],
 ) -> Committed:
-    order = replace(order_for(plan, fence, history, spec, parts), replays=attempt.options.replays)
+    order = replace(order_for(plan, fence, attempt.history, spec, parts), replays=attempt.options.replays)
     try:
         return _patiently(order, attempt)
     except RefusedError:

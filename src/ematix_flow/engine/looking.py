@@ -115,15 +115,21 @@ def frame_columns(frame: Any) -> tuple[SourceColumn, ...]:
     module = type(frame).__module__.split(".")[0]
     if module == "pyspark":
         return tuple(SourceColumn(f.name, _spark_family(f.dataType.simpleString())) for f in frame.schema.fields)
+    from ematix_flow.connect.arrow import family_of
+
+    return tuple(SourceColumn(f.name, family_of(f.type), str(f.type)) for f in arrow_table(frame).schema)
+
+
+def arrow_table(frame: Any) -> Any:
+    """Give a frame of polars, pandas or pyarrow as a table of pyarrow."""
+    module = type(frame).__module__.split(".")[0]
     if module == "polars":
-        frame = frame.to_arrow()
+        return frame.to_arrow()
     if module == "pandas":
         import pyarrow as pa
 
-        frame = pa.Table.from_pandas(frame, preserve_index=False)
-    from ematix_flow.connect.arrow import family_of
-
-    return tuple(SourceColumn(f.name, family_of(f.type), str(f.type)) for f in frame.schema)
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    return frame
 
 
 def _spark_family(name: str) -> str:

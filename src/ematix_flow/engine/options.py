@@ -28,6 +28,8 @@ class Options:
     """A session to borrow; the engine builds its own when it needs one."""
     source_frame: Any = None
     """Rows to use instead of the declared source; for tests of a user's pipeline."""
+    request: str = ""
+    """What an interrupted request is found by, where the pipeline's name says too little."""
     replays: tuple[str, ...] = ()
     """Rejects whose rows `source_frame` has; the load marks them as replayed."""
     user_dialect: str = ""

@@ -1,0 +1,18 @@
+"""CSV read exactly, where reading it in a hurry goes wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.csv_rows import dialect_of, read_rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_short_rows_are_filled_up_beside_bytes_that_are_not_utf8(tmp_path: Path) -> None:
+    file = tmp_path / "x.csv"
+    file.write_bytes(b"a,b\n1,2\n3\n\xff,4\n")
+    (rows,) = read_rows(str(file), dialect_of(str(file), {"truncated_rows_ok": True}))
+    assert rows.good.to_pylist() == [{"a": "1", "b": "2"}, {"a": "3", "b": None}]
+    assert len(rows.bad) == 1
