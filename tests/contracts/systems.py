@@ -49,3 +49,9 @@ SCHEMAS = ("analytics", "main", "hist")
 """Schemas that contract tests may use."""
 
 PARAMETERS = [pytest.param(s, id=s.kind, marks=[pytest.mark.service] if s.server else []) for s in SYSTEMS]
+
+
+def only(*kinds: str) -> pytest.MarkDecorator:
+    """Let a test run on these systems: the others cannot hold what it is about."""
+    chosen = [parameter for parameter in PARAMETERS if parameter.id in kinds]
+    return pytest.mark.parametrize("system", chosen, indirect=True)

@@ -121,7 +121,7 @@ def tried(lanes: list[Lane], load: Load, options: Row, *, refused: bool) -> Coun
 
 
 @pytest.mark.service
-@settings(quick, max_examples=100)
+@settings(quick, max_examples=60)
 @given(
     history=loads,
     options=st.fixed_dictionaries(
@@ -154,7 +154,7 @@ def test_merge_is_a_dictionary(
 
 
 @pytest.mark.service
-@settings(quick, max_examples=100)
+@settings(quick, max_examples=60)
 @given(
     history=loads,
     options=st.fixed_dictionaries(

@@ -13,6 +13,7 @@ from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.types import BigInt, Date, Numeric, Text, Timestamp, TimestampTZ
 from ematix_flow.errors import CommitError, DeclareError, PlanError, RunError
 from tests.contracts.flows import START, every_path, in_and_out
+from tests.contracts.systems import only
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,10 +99,9 @@ def test_long_decimals_keep_every_digit_or_are_refused(flows: Flows, system: Any
         assert flow.run()["rows_inserted"] == 1
 
 
+@only("postgres", "duckdb")  # which have a type for an instant with a zone of its own
 @in_and_out
 def test_instants_in_other_zones_are_the_same_instants(flows: Flows, system: Any) -> None:
-    if system.kind not in ("postgres", "duckdb"):
-        pytest.skip("has no type for an instant with a zone of its own")
     flow = flows(LOG, **APPEND)
     insert = f"INSERT INTO {flow.source_name} VALUES "
     flow.execute(f"{insert} (1, '2026-03-29 01:30:00+01:00', 'n'), (2, '2026-03-29 02:00:00+02:00', 'earlier')")
@@ -212,9 +212,8 @@ def test_another_watermark_column_starts_from_the_beginning(flows: Flows) -> Non
     assert (mark["column_name"], mark["last_value"]) == ("number", "3")
 
 
+@only("postgres", "mysql")  # the others order text by its bytes
 def test_a_column_without_a_safe_order_is_refused(flows: Flows, system: Any) -> None:
-    if system.kind not in ("postgres", "mysql"):
-        pytest.skip("orders text by its bytes")
     flow = flows(LOG, mode="append", incremental_column="note")
     with pytest.raises(PlanError, match="no order that is safe"):
         flow.run([entry(1, 1)])

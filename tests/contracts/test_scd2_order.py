@@ -80,7 +80,7 @@ def day(at: datetime | None) -> int | None:
 
 
 @pytest.mark.service
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(given_events=events, data=st.data(), swap=st.booleans())
 def test_any_order_repetition_and_splitting_gives_one_history(
     every_lane: Lanes, given_events: list[Event], data: st.DataObject, swap: bool

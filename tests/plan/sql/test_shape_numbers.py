@@ -163,7 +163,7 @@ def test_normalisers_do_not_hurt_typed_values(
     engine: Engine, family: str, value: Any, declared: object, steps: tuple[Any, ...], wanted: Any
 ) -> None:
     if engine.dialect == "sqlite" and steps == (n.parse_date("MM/DD/YYYY"),):
-        pytest.skip("SQLite keeps dates as text, so the format decides")
+        wanted = None  # SQLite keeps dates as text, so the format decides
     assert results(engine, Column(declared, name="c", normalizers=steps), [value, None], family) == [wanted, None]
 
 
