@@ -110,6 +110,12 @@ def test_the_source_is_read_from_the_targets_connection_unless_one_is_named() ->
         ({"target": Events, "mode": "append", "depends_on": "one"}, one, ValueError, "depends on itself"),
         ({"target": Events, "mode": "append", "transforms_pre": ["x > 1"]}, one, TypeError, "not a pre-load transform"),
         ({"target": Events, "mode": "append", "transforms_post": [5]}, one, TypeError, "cannot be int"),
+        ({"target": Events, "mode": "append", "transforms_post": "ANALYZE"}, one, TypeError, '["ANALYZE"]'),
+        ({"target": Events, "mode": "append", "transforms_post": print}, one, TypeError, "takes a list of steps"),
+        ({"target": Events, "mode": ["append"]}, one, TypeError, "mode= takes one word, not list"),
+        ({"target": Events, "mode": "merge", "keys": 5}, one, TypeError, "keys= takes column names, not int"),
+        ({"targets": Target(table=Events), "mode": "append"}, one, TypeError, "targets= takes a list, not Target"),
+        ({"target": Events, "mode": "append", "depends_on": 5}, one, TypeError, "depends_on= takes names, not int"),
     ],
 )
 def test_a_wrong_declaration_is_refused_with_its_line(

@@ -54,6 +54,9 @@ def _targets(options: dict[str, Any]) -> tuple[tuple[TargetDeclaration, ...], bo
         raise DeclareTypeError(message)
     if one is not None:
         return (_target(one, options, {}),), False
+    if not isinstance(many, list | tuple):
+        message = f"targets= takes a list, not {type(many).__name__}"
+        raise DeclareTypeError(message, hint="write targets=[...], or target= with one table.")
     if not many:
         message = "targets= is empty"
         raise DeclareTypeError(message, hint="name at least one ematix.target(...).")
@@ -106,7 +109,7 @@ def _pipeline(function: Callable[..., Any], keywords: dict[str, Any], origin: An
         timezone=options.get("timezone"),
         continue_on_failure=bool(options.get("continue_on_failure")),
         transforms_pre=check_transforms(options.get("transforms_pre") or ()),
-        transforms_post=_post_steps(options.get("transforms_post") or ()),
+        transforms_post=_post_steps(options.get("transforms_post")),
         continue_on_failure_post=bool(options.get("continue_on_failure_post")),
         depends_on=upstream_names(options.get("depends_on")),
         upstream_freshness=options.get("upstream_freshness"),
@@ -117,6 +120,11 @@ def _pipeline(function: Callable[..., Any], keywords: dict[str, Any], origin: An
 
 
 def _post_steps(steps: Any) -> tuple[Any, ...]:
+    if steps is None:
+        return ()
+    if not isinstance(steps, list | tuple):
+        message = f"transforms_post= takes a list of steps, not {type(steps).__name__}"
+        raise DeclareTypeError(message, hint='put it in brackets, for example transforms_post=["ANALYZE"].')
     for step in steps:
         if not isinstance(step, str | TransformRef) and not callable(step):
             message = f"a post step cannot be {type(step).__name__}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -36,14 +37,17 @@ class Write:
     on_drift: str = "error"
 
 
-def write(mode: str | None, **options: Any) -> Write:
+def write(mode: object, **options: Any) -> Write:
     """Give the checked value for a mode and its options; None means "not given"."""
     if mode is None:
         message = "a pipeline needs a mode"
         raise DeclareTypeError(message, hint=f"mode= is one of {', '.join(MODES)}.")
+    if not isinstance(mode, str):
+        message = f"mode= takes one word, not {type(mode).__name__}"
+        raise DeclareTypeError(message, hint=f"one of {', '.join(MODES)}; each ematix.target(...) may have its own.")
     if mode not in MODES:
         message = f"unknown mode {mode!r}"
-        raise UnsupportedError(message, hint=did_you_mean(str(mode), MODES))
+        raise UnsupportedError(message, hint=did_you_mean(mode, MODES))
     given = {name: value for name, value in options.items() if value is not None}
     for name in ("keys", "update_columns", "compare_columns"):
         if name in given:
@@ -56,6 +60,9 @@ def write(mode: str | None, **options: Any) -> Write:
 def _names(option: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
+    if not isinstance(value, Iterable) or isinstance(value, Mapping | bytes):
+        message = f"{option}= takes column names, not {type(value).__name__}"
+        raise DeclareTypeError(message, hint=f'write a list, for example {option}=["id"].')
     names = tuple(value)
     if not names or not all(isinstance(name, str) and name for name in names):
         message = f"{option}= needs at least one column name"
