@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.connection import connection_from_class, register_connection
+from ematix_flow.declare.fan_out import target, targets_of
 from ematix_flow.declare.handle import PipelineHandle, TransformHandle
-from ematix_flow.declare.keywords import pipeline_keywords, target_keywords
+from ematix_flow.declare.keywords import pipeline_keywords
 from ematix_flow.declare.origin import caller_origin
 from ematix_flow.declare.pipeline import (
     Pipeline,
-    TargetDeclaration,
     Transform,
     TransformRef,
     arguments_of,
@@ -20,59 +20,14 @@ from ematix_flow.declare.pipeline import (
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.registering import upstream_names
 from ematix_flow.declare.schedule import check_schedule, retry_from
-from ematix_flow.declare.table import table, table_of
+from ematix_flow.declare.table import table
 from ematix_flow.declare.transforms import check_transforms
-from ematix_flow.declare.write import Write, write
 from ematix_flow.errors import DeclareError, DeclareTypeError, FlowError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-WRITE_OPTIONS = tuple(name for name in Write.__dataclass_fields__ if name not in ("mode", "spelled"))
-
-
-def target(declared: Any, **keywords: Any) -> TargetDeclaration:
-    """Declare one target of a fan-out."""
-    return _target(declared, target_keywords(keywords), {})
-
-
-def _target(declared: Any, options: Mapping[str, Any], inherited: Mapping[str, Any]) -> TargetDeclaration:
-    merged = {**inherited, **{name: value for name, value in options.items() if value is not None}}
-    return TargetDeclaration(
-        table=table_of(declared),
-        write=write(merged.get("mode"), **{name: merged.get(name) for name in WRITE_OPTIONS}),
-        connection=merged.get("target_connection"),
-        column_map=merged.get("column_map"),
-    )
-
-
-def _targets(options: dict[str, Any]) -> tuple[tuple[TargetDeclaration, ...], bool]:
-    """Give the declared targets, and whether the user wrote a list of them."""
-    one, many = options.pop("target", None), options.pop("targets", None)
-    if (one is None) == (many is None):
-        message = "a pipeline has exactly one of target= and targets="
-        raise DeclareTypeError(message)
-    if one is not None:
-        return (_target(one, options, {}),), False
-    if not isinstance(many, list | tuple):
-        message = f"targets= takes a list, not {type(many).__name__}"
-        raise DeclareTypeError(message, hint="write targets=[...], or target= with one table.")
-    if not many:
-        message = "targets= is empty"
-        raise DeclareTypeError(message, hint="name at least one ematix.target(...).")
-    inherited = {name: options.get(name) for name in ("mode", "target_connection", *WRITE_OPTIONS)}
-    return tuple(_as_target(entry, inherited) for entry in many), True
-
-
-def _as_target(entry: Any, inherited: Mapping[str, Any]) -> TargetDeclaration:
-    if isinstance(entry, TargetDeclaration):
-        return entry
-    fields = getattr(entry, "as_batch_target", None)
-    if fields is None:
-        message = f"{entry!r} is not a target"
-        raise DeclareTypeError(message, hint="use ematix.target(Table, ...) or Target(table=..., connection=...).")
-    declared, connection, options = fields()
-    return _target(declared, {"target_connection": connection, **options}, inherited)
+__all__ = ["Ematix", "connection", "ematix", "pipeline", "target", "transform", "transform_ref"]
 
 
 def pipeline(**keywords: Any) -> Callable[[Callable[..., Any]], PipelineHandle]:
@@ -92,7 +47,7 @@ def pipeline(**keywords: Any) -> Callable[[Callable[..., Any]], PipelineHandle]:
 
 def _pipeline(function: Callable[..., Any], keywords: dict[str, Any], origin: Any) -> Pipeline:
     options = pipeline_keywords(keywords)
-    targets, fan_out = _targets(options)
+    targets, fan_out = targets_of(options)
     source_table = options.get("source_table")
     check_source_table(source_table, dotted=options.get("source_connection") is None)
     check_pipeline_function(function, source_table)

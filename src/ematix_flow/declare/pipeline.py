@@ -28,6 +28,8 @@ class TargetDeclaration:
     write: Write
     connection: str | Connection | None = None
     column_map: Mapping[str, str] | None = None
+    given: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """The keywords that the target itself was declared with; a pipeline adds to them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,8 +57,8 @@ def upstream_names(value: Any) -> tuple[str, ...]:
     """Give the names of the pipelines that `depends_on=` means: names, or the declared pipelines themselves."""
     if value is None:
         return ()
-    entries: Any = (value,) if isinstance(value, str) or hasattr(value, "name") else value
+    entries = (value,) if isinstance(value, str) or hasattr(value, "name") else value
     if not isinstance(entries, list | tuple | set | frozenset):
         message = f"depends_on= takes names, not {type(value).__name__}"
         raise DeclareTypeError(message, hint='write the name of a pipeline or a list, for example depends_on=["raw"].')
-    return tuple(getattr(entry, "name", entry) for entry in entries)
+    return tuple(str(getattr(entry, "name", entry)) for entry in entries)
