@@ -84,3 +84,9 @@ def test_a_shared_column_map_names_columns_of_any_target() -> None:
 def test_the_mode_of_the_pipeline_stays_required_where_a_target_has_none() -> None:
     with pytest.raises(TypeError, match="needs a mode"):
         declared(Target(table=Events), keys=["event_id"])
+
+
+def test_post_steps_go_with_one_target_only() -> None:
+    with pytest.raises(ValueError, match="transforms_post= runs after the load of one target"):
+        declared(Target(table=Events), Target(table=Archive), mode="append", transforms_post=["ANALYZE"])
+    assert declared(Target(table=Events), mode="append", transforms_post=[])

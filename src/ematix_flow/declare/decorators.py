@@ -64,7 +64,7 @@ def _pipeline(function: Callable[..., Any], keywords: dict[str, Any], origin: An
         timezone=options.get("timezone"),
         continue_on_failure=bool(options.get("continue_on_failure")),
         transforms_pre=check_transforms(options.get("transforms_pre") or ()),
-        transforms_post=_post_steps(options.get("transforms_post")),
+        transforms_post=_post_steps(options.get("transforms_post"), fan_out=fan_out),
         continue_on_failure_post=bool(options.get("continue_on_failure_post")),
         depends_on=upstream_names(options.get("depends_on")),
         upstream_freshness=options.get("upstream_freshness"),
@@ -74,12 +74,15 @@ def _pipeline(function: Callable[..., Any], keywords: dict[str, Any], origin: An
     )
 
 
-def _post_steps(steps: Any) -> tuple[Any, ...]:
+def _post_steps(steps: Any, *, fan_out: bool) -> tuple[Any, ...]:
     if steps is None:
         return ()
     if not isinstance(steps, list | tuple):
         message = f"transforms_post= takes a list of steps, not {type(steps).__name__}"
         raise DeclareTypeError(message, hint='put it in brackets, for example transforms_post=["ANALYZE"].')
+    if steps and fan_out:
+        message = "transforms_post= runs after the load of one target, and targets= has a load for each"
+        raise DeclareError(message, hint="declare a pipeline with target= for the table that the steps belong to.")
     for step in steps:
         if not isinstance(step, str | TransformRef) and not callable(step):
             message = f"a post step cannot be {type(step).__name__}"
