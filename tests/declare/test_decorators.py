@@ -130,6 +130,27 @@ def test_a_wrong_declaration_is_refused_with_its_line(
     assert PROJECT.pipelines == {}
 
 
+class Undecorated:
+    kind = "sqlite"
+    path = "x.db"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(5, "5"), (Undecorated, "Undecorated"), ({"url": "postgres://me:secret@h/d"}, "dict")]
+)
+def test_what_is_no_connection_is_refused_where_it_is_written(value: Any, shown: str) -> None:
+    for keyword in ("target_connection", "source_connection"):
+        words = f"{keyword}={shown} is not a connection; is @ematix.connection missing"
+        with pytest.raises(TypeError, match=words) as caught:
+            ematix.pipeline(target=Events, mode="append", **{keyword: value})(one)
+        assert "secret" not in str(caught.value)
+    with pytest.raises(TypeError, match="is not a connection"):
+        ematix.target(Events, mode="append", target_connection=value)
+    with pytest.raises(TypeError, match="is not a connection") as caught:
+        ematix.transform(target_connection=value)(one)
+    assert f"At:   {__file__}" in str(caught.value)
+
+
 def test_the_line_of_a_refusal_is_the_line_of_the_decorator() -> None:
     frame = inspect.currentframe()
     assert frame is not None

@@ -16,6 +16,7 @@ from ematix_flow.declare.pipeline import (
     arguments_of,
     check_pipeline_function,
     check_source_table,
+    connection_reference,
 )
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.registering import upstream_names
@@ -54,12 +55,13 @@ def _pipeline(function: Callable[..., Any], keywords: dict[str, Any], origin: An
     if options.get("force_path") not in (None, "same_db", "cross_db"):
         message = f"force_path={options['force_path']!r} is not known"
         raise DeclareError(message, hint="same_db or cross_db.")
-    known = {name: options[name] for name in ("source_connection", "source_table", "force_path") if name in options}
+    known = {name: options[name] for name in ("source_table", "force_path") if name in options}
     return Pipeline(
         name=options.get("name") or function.__name__,
         function=function,
         targets=targets,
         fan_out=fan_out,
+        source_connection=connection_reference("source_connection", options.get("source_connection")),
         schedule=check_schedule(options.get("schedule"), options.get("timezone")),
         timezone=options.get("timezone"),
         continue_on_failure=bool(options.get("continue_on_failure")),
@@ -104,13 +106,16 @@ def transform(
         if len(arguments_of(step)) not in (1, 2):
             message = f"transform {step.__name__}() takes {len(arguments_of(step))} arguments"
             raise DeclareTypeError(message, hint="a transform takes (conn) or (conn, parent).", origin=origin)
-        declared = Transform(
-            name=name or step.__name__,
-            function=step,
-            connection=target_connection,
-            schedule=check_schedule(schedule, None),
-            origin=origin,
-        )
+        try:
+            declared = Transform(
+                name=name or step.__name__,
+                function=step,
+                connection=connection_reference("target_connection", target_connection),
+                schedule=check_schedule(schedule, None),
+                origin=origin,
+            )
+        except FlowError as error:
+            raise error.at(origin) from None
         PROJECT.add_transform(declared)
         return TransformHandle(declared)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.keywords import WRITE_KEYWORDS, target_keywords
-from ematix_flow.declare.pipeline import TargetDeclaration
+from ematix_flow.declare.pipeline import TargetDeclaration, connection_reference
 from ematix_flow.declare.table import table_of
 from ematix_flow.declare.write import MODES, MODES_OF, Write, write
 from ematix_flow.errors import DeclareError, DeclareTypeError
@@ -43,7 +43,7 @@ def _target(declared: Any, options: Mapping[str, Any]) -> TargetDeclaration:
     return TargetDeclaration(
         table=table_of(declared),
         write=write(given.get("mode"), **{name: given.get(name) for name in WRITE_OPTIONS}),
-        connection=given.get("target_connection"),
+        connection=connection_reference("target_connection", given.get("target_connection")),
         column_map=given.get("column_map"),
         given=given,
     )

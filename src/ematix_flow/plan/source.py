@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.declare.pipeline import Source
+from ematix_flow.declare.pipeline import Source, connection_reference
 from ematix_flow.errors import DeclareTypeError
 from ematix_flow.plan.sql.render import listed, quoted
 
@@ -58,7 +58,7 @@ def source_value(
 
 
 def _from_source(source: Source) -> SourceValue:
-    connection = getattr(source.connection, "connection_ref", source.connection)
+    connection = connection_reference("Source(connection)", source.connection)
     if source.query is not None:
         return SourceValue(connection, sql=source.query.strip().rstrip(";"), options=source.options)
     if source.table is not None:
