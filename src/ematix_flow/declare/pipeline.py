@@ -115,6 +115,7 @@ class Source:
 
     query_on = sql = _query
     postgres_query = mysql_query = sqlite_query = duckdb_query = _query
+    snowflake_query = bigquery_query = redshift_query = _query
     postgres_table = mysql_table = sqlite_table = duckdb_table = _table
 
     @classmethod
