@@ -43,6 +43,7 @@ def test_set_refuses_what_is_no_connection(flow: Flow, words: list[str]) -> None
     said = flow("connections", "set", *words)
     assert said.code == 2
     assert said.err.startswith("error: ")
+    assert "at: " not in said.err
     assert not user_file().exists()
 
 
