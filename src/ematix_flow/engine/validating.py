@@ -142,7 +142,9 @@ def _check_target(
 ) -> None:
     database = open_database(target.connection)
     token = token_for(pipeline, target, PREVIEW_SLOT)
-    asked = Asked(pipeline, target, seen.source, database, token, options.clock.now(), spark_is_chosen(options))
+    asked = Asked(
+        seen.unforced(pipeline), target, seen.source, database, token, options.clock.now(), spark_is_chosen(options)
+    )
     observe = glancing(source_resolved=True, target_resolved=True)
     name = target.table.qualified_name
     try:
