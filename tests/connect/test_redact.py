@@ -110,3 +110,9 @@ def test_the_longer_of_two_secrets_leaves_no_rest() -> None:
     remember("hunter22")
     remember("hunter22-and-more")
     assert redact("with hunter22-and-more.") == "with <redacted>."
+
+
+def test_a_switch_is_no_secret_and_hides_none() -> None:
+    assert redact("default_credentials=True, region=r") == "default_credentials=True, region=r"
+    for text in ("token=true,canary", "secret=True-canary", "credentials=truecanary", "api_key=false)canary"):
+        assert "canary" not in redact(text)

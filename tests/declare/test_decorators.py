@@ -110,6 +110,12 @@ def test_the_source_is_read_from_the_targets_connection_unless_one_is_named() ->
         ({"target": Events, "mode": "append", "depends_on": "one"}, one, ValueError, "depends on itself"),
         ({"target": Events, "mode": "append", "transforms_pre": ["x > 1"]}, one, TypeError, "not a pre-load transform"),
         ({"target": Events, "mode": "append", "transforms_post": [5]}, one, TypeError, "cannot be int"),
+        ({"target": Events, "mode": "append", "transforms_post": "ANALYZE"}, one, TypeError, '["ANALYZE"]'),
+        ({"target": Events, "mode": "append", "transforms_post": print}, one, TypeError, "takes a list of steps"),
+        ({"target": Events, "mode": ["append"]}, one, TypeError, "mode= takes one word, not list"),
+        ({"target": Events, "mode": "merge", "keys": 5}, one, TypeError, "keys= takes column names, not int"),
+        ({"targets": Target(table=Events), "mode": "append"}, one, TypeError, "targets= takes a list, not Target"),
+        ({"target": Events, "mode": "append", "depends_on": 5}, one, TypeError, "depends_on= takes names, not int"),
     ],
 )
 def test_a_wrong_declaration_is_refused_with_its_line(
@@ -122,6 +128,27 @@ def test_a_wrong_declaration_is_refused_with_its_line(
     assert caught.value.origin is not None
     assert caught.value.origin.file == __file__
     assert PROJECT.pipelines == {}
+
+
+class Undecorated:
+    kind = "sqlite"
+    path = "x.db"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(5, "5"), (Undecorated, "Undecorated"), ({"url": "postgres://me:secret@h/d"}, "dict")]
+)
+def test_what_is_no_connection_is_refused_where_it_is_written(value: Any, shown: str) -> None:
+    for keyword in ("target_connection", "source_connection"):
+        words = f"{keyword}={shown} is not a connection; is @ematix.connection missing"
+        with pytest.raises(TypeError, match=words) as caught:
+            ematix.pipeline(target=Events, mode="append", **{keyword: value})(one)
+        assert "secret" not in str(caught.value)
+    with pytest.raises(TypeError, match="is not a connection"):
+        ematix.target(Events, mode="append", target_connection=value)
+    with pytest.raises(TypeError, match="is not a connection") as caught:
+        ematix.transform(target_connection=value)(one)
+    assert f"At:   {__file__}" in str(caught.value)
 
 
 def test_the_line_of_a_refusal_is_the_line_of_the_decorator() -> None:

@@ -148,6 +148,8 @@ def test_a_connection_that_is_not_configured_is_a_note() -> None:
     assert result.notes == ("connection 'nowhere' is not configured; its SQL is shown as for PostgreSQL",)
     assert result.targets[0].path == "same_db"
     assert result.targets[0].plan.ensure.exists is None
+    assert (result.source_connection_info, result.targets[0].target_connection_info) == ({}, {})
+    assert "unresolved" not in result.text(verbose=True) + result.to_json()
 
 
 @pytest.mark.parametrize("kind", ["postgres", "mysql", "duckdb"])
@@ -191,16 +193,6 @@ def test_assumed_columns_include_what_only_the_mode_needs() -> None:
 
     columns = load.preview().targets[0].plan.read.columns
     assert {c.name: c.family for c in columns} == {"id": "integer", "happened": "timestamp_tz"}
-
-
-def test_a_function_that_uses_its_connection_is_a_note(duck: Warehouse) -> None:
-    @ematix.pipeline(target=Orders, target_connection="warehouse", mode="append")
-    def load(conn: Any) -> str:
-        return f"SELECT {conn.fetch_scalar_int('SELECT 1')} AS id, 'a' AS name"
-
-    result = load.preview()
-    assert "not known before the function runs" in result.notes[0]
-    assert result.targets[0].plan.read.kind == "frame"
 
 
 def test_a_function_that_names_its_connection_in_a_source_is_understood(duck: Warehouse) -> None:

@@ -134,7 +134,24 @@ def test_errors_of_the_function_come_out_as_errors(duck: Warehouse) -> None:
     def load(conn: Any) -> str:
         return {}["sql"]  # type: ignore[return-value]
 
-    assert load.validate().errors == ("source: 'sql'",)
+    assert load.validate().errors == ("source: KeyError: 'sql'",)
+
+
+@pytest.mark.parametrize("text", ["", "  \n ", " ; "])
+def test_empty_text_is_no_source(duck: Warehouse, text: str) -> None:
+    @ematix.pipeline(target=Orders, target_connection="warehouse", mode="append")
+    def load(conn: Any) -> str:
+        return text
+
+    [error] = load.validate().errors
+    assert error.startswith("source: the pipeline's function returned empty text instead of a query\nHint: ")
+
+
+def test_the_time_of_events_is_a_column_of_the_source(duck: Warehouse, declare: Declare) -> None:
+    pipeline = declare(duck, mode="scd2", event_timestamp_column="nmae")
+    [error] = validate_pipeline(pipeline).errors
+    assert "the source has no column 'nmae' with the time of an event" in error
+    assert "did you mean 'name'?" in error
 
 
 def test_every_target_is_checked(duck: Warehouse, declare: Declare) -> None:

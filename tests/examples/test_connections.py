@@ -142,7 +142,7 @@ def test_connect_by_url_opens_and_remembers_the_name(duck: Place) -> None:
     conn.close()
     assert config.check_connection("mine")[0]
     config.connect("mine", url="duckdb://").close()
-    assert config.resolve_dsn("mine") == duck.url
+    assert config.resolve_dsn("mine") == "duckdb://"
 
 
 def test_connect_is_a_public_name_and_takes_fields(lite: Place) -> None:

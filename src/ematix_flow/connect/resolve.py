@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_HIDDEN = "***"
+HIDDEN = "***"
+"""What listings show in the place of a secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +217,7 @@ def _listed(name: str) -> Listed:
     try:
         entry = _entry(name)
     except FlowError as error:
-        return Listed("unknown", "environment", redact(error.what, _HIDDEN))
+        return Listed("unknown", "environment", redact(error.what, HIDDEN))
     try:
         connection = _build(name, entry)
     except FlowError:
@@ -239,10 +240,10 @@ def _shown_connection(connection: Connection) -> str:
 def _shown(fields: Mapping[str, object], dsn: object = None) -> str:
     dsn = dsn or fields.get("url") or fields.get("dsn")
     if isinstance(dsn, str):
-        return redact(str(masked({"url": dsn}, _HIDDEN)["url"]), _HIDDEN)
+        return redact(str(masked({"url": dsn}, HIDDEN)["url"]), HIDDEN)
     given = {name: value for name, value in fields.items() if name not in {"kind", "type"}}
-    pairs = [f"{key}={value}" for key, value in masked(given, _HIDDEN).items() if value not in (None, "", False)]
-    return redact(" ".join(pairs), _HIDDEN)
+    pairs = [f"{key}={value}" for key, value in masked(given, HIDDEN).items() if value not in (None, "", False)]
+    return redact(" ".join(pairs), HIDDEN)
 
 
 # --- setting ---------------------------------------------------------------------------------------------------------

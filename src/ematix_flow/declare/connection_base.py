@@ -128,7 +128,7 @@ def masked(settings: Mapping[str, object], mark: str = MARK) -> dict[str, object
 
 
 def _masked(name: str, value: object, mark: str) -> object:
-    if value is None or isinstance(value, Connection):
+    if value is None or isinstance(value, bool | Connection):
         return value
     if is_secret_field(name) and value != "":
         return mark

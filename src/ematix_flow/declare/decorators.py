@@ -5,71 +5,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.connection import connection_from_class, register_connection
+from ematix_flow.declare.fan_out import target, targets_of
 from ematix_flow.declare.handle import PipelineHandle, TransformHandle
-from ematix_flow.declare.keywords import pipeline_keywords, target_keywords
+from ematix_flow.declare.keywords import pipeline_keywords
 from ematix_flow.declare.origin import caller_origin
 from ematix_flow.declare.pipeline import (
     Pipeline,
-    TargetDeclaration,
     Transform,
     TransformRef,
     arguments_of,
     check_pipeline_function,
     check_source_table,
+    connection_reference,
 )
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.registering import upstream_names
 from ematix_flow.declare.schedule import check_schedule, retry_from
-from ematix_flow.declare.table import table, table_of
+from ematix_flow.declare.table import table
 from ematix_flow.declare.transforms import check_transforms
-from ematix_flow.declare.write import Write, write
 from ematix_flow.errors import DeclareError, DeclareTypeError, FlowError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-WRITE_OPTIONS = tuple(name for name in Write.__dataclass_fields__ if name not in ("mode", "spelled"))
-
-
-def target(declared: Any, **keywords: Any) -> TargetDeclaration:
-    """Declare one target of a fan-out."""
-    return _target(declared, target_keywords(keywords), {})
-
-
-def _target(declared: Any, options: Mapping[str, Any], inherited: Mapping[str, Any]) -> TargetDeclaration:
-    merged = {**inherited, **{name: value for name, value in options.items() if value is not None}}
-    return TargetDeclaration(
-        table=table_of(declared),
-        write=write(merged.get("mode"), **{name: merged.get(name) for name in WRITE_OPTIONS}),
-        connection=merged.get("target_connection"),
-        column_map=merged.get("column_map"),
-    )
-
-
-def _targets(options: dict[str, Any]) -> tuple[tuple[TargetDeclaration, ...], bool]:
-    """Give the declared targets, and whether the user wrote a list of them."""
-    one, many = options.pop("target", None), options.pop("targets", None)
-    if (one is None) == (many is None):
-        message = "a pipeline has exactly one of target= and targets="
-        raise DeclareTypeError(message)
-    if one is not None:
-        return (_target(one, options, {}),), False
-    if not many:
-        message = "targets= is empty"
-        raise DeclareTypeError(message, hint="name at least one ematix.target(...).")
-    inherited = {name: options.get(name) for name in ("mode", "target_connection", *WRITE_OPTIONS)}
-    return tuple(_as_target(entry, inherited) for entry in many), True
-
-
-def _as_target(entry: Any, inherited: Mapping[str, Any]) -> TargetDeclaration:
-    if isinstance(entry, TargetDeclaration):
-        return entry
-    fields = getattr(entry, "as_batch_target", None)
-    if fields is None:
-        message = f"{entry!r} is not a target"
-        raise DeclareTypeError(message, hint="use ematix.target(Table, ...) or Target(table=..., connection=...).")
-    declared, connection, options = fields()
-    return _target(declared, {"target_connection": connection, **options}, inherited)
+__all__ = ["Ematix", "connection", "ematix", "pipeline", "target", "transform", "transform_ref"]
 
 
 def pipeline(**keywords: Any) -> Callable[[Callable[..., Any]], PipelineHandle]:
@@ -89,24 +48,25 @@ def pipeline(**keywords: Any) -> Callable[[Callable[..., Any]], PipelineHandle]:
 
 def _pipeline(function: Callable[..., Any], keywords: dict[str, Any], origin: Any) -> Pipeline:
     options = pipeline_keywords(keywords)
-    targets, fan_out = _targets(options)
+    targets, fan_out = targets_of(options)
     source_table = options.get("source_table")
     check_source_table(source_table, dotted=options.get("source_connection") is None)
     check_pipeline_function(function, source_table)
     if options.get("force_path") not in (None, "same_db", "cross_db"):
         message = f"force_path={options['force_path']!r} is not known"
         raise DeclareError(message, hint="same_db or cross_db.")
-    known = {name: options[name] for name in ("source_connection", "source_table", "force_path") if name in options}
+    known = {name: options[name] for name in ("source_table", "force_path") if name in options}
     return Pipeline(
         name=options.get("name") or function.__name__,
         function=function,
         targets=targets,
         fan_out=fan_out,
+        source_connection=connection_reference("source_connection", options.get("source_connection")),
         schedule=check_schedule(options.get("schedule"), options.get("timezone")),
         timezone=options.get("timezone"),
         continue_on_failure=bool(options.get("continue_on_failure")),
         transforms_pre=check_transforms(options.get("transforms_pre") or ()),
-        transforms_post=_post_steps(options.get("transforms_post") or ()),
+        transforms_post=_post_steps(options.get("transforms_post"), fan_out=fan_out),
         continue_on_failure_post=bool(options.get("continue_on_failure_post")),
         depends_on=upstream_names(options.get("depends_on")),
         upstream_freshness=options.get("upstream_freshness"),
@@ -116,7 +76,15 @@ def _pipeline(function: Callable[..., Any], keywords: dict[str, Any], origin: An
     )
 
 
-def _post_steps(steps: Any) -> tuple[Any, ...]:
+def _post_steps(steps: Any, *, fan_out: bool) -> tuple[Any, ...]:
+    if steps is None:
+        return ()
+    if not isinstance(steps, list | tuple):
+        message = f"transforms_post= takes a list of steps, not {type(steps).__name__}"
+        raise DeclareTypeError(message, hint='put it in brackets, for example transforms_post=["ANALYZE"].')
+    if steps and fan_out:
+        message = "transforms_post= runs after the load of one target, and targets= has a load for each"
+        raise DeclareError(message, hint="declare a pipeline with target= for the table that the steps belong to.")
     for step in steps:
         if not isinstance(step, str | TransformRef) and not callable(step):
             message = f"a post step cannot be {type(step).__name__}"
@@ -138,13 +106,16 @@ def transform(
         if len(arguments_of(step)) not in (1, 2):
             message = f"transform {step.__name__}() takes {len(arguments_of(step))} arguments"
             raise DeclareTypeError(message, hint="a transform takes (conn) or (conn, parent).", origin=origin)
-        declared = Transform(
-            name=name or step.__name__,
-            function=step,
-            connection=target_connection,
-            schedule=check_schedule(schedule, None),
-            origin=origin,
-        )
+        try:
+            declared = Transform(
+                name=name or step.__name__,
+                function=step,
+                connection=connection_reference("target_connection", target_connection),
+                schedule=check_schedule(schedule, None),
+                origin=origin,
+            )
+        except FlowError as error:
+            raise error.at(origin) from None
         PROJECT.add_transform(declared)
         return TransformHandle(declared)
 

@@ -56,8 +56,15 @@ ALIASES = {
     "connection": "target_connection",
 }
 
-NOT_BUILT = ("expectations", "on_quality_failure", "freshness_sla", "freshness_column", "alert_on_quality_warn")
-"""Known keywords of data quality; refused, because a check that does not run must not look as if it did."""
+NOT_BUILT = {
+    "expectations": None,
+    "on_quality_failure": "warn",
+    "freshness_sla": None,
+    "freshness_column": None,
+    "alert_on_quality_warn": False,
+}
+"""Known keywords of data quality with the value that asks for nothing; any other value is refused, because a check
+that does not run must not look as if it did."""
 
 CONVERTED = ("incremental", "watermark_column", "ttl_seconds")
 
@@ -77,6 +84,8 @@ def _keywords(given: Mapping[str, Any], known: tuple[str, ...], what: str) -> di
     for word, value in given.items():
         name = ALIASES.get(word, word)
         if name in NOT_BUILT:
+            if value is None or value == NOT_BUILT[name]:
+                continue
             message = f"{word}= is not built yet, so it is refused rather than ignored"
             raise UnsupportedError(
                 message, hint="leave it out; on_bad_row= and the target's constraints check rows today."

@@ -16,7 +16,10 @@ _VALUE = r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^\s&]+)"
 _PASSWORD_PAIR = re.compile(r"((?:password|passwd|passphrase|pwd)[\w.\-]*\s*=\s*)" + _VALUE, re.IGNORECASE)
 # No spaces around "=" here: `s.token = t.token` is ordinary SQL.
 _SECRET_PAIR = re.compile(
-    r"((?:token|secret|credential|api_?key|access_?key|private_?key)[\w.\-]*=)" + _VALUE, re.IGNORECASE
+    # A switch such as default_credentials=True is no secret.
+    r"((?:token|secret|credential|api_?key|access_?key|private_?key)[\w.\-]*=)(?!(?:true|false)[,)]*(?:[\s&]|$))"
+    + _VALUE,
+    re.IGNORECASE,
 )
 _QUOTED_PAIR = re.compile(
     r"([\w.\-]*(?:password|passwd|passphrase|pwd|token|secret|credential|api_?key|access_?key|private_?key)"

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.declare.connection_base import Connection
 from ematix_flow.errors import DeclareError, DeclareTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ematix_flow.declare.connection import Connection
     from ematix_flow.declare.table import Table
     from ematix_flow.declare.write import Write
     from ematix_flow.errors import Origin
@@ -28,6 +28,8 @@ class TargetDeclaration:
     write: Write
     connection: str | Connection | None = None
     column_map: Mapping[str, str] | None = None
+    given: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """The keywords that the target itself was declared with; a pipeline adds to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ class Source:
 
     query_on = sql = _query
     postgres_query = mysql_query = sqlite_query = duckdb_query = _query
+    snowflake_query = bigquery_query = redshift_query = _query
     postgres_table = mysql_table = sqlite_table = duckdb_table = _table
 
     @classmethod
@@ -149,6 +152,19 @@ def check_pipeline_function(function: Callable[..., Any], source_table: str | No
     if not names and source_table is None:
         message = f"{function.__name__}() takes no argument and the pipeline has no source_table="
         raise DeclareTypeError(message, hint="take `conn` and return SQL, or name the table with source_table=.")
+
+
+def connection_reference(option: str, value: Any) -> str | Connection | None:
+    """Give a name or a typed connection for what was written, or refuse it; an open handle stands for its own."""
+    value = getattr(value, "connection_ref", value)
+    if value is None or isinstance(value, str | Connection):
+        return value
+    # Other values stay out of the message: they may hold a password.
+    shown = (
+        value.__name__ if isinstance(value, type) else repr(value) if isinstance(value, int) else type(value).__name__
+    )
+    message = f"{option}={shown} is not a connection; is @ematix.connection missing?"
+    raise DeclareTypeError(message, hint="use a name, or a connection made by @ematix.connection or a typed class.")
 
 
 def check_source_table(name: str | None, *, dotted: bool = True) -> None:

@@ -58,4 +58,7 @@ def upstream_names(value: Any) -> tuple[str, ...]:
     if value is None:
         return ()
     entries = (value,) if isinstance(value, str) or hasattr(value, "name") else value
-    return tuple(getattr(entry, "name", entry) for entry in entries)
+    if not isinstance(entries, list | tuple | set | frozenset):
+        message = f"depends_on= takes names, not {type(value).__name__}"
+        raise DeclareTypeError(message, hint='write the name of a pipeline or a list, for example depends_on=["raw"].')
+    return tuple(str(getattr(entry, "name", entry)) for entry in entries)

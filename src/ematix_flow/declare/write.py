@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -10,6 +11,19 @@ from ematix_flow.errors import DeclareError, DeclareTypeError, UnsupportedError,
 
 MODES = {"append": "append", "truncate": "truncate", "merge": "merge", "scd1": "merge", "scd2": "scd2"}
 """Accepted mode words and the mode they mean."""
+
+MODES_OF = {
+    "keys": ("merge", "scd2"),
+    "update_columns": ("merge",),
+    "compare_columns": ("merge", "scd2"),
+    "event_timestamp_column": ("scd2",),
+    "handle_deletes": ("merge", "scd2"),
+    "ttl": ("scd2",),
+    "incremental_column": ("append", "merge"),
+    "lookback": ("merge",),
+    "null_watermark": ("append", "merge"),
+}
+"""Options that only some modes take, with these modes; the others go with every mode."""
 
 DEFAULT_LATE_HORIZON = timedelta(days=30)
 
@@ -36,14 +50,17 @@ class Write:
     on_drift: str = "error"
 
 
-def write(mode: str | None, **options: Any) -> Write:
+def write(mode: object, **options: Any) -> Write:
     """Give the checked value for a mode and its options; None means "not given"."""
     if mode is None:
         message = "a pipeline needs a mode"
         raise DeclareTypeError(message, hint=f"mode= is one of {', '.join(MODES)}.")
+    if not isinstance(mode, str):
+        message = f"mode= takes one word, not {type(mode).__name__}"
+        raise DeclareTypeError(message, hint=f"one of {', '.join(MODES)}; each ematix.target(...) may have its own.")
     if mode not in MODES:
         message = f"unknown mode {mode!r}"
-        raise UnsupportedError(message, hint=did_you_mean(str(mode), MODES))
+        raise UnsupportedError(message, hint=did_you_mean(mode, MODES))
     given = {name: value for name, value in options.items() if value is not None}
     for name in ("keys", "update_columns", "compare_columns"):
         if name in given:
@@ -56,6 +73,9 @@ def write(mode: str | None, **options: Any) -> Write:
 def _names(option: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
+    if not isinstance(value, Iterable) or isinstance(value, Mapping | bytes):
+        message = f"{option}= takes column names, not {type(value).__name__}"
+        raise DeclareTypeError(message, hint=f'write a list, for example {option}=["id"].')
     names = tuple(value)
     if not names or not all(isinstance(name, str) and name for name in names):
         message = f"{option}= needs at least one column name"
@@ -69,14 +89,9 @@ def _check(value: Write) -> None:
     _one_of("on_bad_row", value.on_bad_row, ("fail", "reject"))
     _one_of("on_drift", value.on_drift, ("error", "warn", "evolve"))
     _check_deletes(value)
-    _only(value, "scd2", event_timestamp_column=value.event_timestamp_column, ttl=value.ttl)
-    _only(value, "merge", update_columns=value.update_columns)
-    if value.compare_columns and value.mode not in ("merge", "scd2"):
-        _wrong_mode(value, "compare_columns", "merge or scd2")
-    if value.keys and value.mode not in ("merge", "scd2"):
-        _wrong_mode(value, "keys", "merge or scd2")
-    if value.incremental_column and value.mode not in ("append", "merge"):
-        _wrong_mode(value, "incremental_column", "append or merge")
+    for name in ("keys", "update_columns", "compare_columns", "event_timestamp_column", "ttl", "incremental_column"):
+        if getattr(value, name) and value.mode not in MODES_OF[name]:
+            _wrong_mode(value, name, " or ".join(MODES_OF[name]))
     if value.null_watermark != "fail":
         _check_nulls(value)
     if value.lookback is not None:
@@ -128,12 +143,6 @@ def _one_of(option: str, value: str | None, allowed: tuple[str | None, ...]) -> 
         words = [word for word in allowed if word is not None]
         message = f"{option}={value!r} is not known"
         raise DeclareError(message, hint=did_you_mean(str(value), words))
-
-
-def _only(value: Write, mode: str, **options: object) -> None:
-    for name, given in options.items():
-        if given and value.mode != mode:
-            _wrong_mode(value, name, mode)
 
 
 def _wrong_mode(value: Write, option: str, modes: str) -> None:

@@ -13,7 +13,7 @@ from ematix_flow.declare.types import ALL_TYPES
 from ematix_flow.declare.write import write
 from ematix_flow.engine.references import reference_to
 from ematix_flow.errors import CommitError, DeclareError, did_you_mean
-from ematix_flow.plan.batch import Observed, ensure_step
+from ematix_flow.plan.batch import Observed, check_keyed, ensure_step
 from ematix_flow.plan.sql.ddl import IS_CURRENT, VALID_FROM, wanted_table
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 def ensure_table(declared: Any, connection: Any, on_drift: str = "error") -> dict[str, Any]:
     """Create a table where it is missing and give the action with the differences; framework columns included."""
     table = table_of(declared)
+    check_keyed(table)
     rules = write("append", on_drift=on_drift)
     database = open_database(reference_to(connection))
     session = database.session()
@@ -31,7 +32,7 @@ def ensure_table(declared: Any, connection: Any, on_drift: str = "error") -> dic
         found = database.find_table(session, database.place(table.schema, table.name))
         wanted = wanted_table(table, _mode_of(found), database)
         seen = Observed("", "", "", target_known=True, found=found)
-        step = ensure_step(wanted, rules, database, seen)
+        step = ensure_step(table, rules, wanted, database, seen)
         _apply(step, database, session)
     finally:
         session.close()

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 NOWHERE = "postgresql://unresolved"
 """Address of a server that nobody asks."""
 
+UNKNOWN = "not known before the function runs"
+
 UNSEEN: Final = object()
 """Stands for rows that a function builds only when it runs."""
 
@@ -53,6 +55,12 @@ class SeenSource:
     source: OpenSource
     notes: tuple[str, ...] = ()
     resolved: bool = True
+    known: bool = True
+    """False when only a run can tell what the function gives, so that nobody can say how it is loaded."""
+
+    def unforced(self, pipeline: Pipeline) -> Pipeline:
+        """Give the pipeline to plan for: a path cannot be forced or refused before the source is known."""
+        return pipeline if self.known else replace(pipeline, force_path=None)
 
 
 def glimpse(reference: str | Connection | None) -> Glimpse:
@@ -85,7 +93,7 @@ def glimpse_source(pipeline: Pipeline) -> SeenSource:
     try:
         returned = evaluate(pipeline, spark=None, placeholder=True)
     except RunError as error:
-        return _unseen(seen, f"the source is not known before the function runs: {error.what}")
+        return replace(_unseen(seen, f"the source is {UNKNOWN}: {error.what}"), known=False)
     value = source_value(returned, pipeline.source_ref(), pipeline.source_table, seen.system.kind)
     if value.frame is not None or value.result is not None:
         return SeenSource(OpenSource(value, seen.name))

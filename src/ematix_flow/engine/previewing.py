@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.files import Files
-from ematix_flow.engine.glancing import glancing, glimpse, glimpse_source
+from ematix_flow.engine.glancing import UNKNOWN, glancing, glimpse, glimpse_source
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.planning import Asked, plan_load, token_for
 from ematix_flow.engine.spark import spark_is_chosen
@@ -15,7 +15,7 @@ from ematix_flow.errors import DeclareTypeError, DriftError, FlowError, Unsuppor
 from ematix_flow.plan.explain import mode_of, notes_of, plan_dict, posts_of, summary_of
 from ematix_flow.plan.explain_text import plan_lines
 from ematix_flow.plan.posts import post_steps
-from ematix_flow.plan.steps import Plan
+from ematix_flow.plan.steps import Choice, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -82,7 +82,8 @@ def preview_pipeline(pipeline: Pipeline, options: Options | None = None) -> Prev
         plan, more = _plan(pipeline, target, seen, options or Options())
         plans.append(plan)
         notes += [note for note in more if note not in notes]
-    return report(pipeline, seen.source, [summary_of(plan) for plan in plans], notes)
+    result = report(pipeline, seen.source, [summary_of(plan) for plan in plans], notes)
+    return result if seen.resolved else _without_place(result)
 
 
 def refuse_plain(pipeline: Pipeline) -> None:
@@ -100,12 +101,29 @@ def _plan(
         message = f"connection {found.name!r} is {found.system.kind}, not a database"
         raise UnsupportedError(message, origin=pipeline.origin)
     token = token_for(pipeline, target, options.slot or PREVIEW_SLOT)
-    asked = Asked(pipeline, target, seen.source, found.system, token, options.clock.now(), spark_is_chosen(options))
+    asked = Asked(
+        seen.unforced(pipeline), target, seen.source, found.system, token, options.clock.now(), spark_is_chosen(options)
+    )
     observe = glancing(source_resolved=seen.resolved, target_resolved=found.resolved)
     try:
-        return plan_despite_drift(asked, observe), found.notes
+        plan = plan_despite_drift(asked, observe)
     except FlowError as error:
         raise error.at(pipeline.origin) from None
+    return _only_known(plan, source=seen.known, place=found.resolved), found.notes
+
+
+def _only_known(plan: TargetPlan, *, source: bool, place: bool) -> TargetPlan:
+    """Give the plan without what had to be made up: who loads an unknown source, where an open address leads."""
+    if not place:
+        plan = replace(plan, connection_info={})
+    if source:
+        return plan
+    unknown = Choice(None, UNKNOWN)
+    return replace(plan, path=unknown, shape=replace(plan.shape, place=unknown), stage=replace(plan.stage, by=unknown))
+
+
+def _without_place(result: PreviewResult) -> PreviewResult:
+    return replace(result, source_connection_info={}, plan=replace(result.plan, source_info={}))
 
 
 def plan_despite_drift(asked: Asked, observe: Callable[[Asked], Look]) -> TargetPlan:

@@ -23,6 +23,9 @@ MEMORY = ":memory:"
 GIVEN = "given"
 """Name of a connection that a caller spelled out as a URL."""
 
+_remembered: dict[str, Declared] = {}
+"""What `connect` itself put into the registry, by name."""
+
 
 def reference_to(value: Any) -> str | Declared | None:
     """Give a name or a declared connection for whatever the caller wrote."""
@@ -39,14 +42,15 @@ def reference_to(value: Any) -> str | Declared | None:
 def connect(name: str = "default", *, url: str | None = None, **fields: Any) -> Connection:
     """Give a handle on one database: by its name, or by a URL or fields given here.
 
-    What is given here is also remembered under the name, unless this process knows the name already.
+    What is given here is also remembered under the name until the next such call, unless the name was declared.
     """
     given = {**fields, **({"url": url} if url is not None else {})}
     if not given:
         return opened(name)
     declared = connection_from_fields(name, given)
-    if name not in registered_connections():
-        register_connection(declared)
+    known = registered_connections().get(name)
+    if known is None or known is _remembered.get(name):
+        _remembered[name] = register_connection(declared)
     return opened(declared)
 
 

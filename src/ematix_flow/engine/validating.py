@@ -98,7 +98,13 @@ class _Findings:
         except FlowError as error:
             self.error(f"{what}: {error.what}" + (f"\nHint: {error.hint}" if error.hint else ""))
         except raised as error:
-            self.error(f"{what}: {safe_text(error)}")
+            self.error(f"{what}: {_said(error)}")
+
+
+def _said(error: BaseException) -> str:
+    """Give what an exception says; those of Python itself often say nothing without their name."""
+    said, name = safe_text(error), type(error).__name__
+    return f"{name}: {said}" if type(error).__module__ == "builtins" and said != name else said
 
 
 def validate_pipeline(pipeline: Pipeline, options: Options | None = None) -> ValidateResult:
@@ -136,7 +142,9 @@ def _check_target(
 ) -> None:
     database = open_database(target.connection)
     token = token_for(pipeline, target, PREVIEW_SLOT)
-    asked = Asked(pipeline, target, seen.source, database, token, options.clock.now(), spark_is_chosen(options))
+    asked = Asked(
+        seen.unforced(pipeline), target, seen.source, database, token, options.clock.now(), spark_is_chosen(options)
+    )
     observe = glancing(source_resolved=True, target_resolved=True)
     name = target.table.qualified_name
     try:

@@ -94,8 +94,7 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
     _check_supported(pipeline, table, write, database)
     keys = merge_keys(table, write)
     compare = compare_columns(table, write, keys.value)
-    wanted = wanted_table(table, write.mode, database)
-    ensure = ensure_step(wanted, write, database, observed)
+    ensure = ensure_step(table, write, wanted_table(table, write.mode, database), database, observed)
     path = choose_path(pipeline, target, aim.source, observed)
     shaping = plan_shape(pipeline, target, observed, path.value, aim.source_database)
     load = _load(aim, keys.value, compare.value, after(aim.now, observed.latest_version))
@@ -153,6 +152,11 @@ def _check_supported(pipeline: Pipeline, table: Table, write: Write, database: D
         raise UnsupportedError(
             message, hint=f"{database.kind} can: {', '.join(database.capabilities.modes) or 'nothing'}."
         )
+    check_keyed(table)
+
+
+def check_keyed(table: Table) -> None:
+    """Refuse a table without a primary key: nothing would tell its rows apart."""
     if not table.primary_key:
         message = f"table {table.qualified_name} must declare at least one primary key column"
         raise PlanError(message, hint="mark it with pk().", origin=table.origin)
@@ -181,27 +185,27 @@ def _forced(pipeline: Pipeline, path: str, reason: str) -> Choice:
     return Choice(path, reason)
 
 
-def ensure_step(wanted: WantedTable, write: Write, database: Database, observed: Observed) -> EnsureTable:
+def ensure_step(table: Table, write: Write, wanted: WantedTable, database: Database, observed: Observed) -> EnsureTable:
     """Give what has to be done about the target's table, or refuse it as the drift policy says."""
     if not observed.target_known:
         return EnsureTable(wanted, (create_table_sql(wanted, database),), (), None)
     if observed.found is None:
         return EnsureTable(wanted, (create_table_sql(wanted, database),), (), exists=False)
     if observed.found.problem:
-        message = f"table {wanted.place.name} cannot be loaded safely: {observed.found.problem}"
+        message = f"table {table.qualified_name} cannot be loaded safely: {observed.found.problem}"
         raise PlanError(message)
     found = differences(wanted, observed.found, database)
     if found and write.on_drift != "warn":
-        _refuse_drift(wanted, found, write)
+        _refuse_drift(table, found, write)
     cures = tuple(d.cure for d in found if d.cure) if write.on_drift == "evolve" else ()
     return EnsureTable(wanted, cures, found, exists=True)
 
 
-def _refuse_drift(wanted: WantedTable, found: tuple[Difference, ...], write: Write) -> None:
+def _refuse_drift(table: Table, found: tuple[Difference, ...], write: Write) -> None:
     fatal = [d for d in found if write.on_drift == "error" or not (d.cure or d.harmless)]
     if fatal:
         lines = "".join(f"\n  {difference.text}" for difference in fatal)
-        message = f"schema drift detected: {wanted.place.schema}.{wanted.place.name}{lines}"
+        message = f"schema drift detected: {table.qualified_name}{lines}"
         hint = "change the table or its declaration; on_drift='evolve' adds columns and widens types by itself."
         raise DriftError(message, hint=hint)
 

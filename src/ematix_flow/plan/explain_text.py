@@ -58,7 +58,7 @@ def target_lines(target: TargetSummary, *, verbose: bool = False) -> Iterator[st
     yield f"target {target.schema_qualified_name} on {place}"
     yield line("mode", target.mode)
     if target.plan is not None:
-        yield line("path", f"{target.path}: {target.path_reason}")
+        yield line("path", f"{target.path}: {target.path_reason}" if target.path else target.path_reason)
         yield from _plan_lines(target.plan, verbose=verbose)
         yield from (line("note", note) for note in target.plan.notes)
     if target.dry_run_rows_affected is not None:
@@ -71,8 +71,8 @@ def target_lines(target: TargetSummary, *, verbose: bool = False) -> Iterator[st
 def _plan_lines(plan: TargetPlan, *, verbose: bool) -> Iterator[str]:
     yield from _table_lines(plan, verbose=verbose)
     yield from _read_lines(plan, verbose=verbose)
-    yield line("shape", f"by {_evaluator(plan)}: {plan.shape.place.reason}")
-    if verbose and plan.shape.sql != plan.read.sql:
+    yield line("shape", _shape_text(plan))
+    if verbose and plan.shape.place.value and plan.shape.sql != plan.read.sql:
         yield from _indented(plan.shape.sql)
     required = ", ".join(plan.check.required)
     fate = "fails the load" if plan.check.on_bad_row == "fail" else "becomes a reject"
@@ -94,6 +94,8 @@ def _stage_text(plan: TargetPlan) -> str:
     stage = plan.stage
     if stage.skipped:
         return f"skipped: {stage.skipped}"
+    if stage.by.value is None:
+        return stage.by.reason
     mover = "this process" if stage.by.value == HERE else "Spark"
     return f"by {mover}: {stage.by.reason}"
 
@@ -102,8 +104,12 @@ def _names(columns: Sequence[StageColumn]) -> str:
     return ", ".join(column.name for column in columns)
 
 
-def _evaluator(plan: TargetPlan) -> str:
-    return {"source": "the source", "target": "the target"}.get(str(plan.shape.place.value), "Spark")
+def _shape_text(plan: TargetPlan) -> str:
+    place = plan.shape.place
+    if place.value is None:
+        return place.reason
+    evaluator = {"source": "the source", "target": "the target"}.get(str(place.value), "Spark")
+    return f"by {evaluator}: {place.reason}"
 
 
 def _table_lines(plan: TargetPlan, *, verbose: bool) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ematix_flow.errors import PlanError, did_you_mean
 from ematix_flow.plan.bounds import bounded_sql, range_condition, watermark_column
 from ematix_flow.plan.marks import CORRUPT, EVENT, FAILED, POSITION, RAW, SOURCE_VIEW
 from ematix_flow.plan.sql.render import native_column, text
@@ -42,6 +43,7 @@ def plan_shape(
     user = observed.user_dialect or observed.source_dialect
     dialect = "spark" if place.value == "spark" else observed.source_dialect
     columns = _known_columns(observed, dialect)
+    _check_event(target, columns)
     if place.value != "spark":
         # A family without a rule is passed on as it is: no conversion, and nothing that could fail.
         columns |= dict.fromkeys(_fitting(target, observed, source), "other")
@@ -61,6 +63,15 @@ def plan_shape(
     interchange = source if place.value == "source" else None
     final = _final(shaped, target, observed, dialect, interchange, marks=marks)
     return Shaping(place, dialect, final, "", marked)
+
+
+def _check_event(target: TargetDeclaration, columns: dict[str, str]) -> None:
+    """Refuse a time of events that neither the source has nor the table declares."""
+    event = target.write.event_timestamp_column
+    declared = [column.name for column in target.table.columns]
+    if event is not None and event not in columns and event not in declared:
+        message = f"the source has no column {event!r} with the time of an event"
+        raise PlanError(message, hint=did_you_mean(event, [*columns, *declared]))
 
 
 def _fitting(target: TargetDeclaration, observed: Observed, source: Database | None) -> frozenset[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.declare.pipeline import Source
-from ematix_flow.errors import DeclareTypeError
+from ematix_flow.declare.pipeline import Source, connection_reference
+from ematix_flow.errors import DeclareError, DeclareTypeError
 from ematix_flow.plan.sql.render import listed, quoted
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def source_value(
     if isinstance(returned, str):
         if kind in FILE_KINDS and not _is_query(returned):
             return SourceValue(connection, path=returned)
-        return SourceValue(connection, sql=returned.strip().rstrip(";"))
+        return SourceValue(connection, sql=_query(returned, "the pipeline's function returned"))
     if _is_frame(returned):
         return SourceValue(connection, frame=returned)
     message = f"the pipeline's function returned {type(returned).__name__}"
@@ -58,12 +58,20 @@ def source_value(
 
 
 def _from_source(source: Source) -> SourceValue:
-    connection = getattr(source.connection, "connection_ref", source.connection)
+    connection = connection_reference("Source(connection)", source.connection)
     if source.query is not None:
-        return SourceValue(connection, sql=source.query.strip().rstrip(";"), options=source.options)
+        return SourceValue(connection, sql=_query(source.query, "the Source has"), options=source.options)
     if source.table is not None:
         return SourceValue(connection, table=source.table, columns=source.columns, options=source.options)
     return SourceValue(connection, path=source.path or "", options=source.options)
+
+
+def _query(text: str, who: str) -> str:
+    query = text.strip().rstrip(";")
+    if not query.strip():
+        message = f"{who} empty text instead of a query"
+        raise DeclareError(message, hint="return a SELECT, or None together with source_table=.")
+    return query
 
 
 def _is_query(text: str) -> bool:

@@ -43,6 +43,14 @@ def test_no_command_is_wrong_usage_with_help(flow: Flow) -> None:
     assert "Usage: flow" in said.err
 
 
+@pytest.mark.parametrize("group", ["runs", "connections", "secrets", "transform", "rejects"])
+def test_a_group_without_a_command_is_wrong_usage_with_help(flow: Flow, group: str) -> None:
+    said = flow(group)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith(f"Usage: flow {group} ")
+    assert "error" not in said.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "near"),
     [

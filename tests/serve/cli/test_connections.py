@@ -29,6 +29,16 @@ def test_set_takes_both_spellings_and_writes_a_private_file(flow: Flow, words: l
     assert "secretword" not in listed
 
 
+def test_both_forms_of_the_list_hide_alike_and_show_switches(flow: Flow) -> None:
+    flow("connections", "set", "warehouse=postgres://me:secretword@host/db")
+    flow("connections", "set", "lake", "kind=delta", "bucket=b", "region=r", "default_credentials=true")
+    for form in ("text", "json"):
+        listed = flow("connections", "list", "--format", form).out
+        assert "postgres://me:***@host/db" in listed
+        assert "default_credentials=True" in listed
+        assert "secretword" not in listed
+
+
 def test_set_takes_fields(flow: Flow) -> None:
     assert flow("connections", "set", "raw", "kind=files", "path=data", "format=csv").code == 0
     entry = json.loads(flow("connections", "list", "--format", "json").out)[0]
@@ -43,6 +53,7 @@ def test_set_refuses_what_is_no_connection(flow: Flow, words: list[str]) -> None
     said = flow("connections", "set", *words)
     assert said.code == 2
     assert said.err.startswith("error: ")
+    assert "at: " not in said.err
     assert not user_file().exists()
 
 

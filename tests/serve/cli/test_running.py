@@ -114,7 +114,7 @@ def test_text_tells_the_counts_in_one_line(flow: Flow, project: Path) -> None:
 def test_options_of_workers_are_accepted_and_those_without_effect_are_named(flow: Flow, project: Path) -> None:
     said = flow(
         "run", "copy", "-m", "flows", "--claim-token", "t", "--lease-seconds", "5", "--heartbeat-interval", "1",
-        "--alerter", "stdout://", "--run-log", "sqlite:///runs.db",
+        "--alerter", "stdout://", "--run-log", "sqlite://runs.db",
     )  # fmt: skip
     assert said.code == 0
     assert "note: --alerter" in said.err

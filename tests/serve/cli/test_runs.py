@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import pytest
 
     Flow = Callable[..., Any]
 
@@ -70,6 +70,30 @@ def test_the_log_of_a_failed_run_has_its_error(flow: Flow, project: Path, monkey
     run_id = json.loads(flow("runs", "list", "--format", "json").out)["runs"][0]["run_id"]
     assert "error: KeyError: 'nothing'" in flow("logs", run_id).out
     assert len(list(Path("kept").iterdir())) == 1
+
+
+@pytest.mark.parametrize("place", ["a_file", "a_file/below"])
+def test_logs_that_cannot_be_kept_are_a_warning(
+    flow: Flow, project: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    Path("a_file").write_text("", encoding="utf-8")
+    monkeypatch.setenv("EMATIX_FLOW_CAPTURE_LOGS", "1")
+    monkeypatch.setenv("EMATIX_FLOW_LOGS_DIR", str(Path.cwd() / place))
+    said = flow("run", "copy", "-m", "flows")
+    assert (said.code, json.loads(said.out)["rows_inserted"]) == (0, 2)
+    assert said.err.count("warning: the log of this run is not kept") == 1
+    assert "Traceback" not in said.err
+    assert flow("run", "broken", "-m", "flows").code == 1
+
+
+def test_an_untidy_end_changes_no_exit_code(flow: Flow, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError("the folder is locked")
+
+    monkeypatch.setattr("shutil.rmtree", refuse)
+    said = flow("run", "copy", "-m", "flows", "--no-run-log")
+    assert said.code == 0
+    assert "warning: the command did not end cleanly (PermissionError: the folder is locked)" in said.err
 
 
 def test_no_log_is_kept_unasked(flow: Flow, project: Path) -> None:

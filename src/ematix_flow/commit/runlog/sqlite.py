@@ -18,40 +18,51 @@ from ematix_flow.records import Request, RunRecord
 if TYPE_CHECKING:
     from datetime import datetime
 
+_RUN = {
+    "run_id": "TEXT PRIMARY KEY",
+    "pipeline": "TEXT NOT NULL",
+    "target": "TEXT NOT NULL DEFAULT ''",
+    "request_id": "TEXT",
+    "status": "TEXT NOT NULL",
+    "started_at": "TEXT NOT NULL",
+    "finished_at": "TEXT",
+    "attempt": "INTEGER NOT NULL DEFAULT 1",
+    "failed_step": "TEXT",
+    "failed_watermark": "TEXT",
+    "error_summary": "TEXT",
+    "kind": "TEXT NOT NULL DEFAULT 'batch'",
+    "rows_inserted": "INTEGER",
+    "rows_updated": "INTEGER",
+    "rows_deleted": "INTEGER",
+    "rows_rejected": "INTEGER",
+    "extras": "TEXT NOT NULL DEFAULT '{}'",
+}
+"""Columns of a run; what an older file lacks is added, so every later one has a default or may be NULL."""
+
+_COLUMNS = tuple(_RUN)
+
 _SCHEMA = (
     (
         "CREATE TABLE IF NOT EXISTS requests (request_id TEXT PRIMARY KEY, pipeline TEXT NOT NULL, state TEXT NOT NULL, "
         "opened_at TEXT NOT NULL, closed_at TEXT, host TEXT, pid INTEGER, pid_started TEXT)"
     ),
     "CREATE INDEX IF NOT EXISTS requests_open ON requests (pipeline, state)",
-    (
-        "CREATE TABLE IF NOT EXISTS run_records (run_id TEXT PRIMARY KEY, pipeline TEXT NOT NULL, target TEXT NOT NULL, "
-        "request_id TEXT, status TEXT NOT NULL, started_at TEXT NOT NULL, finished_at TEXT, attempt INTEGER NOT NULL, "
-        "failed_step TEXT, failed_watermark TEXT, error_summary TEXT, kind TEXT NOT NULL, rows_inserted INTEGER, "
-        "rows_updated INTEGER, rows_deleted INTEGER, rows_rejected INTEGER, extras TEXT NOT NULL)"
-    ),
+    f"CREATE TABLE IF NOT EXISTS run_records ({', '.join(f'{name} {kind}' for name, kind in _RUN.items())})",
     "CREATE INDEX IF NOT EXISTS run_records_started ON run_records (started_at)",
 )
 
-_COLUMNS = (
-    "run_id",
-    "pipeline",
-    "target",
-    "request_id",
-    "status",
-    "started_at",
-    "finished_at",
-    "attempt",
-    "failed_step",
-    "failed_watermark",
-    "error_summary",
-    "kind",
-    "rows_inserted",
-    "rows_updated",
-    "rows_deleted",
-    "rows_rejected",
-    "extras",
-)
+_TABLES = {"requests", "run_records", "run_log", "attempt_state", "pipeline_claims"}
+"""Tables by which a run log is known, those of earlier versions included."""
+
+
+def is_run_log(path: Path) -> bool:
+    """Say whether a file is a run log; nothing is created or changed."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    except sqlite3.Error:
+        return False
+    return not _TABLES.isdisjoint(found)
 
 
 class SqliteRunLog:
@@ -63,6 +74,7 @@ class SqliteRunLog:
         with closing(self._connect()) as connection, connection:
             for statement in _SCHEMA:
                 connection.execute(statement)
+            _add_missing(connection)
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=30.0, isolation_level=None)
@@ -151,7 +163,21 @@ class SqliteRunLog:
 def _record(row: tuple[Any, ...]) -> RunRecord:
     fields = dict(zip(_COLUMNS, row, strict=True))
     record = RunRecord(**{**fields, "extras": {}})
-    return replace(record, extras=json.loads(fields["extras"]))
+    return replace(record, extras=json.loads(fields["extras"] or "{}"))
+
+
+def _add_missing(connection: sqlite3.Connection) -> None:
+    """Give an older table of runs the columns that it lacks."""
+
+    def missing() -> list[str]:
+        found = {row[1] for row in connection.execute("PRAGMA table_info(run_records)")}
+        return [name for name in _COLUMNS if name not in found]
+
+    if missing():
+        connection.execute("BEGIN IMMEDIATE")
+        for name in missing():  # asked again: another process may have been quicker
+            connection.execute(f"ALTER TABLE run_records ADD COLUMN {name} {_RUN[name]}")
+        connection.execute("COMMIT")
 
 
 def _alive(host: str | None, pid: int | None, started: str | None) -> bool:

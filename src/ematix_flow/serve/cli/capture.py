@@ -39,6 +39,7 @@ class Capture:
         self._screen = screen
         self._said: list[str] = []
         self._files: set[Path] = set()
+        self._failed = False
 
     def write(self, text: str) -> int:
         """Show a text and keep it."""
@@ -47,8 +48,7 @@ class Capture:
         kept = redact(text)
         self._said.append(kept)
         for file in self._files:
-            with file.open("a", encoding="utf-8") as log:
-                log.write(kept)
+            self._append(file, kept)
         return self._screen.write(text)
 
     def on_event(self, event: Event) -> None:
@@ -60,10 +60,20 @@ class Capture:
         """Write everything said so far under a run's id, and what follows too."""
         file = log_file(run_id)
         if file not in self._files:
+            self._append(file, "".join(self._said))
+            self._files.add(file)
+
+    def _append(self, file: Path, text: str) -> None:
+        """Write to a log; one that cannot be written never stops a load, so it is told once and given up."""
+        if self._failed:
+            return
+        try:
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with file.open("a", encoding="utf-8") as log:
-                log.write("".join(self._said))
-            self._files.add(file)
+                log.write(text)
+        except OSError as error:
+            self._failed = True
+            self._screen.write(f"warning: the log of this run is not kept ({error}); see EMATIX_FLOW_LOGS_DIR.\n")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._screen, name)

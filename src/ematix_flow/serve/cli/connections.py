@@ -25,11 +25,12 @@ def connections() -> None:
 def list_(module: str | None, form: str) -> int:
     """Show every connection that a name means, and where it is written."""
     load(module, required=False)
-    from ematix_flow.connect.resolve import list_connections
+    from ematix_flow.connect.resolve import HIDDEN, list_connections
 
     found = list_connections()
     if form == "json":
-        emit_json([{"name": n, "kind": c.kind, "place": c.place, "shown": c.shown} for n, c in found.items()])
+        entries = [{"name": n, "kind": c.kind, "place": c.place, "shown": c.shown} for n, c in found.items()]
+        emit_json(entries, HIDDEN)
     elif found:
         emit(table(("NAME", "KIND", "FROM", "SETTINGS"), [(n, c.kind, c.place, c.shown) for n, c in found.items()]))
     else:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ematix_flow.errors import nearest
+from ematix_flow.serve.cli.failures import USAGE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +28,13 @@ class Place:
 
 class NearGroup(click.Group):
     """A group that answers an unknown command with the nearest known one."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Answer a group without a command with its help."""
+        if not args and not ctx.resilient_parsing and not self.invoke_without_command:
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(USAGE)
+        return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

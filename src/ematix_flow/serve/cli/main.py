@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         state = State(stop=stop)
         try:
             code = _call(list(sys.argv[1:] if argv is None else argv), state)
-            state.ending.close()
+            _end(state)
         except StoppedError:
             return stop.code
         return stop.code if stop.number else code
@@ -104,6 +104,14 @@ def _call(arguments: list[str], state: State) -> int:
     except Exception as error:  # noqa: BLE001 - the door: whatever happened is told in one way
         _fail(error, state)
         return FAILED
+
+
+def _end(state: State) -> None:
+    """Undo what the command left to be undone; its result is told already, so nothing here changes its exit code."""
+    try:
+        state.ending.close()
+    except Exception as error:  # noqa: BLE001 - the door: whatever happened is told in one way
+        talk(f"warning: the command did not end cleanly ({type(error).__name__}: {error})", "yellow")
 
 
 def _fail(error: BaseException, state: State) -> None:

@@ -6,6 +6,8 @@ import os
 import sys
 from typing import IO, TYPE_CHECKING, Any
 
+from ematix_flow.declare.masking import MARK
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -48,11 +50,11 @@ def emit(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def emit_json(value: Any) -> None:
-    """Write a result for programs to stdout."""
+def emit_json(value: Any, mark: str = MARK) -> None:
+    """Write a result for programs to stdout, with `mark` in the place of secrets."""
     import json
 
-    emit(json.dumps(_safe(value), indent=2, ensure_ascii=False, default=str))
+    emit(json.dumps(_safe(value, mark), indent=2, ensure_ascii=False, default=str))
 
 
 def talk(text: str, colour: str = "") -> None:
@@ -90,14 +92,14 @@ def _width() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 1 << 20
 
 
-def _safe(value: Any) -> Any:
+def _safe(value: Any, mark: str) -> Any:
     """Give plain data with every text in it redacted."""
     from ematix_flow.connect.redact import redact
 
     if isinstance(value, str):
-        return redact(value)
+        return redact(value, mark)
     if isinstance(value, dict):
-        return {key: _safe(item) for key, item in value.items()}
+        return {key: _safe(item, mark) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_safe(item) for item in value]
+        return [_safe(item, mark) for item in value]
     return value

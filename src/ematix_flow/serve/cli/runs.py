@@ -11,7 +11,7 @@ import click
 from ematix_flow.errors import UnknownNameError
 from ematix_flow.serve.cli.failures import DONE, FAILED, RefusedError, tell_words
 from ematix_flow.serve.cli.lazy import NearGroup
-from ematix_flow.serve.cli.options import common_options, format_option, open_log, run_log_options
+from ematix_flow.serve.cli.options import common_options, format_option, read_log, run_log_options
 from ematix_flow.serve.cli.output import emit, emit_json, table, talk
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def runs() -> None:
 @common_options
 def list_(pipeline: str | None, status: str | None, limit: int, offset: int, form: str, **place: Any) -> int:
     """Show the newest runs."""
-    found, total = open_log(**place).list_runs(pipeline=pipeline, status=status, limit=limit, offset=offset)
+    found, total = read_log(**place).list_runs(pipeline=pipeline, status=status, limit=limit, offset=offset)
     if form == "json":
         emit_json({"runs": [asdict(run) for run in found], "total": total})
         return DONE
@@ -55,7 +55,7 @@ def list_(pipeline: str | None, status: str | None, limit: int, offset: int, for
 @common_options
 def show(run_id: str, form: str, **place: Any) -> int:
     """Show everything that is remembered about a run; the beginning of its id is enough."""
-    run = open_log(**place).get_run(run_id)
+    run = read_log(**place).get_run(run_id)
     if run is None:
         message = f"no single run has the id {run_id!r}"
         raise RefusedError(UnknownNameError(message, hint="flow runs list shows the ids."))

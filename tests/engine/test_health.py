@@ -1,0 +1,41 @@
+"""Public names of `flow doctor` and of the warehouses: they exist, and say what the engine says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ematix_flow import SQLiteConnection, register_connection
+from ematix_flow.declare.pipeline import Source
+from ematix_flow.doctor import HealthReport, run_doctor
+from ematix_flow.errors import UnsupportedError
+from ematix_flow.plan.source import source_value
+from ematix_flow.warehouses import BigQueryConnection, RedshiftConnection, SnowflakeConnection
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WAREHOUSES: list[tuple[Any, Any]] = [
+    (Source.snowflake_query, SnowflakeConnection("w", account="a", user="u", password="p")),
+    (Source.bigquery_query, BigQueryConnection("w", project="p", dataset="d")),
+    (Source.redshift_query, RedshiftConnection("w", host="h", database="d", user="u", password="p")),
+]
+
+
+def test_a_doctor_reports_on_every_registered_connection(tmp_path: Path) -> None:
+    register_connection(SQLiteConnection("here", path=str(tmp_path / "x.db")))
+    [report] = [report for report in run_doctor() if report.name == "here"]
+    assert isinstance(report, HealthReport)
+    assert (report.kind, report.status) == ("sqlite", "ok")
+    assert not (tmp_path / "x.db").exists()
+
+
+@pytest.mark.parametrize(("query", "connection"), WAREHOUSES)
+def test_a_query_of_a_warehouse_is_a_source_that_is_refused_by_its_kind(query: Any, connection: Any) -> None:
+    from ematix_flow.engine.sourcing import attach
+
+    value = source_value(query(connection, "SELECT 1"), None, None, "")
+    assert (value.sql, value.connection) == ("SELECT 1", connection)
+    with pytest.raises(UnsupportedError, match=f"is {connection.kind}, which batch pipelines cannot use"):
+        attach(value, "w")

@@ -1,0 +1,69 @@
+"""The run log that a command line names: one that is there is read, older ones too, and none is made by reading."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Flow = Callable[..., Any]
+
+OLD = """
+CREATE TABLE run_records (run_id TEXT PRIMARY KEY, pipeline TEXT, status TEXT, started_at TEXT, finished_at TEXT,
+    attempt INTEGER, failed_step TEXT, failed_watermark TEXT, error_summary TEXT, kind TEXT, extras TEXT);
+CREATE TABLE run_log (pipeline_name TEXT PRIMARY KEY, last_run_at TEXT, success INTEGER);
+INSERT INTO run_records (run_id, pipeline, status, started_at, attempt, kind)
+    VALUES ('copy-1', 'copy', 'succeeded', '2026-01-02T03:04:05Z', 1, 'batch');
+"""
+
+
+def database(path: Path, script: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(script)
+
+
+@pytest.mark.parametrize("command", [("list",), ("show", "x")])
+@pytest.mark.parametrize("option", ["--run-log-path=nowhere/x.db", "--run-log=sqlite://nowhere/x.db"])
+def test_reading_a_missing_run_log_is_refused_and_makes_nothing(
+    flow: Flow, command: tuple[str, ...], option: str
+) -> None:
+    said = flow("runs", *command, option)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("error: there is no run log nowhere/x.db\n")
+    assert not Path("nowhere").exists()
+
+
+def test_a_file_that_is_no_run_log_is_refused_and_stays_as_it_is(flow: Flow) -> None:
+    Path("notes.txt").write_text("hello", encoding="utf-8")
+    database(Path("other.db"), "CREATE TABLE customers (id INTEGER)")
+    before = Path("other.db").read_bytes()
+    for name in ("notes.txt", "other.db", "."):
+        said = flow("runs", "list", "--run-log-path", name)
+        assert (said.code, said.err.splitlines()[0]) == (2, f"error: {name} is no run log")
+    assert Path("other.db").read_bytes() == before
+    assert Path("notes.txt").read_text(encoding="utf-8") == "hello"
+
+
+def test_the_run_log_of_an_earlier_version_is_read_and_written_on(flow: Flow, project: Path) -> None:
+    default = Path.home() / ".ematix-flow" / "run_log.db"
+    database(default, OLD)
+    assert "copy-1" in flow("runs", "list").out
+    assert flow("run", "copy", "-m", "flows").code == 0
+    told = json.loads(flow("runs", "list", "--format", "json").out)
+    assert [(run["pipeline"], run["rows_inserted"]) for run in told["runs"]] == [("copy", 2), ("copy", None)]
+    assert json.loads(flow("runs", "show", "copy-1", "--format", "json").out)["extras"] == {}
+
+
+def test_an_address_with_three_slashes_is_absolute(flow: Flow, project: Path, tmp_path: Path) -> None:
+    place = tmp_path / "log.db"
+    assert flow("run", "copy", "-m", "flows", "--run-log", f"sqlite://{place}").code == 0
+    assert place.is_file()
+    assert json.loads(flow("runs", "list", "--run-log-url", f"sqlite://{place}", "--format", "json").out)["total"] == 1
