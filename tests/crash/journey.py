@@ -228,8 +228,11 @@ def _instant(value: Any) -> datetime | None:
     return None if value is None else parse_instant(value)
 
 
-def books(place: Place, load: Load, loads: int) -> list[str]:
-    """Give every contradiction between the bookkeeping of a table's pipeline and its rows, after `loads` loads."""
+def books(place: Place, load: Load, loads: int, posts: int | None = None) -> list[str]:
+    """Give every contradiction between the bookkeeping of a table's pipeline and its rows, after `loads` loads.
+
+    Each has run its post step, unless the number of `posts` is given.
+    """
     database = place.database
     ledger = Ledger(database)
     with closing(database.session()) as session:
@@ -240,7 +243,7 @@ def books(place: Place, load: Load, loads: int) -> list[str]:
         tokens = int(one("COUNT(*)", ledger.name("ledger")))
         seen = {
             "loads in the ledger": (tokens, loads),
-            "post steps": (int(one("COUNT(*)", "crash_posts", "pipeline")), loads),
+            "post steps": (int(one("COUNT(*)", "crash_posts", "pipeline")), loads if posts is None else posts),
             "successes in the history": (_histories(session, ledger, load, "success"), loads),
             "runs without an end": (_histories(session, ledger, load, "running"), 0),
             "rejects": (

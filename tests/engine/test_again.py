@@ -12,7 +12,7 @@ from ematix_flow.commit import publish
 from ematix_flow.commit.runlog.opening import open_run_log
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.engine.rejecting import replay_rejects
-from ematix_flow.errors import CommitError, RunError
+from ematix_flow.errors import CommitError, PlanError, RunError
 from tests.examples.places import Place
 
 if TYPE_CHECKING:
@@ -78,6 +78,20 @@ def test_rows_that_would_be_appended_twice_wait_for_the_broken_step(duck: Place)
     duck.run("CREATE TABLE later (n INT)")
     assert load()["recovered"] is True
     assert (ids(duck), duck.count("later")) == ([1], 1)
+
+
+def test_every_attempt_is_remembered_with_its_number(duck: Place) -> None:
+    load = declared("append")
+    feed(duck, 1)
+    duck.run("CREATE SCHEMA analytics", "CREATE VIEW analytics.items AS SELECT 1 AS item_id")
+    for _ in range(2):
+        with pytest.raises(PlanError, match="view"):
+            load()
+    duck.run("DROP VIEW analytics.items")
+    load()
+    runs, _ = open_run_log().list_runs()
+    assert [(run.status, run.attempt) for run in runs] == [("succeeded", 3), ("failed", 2), ("failed", 1)]
+    assert duck.rows("SELECT path FROM ematix_flow.run_history") == [("same_db",)]
 
 
 def test_a_broken_target_does_not_keep_newer_rows_from_the_others(duck: Place) -> None:

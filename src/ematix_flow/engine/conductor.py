@@ -102,8 +102,9 @@ def _run(
     for target in pipeline.targets:
         try:
             record = RunRecord(
-                "", pipeline.name, "failed", started.isoformat(), target=_key(target), request_id=request.id
-            )
+                "", pipeline.name, "failed", started.isoformat(), target=_key(target), request_id=request.id,
+                attempt=_attempt(log, request, target),
+            )  # fmt: skip
             results[_key(target)] = _load_one(pipeline, target, source, record, log, options)
             loaded.append(target)
         except Exception as error:
@@ -156,6 +157,15 @@ def _failure_recorded(
         raise
 
 
+def _attempt(log: SqliteRunLog, request: Request, target: TargetDeclaration) -> int:
+    """Give which attempt this is; a log that cannot be read never fails a load."""
+    import sqlite3
+
+    with suppress(sqlite3.Error, OSError):
+        return log.next_attempt(request, _key(target))
+    return 1
+
+
 def _key(target: TargetDeclaration) -> str:
     return target.table.qualified_name
 
@@ -172,7 +182,8 @@ def _load_one(
     try:
         loaded = load_target(pipeline, target, source, record.request_id, options)
     except BaseException as error:
-        failed = f"{record.request_id}:{_key(target)}"
+        again = "" if record.attempt == 1 else f":{record.attempt}"
+        failed = f"{record.request_id}:{_key(target)}{again}"
         _record(log, record, options, run_id=failed, error_summary=safe_text(error)[:2000])
         raise _as_ours(error, pipeline) from error
     counts = loaded.committed.counts

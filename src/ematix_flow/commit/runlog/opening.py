@@ -44,6 +44,6 @@ def _file(place: str) -> Path:
     if scheme == "memory":
         return Path(tempfile.mkdtemp(prefix="ematix-flow-runlog-")) / "run_log.db"
     if scheme in ("sqlite", "file"):
-        return Path(rest.removeprefix("/") if scheme == "sqlite" and not rest.startswith("//") else rest)
+        return Path(rest)
     message = f"a run log cannot live in {scheme!r} yet"
-    raise DeclareError(message, hint="use a path, sqlite:///relative, sqlite:////absolute or memory://.")
+    raise DeclareError(message, hint="use a path, sqlite://relative, sqlite:///absolute or memory://.")

@@ -128,6 +128,15 @@ class SqliteRunLog:
         with closing(self._connect()) as connection:
             connection.execute("UPDATE requests SET pid = NULL WHERE request_id = ?", (request.id,))
 
+    def next_attempt(self, request: Request, target: str) -> int:
+        """Give the number of the attempt at one target of a request that comes next."""
+        with closing(self._connect()) as connection:
+            row = connection.execute(
+                "SELECT COALESCE(MAX(attempt), 0) + 1 FROM run_records WHERE request_id = ? AND target = ?",
+                (request.id, target),
+            ).fetchone()
+        return int(row[0])
+
     def record(self, run: RunRecord) -> None:
         """Write or replace one run."""
         values = [json.dumps(run.extras, default=str) if name == "extras" else getattr(run, name) for name in _COLUMNS]

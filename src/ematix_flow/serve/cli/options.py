@@ -100,7 +100,7 @@ def open_log(run_log_url: str | None, run_log_path: str | None, *, no_run_log: b
         current().at_end(lambda: shutil.rmtree(log.path.parent, ignore_errors=True))
         return log
     with asked_for():
-        return open_run_log(_plain(run_log_url), run_log_path)
+        return open_run_log(run_log_url, run_log_path)
 
 
 def read_log(run_log_url: str | None, run_log_path: str | None, *, no_run_log: bool) -> SqliteRunLog:
