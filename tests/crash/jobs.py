@@ -19,6 +19,7 @@ KILL_LOOP = ("append", "merge", "scd2_event", "truncate")
 
 def warm_up() -> None:
     """Import what the children need, and nothing that starts a thread."""
+    import adbc_driver_postgresql  # noqa: F401
     import psycopg  # noqa: F401
     import pyarrow.parquet  # noqa: F401
     import pymysql  # noqa: F401

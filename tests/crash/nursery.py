@@ -6,6 +6,7 @@ its own, so that a fork is as good as a fresh process.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -88,6 +89,8 @@ def _serve() -> None:
     from tests.crash import jobs
 
     jobs.warm_up()
+    # A collector that looks at what the children share would make each of them copy it.
+    gc.freeze()
     stopped: dict[int, _Child] = {}
     for line in sys.stdin:
         job = json.loads(line)
