@@ -6,7 +6,7 @@ Layers are the CTEs `_src_user`, `_src_normalized`, `_src_pre_1`, ... Sessions a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["UNSUPPORTED", "SourceType", "parse_failures", "shape_query", "unsupported_on"]
 
 USER = "_src_user"
+READ = "_src_read"
 NORMALIZED = "_src_normalized"
 _RANK = "_flow_rank"
 
@@ -100,6 +101,9 @@ def shape_query(  # noqa: PLR0913 - the keywords are the parts of a shape
     """
     read = reading or read_columns(table, dialect, source_columns, column_map=column_map, user_dialect=user_dialect)
     found, values = read.found, list(read.values)
+    read_once: list[exp.Expr] = []
+    if found.speech.dialect == "spark":
+        values, read_once = _read_once(values)
     names = [*table.column_names, *(k for k in keep if k not in table.column_names)]
     carried = [_kept(found, name) for name in names[len(values) :]]
     projections = [exp.alias_(v.sql, c.name, quoted=True) for c, v in zip(table.columns, values, strict=True)]
@@ -111,7 +115,9 @@ def shape_query(  # noqa: PLR0913 - the keywords are the parts of a shape
         carried.append(exp.alias_(case((failed, raw_row(source_columns, USER, dialect))), raw, quoted=True))
         names.append(raw)
     layers = [(USER, _user_query(source, found.speech))]
-    layers.append((NORMALIZED, exp.select(*projections, *carried).from_(USER)))
+    if found.speech.dialect == "spark":
+        layers.append((READ, exp.select("*", *read_once).from_(USER)))
+    layers.append((NORMALIZED, exp.select(*projections, *carried).from_(layers[-1][0])))
     for index, transform in enumerate(transforms_pre, start=1):
         inner = _Inner(layers[-1][0], tuple(names), table, found.speech, mark)
         layers.append((f"_src_pre_{index}", _transformed(transform, inner)))
@@ -212,6 +218,30 @@ def _kept(found: _Source, name: str) -> exp.Expr:
         hint = did_you_mean(name, found.columns)
         raise PlanError(f"the source of {found.table.qualified_name} lacks {name!r}", hint=hint)
     return exp.alias_(_column(spelled), name, quoted=True)
+
+
+def _read_once(values: list[Value]) -> tuple[list[Value], list[exp.Expr]]:
+    """Give the values over columns of a layer below, and that layer's columns.
+
+    A value that can fail is asked for twice, for itself and for the mark. Spark works out every mention of an
+    expression anew, but keeps a column that is mentioned twice.
+    """
+    read: list[exp.Expr] = []
+    again = []
+    for number_, value in enumerate(values):
+        inner = value.sql.this if isinstance(value.sql, exp.Cast) else value.sql
+        if not value.failures or isinstance(inner, exp.Column):
+            again.append(value)
+            continue
+        name = f"_flow_read_{number_}"
+        read.append(exp.alias_(inner.copy(), name, quoted=True))
+
+        def known(node: exp.Expr, inner: exp.Expr = inner, name: str = name) -> exp.Expr:
+            return _column(name) if node == inner else node
+
+        failures = tuple(failure.copy().transform(known) for failure in value.failures)
+        again.append(replace(value, sql=value.sql.copy().transform(known), failures=failures))
+    return again, read
 
 
 def _mark(table: Table, values: list[Value]) -> exp.Expr:
