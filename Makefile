@@ -30,6 +30,7 @@ demo: $(STAMP)  ## run the tour; needs Python, Java and the package index only
 test: lint services  ## lint, then every test, against real Spark and real servers
 	@$(JAVA) && $(PYTEST) $(PYTEST_ARGS)
 
+test-fast: WORKERS = 2  # nothing here waits, and every process has to load what it tests
 test-fast: $(STAMP)  ## ruff and the tests that need neither Spark nor a server
 	$(BIN)/ruff check --quiet
 	@$(PYTEST) -m "not spark and not service and not crash and not slow" $(PYTEST_ARGS)
