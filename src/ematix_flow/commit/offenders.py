@@ -10,7 +10,8 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ematix_flow.commit.publish import Excluded, numbered, rehearse
+from ematix_flow.commit.numbering import numbered
+from ematix_flow.commit.publish import Excluded, rehearse
 from ematix_flow.errors import CommitError, RefusedError
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _row(order: Order, database: Database, number: int) -> str:
     try:
         assert order.stage is not None  # noqa: S101 - only staged loads have offenders
         staged = database.staged_relation(session, order.stage, order.parts)
-        upto = numbered(order, database.dialect, staged, range(1, number), number)
+        upto = numbered(order.columns, database.dialect, staged, range(1, number), number)
         rows = session.query(f"SELECT * FROM {upto} AS refused_row")
         names = [column.name for column in order.columns]
         return json.dumps(dict(zip(names, rows[0], strict=True)) if rows else {}, default=str, ensure_ascii=False)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.commit.holding import uninterrupted
 from ematix_flow.commit.ledger import Ledger
+from ematix_flow.commit.numbering import numbered
 from ematix_flow.connect.base import NULL_REASON, StageColumn, WorkTable
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.declare.types import Text
@@ -120,7 +121,7 @@ def rehearse(
             relation, counts = _staged(order, database, session, names)
             _refuse_rejects(order, database, session)
             if only is not None:
-                relation = numbered(order, database.dialect, relation, *only)
+                relation = numbered(order.columns, database.dialect, relation, *only)
                 counts = Counts(staged=int(session.query(f"SELECT COUNT(*) FROM {relation} AS counted")[0][0]))
             relation = _without_duplicates(order, database, session, relation)
             return _run_program(order, database, session, relation, counts, names)
@@ -199,7 +200,7 @@ def _staged(order: Order, database: Database, session: Session, names: dict[str,
         _refuse_empty(order, rows)
         relation = database.staged_relation(session, order.stage, order.parts)
         if order.excluded:
-            relation = numbered(order, database.dialect, relation, [row.number for row in order.excluded])
+            relation = numbered(order.columns, database.dialect, relation, [row.number for row in order.excluded])
             rows, rejected = rows - len(order.excluded), rejected + len(order.excluded)
         return relation, Counts(staged=rows, rejected=rejected)
     if not _kept_inline(order):
@@ -236,31 +237,6 @@ def _inline_reason(order: Order, row: dict[str, object]) -> str:
         return f"{failed}: could not be parsed; row {row}"
     missing = [name for name in order.required if row.get(name) is None]
     return f"{', '.join(missing)}: is NULL but needs a value; row {row}"
-
-
-def numbered(order: Order, dialect: str, relation: str, without: Sequence[int], up_to: int | None = None) -> str:
-    """Give staged rows under numbers that every transaction gives alike, without some and up to a number."""
-    columns = [native_column(column.name, dialect) for column in order.columns]
-    by = ", ".join(_as_text(column, dialect) for column in order.columns)
-    conditions = []
-    if isinstance(without, range) and without:
-        conditions.append(f"_flow_row >= {without.stop}")
-    elif without:
-        conditions.append(f"_flow_row NOT IN ({', '.join(str(number) for number in without)})")
-    conditions += [f"_flow_row <= {up_to}"] if up_to is not None else []
-    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    inner = (
-        f"SELECT {', '.join(columns)}, ROW_NUMBER() OVER (ORDER BY {by}) AS _flow_row FROM {relation} AS staged_rows"
-    )
-    return f"(SELECT {', '.join(columns)} FROM ({inner}) AS numbered_rows{where})"
-
-
-def _as_text(column: StageColumn, dialect: str) -> str:
-    name = native_column(column.name, dialect)
-    if dialect == "mysql":
-        # MySQL refuses to call bytes text that are none.
-        return f"HEX({name})" if column.type.kind == "bytes" else f"CAST({name} AS CHAR)"
-    return f"CAST({name} AS VARCHAR)"
 
 
 def _refuse_empty(order: Order, rows: int) -> None:
