@@ -14,7 +14,6 @@ from ematix_flow.declare.pipeline import Pipeline, Source
 from ematix_flow.declare.table import table_of
 from ematix_flow.declare.transforms import check_transforms
 from ematix_flow.engine.conductor import run_pipeline
-from ematix_flow.engine.looking import arrow_table
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.references import reference_to
 from ematix_flow.engine.rows import arrow_rows, is_rows
@@ -90,6 +89,8 @@ def _fingerprint(pipeline: Pipeline) -> str:
         # What such a frame will give is not known before it is read, so no load of one is another's repetition.
         digest.update(uuid.uuid4().bytes)
     else:
+        from ematix_flow.connect.arrow import arrow_table
+
         for batch in arrow_table(source).to_batches():
             digest.update(batch.serialize())
     return digest.hexdigest()[:16]

@@ -115,21 +115,9 @@ def frame_columns(frame: Any) -> tuple[SourceColumn, ...]:
     module = type(frame).__module__.split(".")[0]
     if module == "pyspark":
         return tuple(SourceColumn(f.name, _spark_family(f.dataType.simpleString())) for f in frame.schema.fields)
-    from ematix_flow.connect.arrow import family_of
+    from ematix_flow.connect.arrow import arrow_table, family_of
 
     return tuple(SourceColumn(f.name, family_of(f.type), str(f.type)) for f in arrow_table(frame).schema)
-
-
-def arrow_table(frame: Any) -> Any:
-    """Give a frame of polars, pandas or pyarrow as a table of pyarrow."""
-    module = type(frame).__module__.split(".")[0]
-    if module == "polars":
-        return frame.to_arrow()
-    if module == "pandas":
-        import pyarrow as pa
-
-        return pa.Table.from_pandas(frame, preserve_index=False)
-    return frame
 
 
 def _spark_family(name: str) -> str:

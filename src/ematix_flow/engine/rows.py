@@ -24,19 +24,16 @@ def arrow_frame(given: Any, table: Table) -> Any:
     """Give rows or a frame as an Arrow table; a Spark frame stays as it is."""
     import pyarrow as pa
 
+    from ematix_flow.connect.arrow import arrow_table
+
     module = type(given).__module__.split(".")[0]
     if module == "pyspark":
         return given
     if is_rows(given):
         return arrow_rows(given, table)
-    if module == "polars":
-        return given.to_arrow()
-    if module == "pandas":
-        return pa.Table.from_pandas(given, preserve_index=False)
-    if isinstance(given, pa.RecordBatch):
-        return pa.Table.from_batches([given])
-    if isinstance(given, pa.Table):
-        return given
+    made = arrow_table(given)
+    if isinstance(made, pa.Table):
+        return made
     message = f"rows cannot be {type(given).__name__}"
     raise DeclareTypeError(message, hint="use a list of dicts, or a frame of pyarrow, pandas, polars or Spark.")
 

@@ -26,21 +26,15 @@ def user_frame(spark: SparkSession, frame: Any) -> DataFrame:
     module = type(frame).__module__.split(".")[0]
     if module == "pyspark":
         return frame  # type: ignore[no-any-return]
-    if module == "polars":
-        frame = frame.to_arrow()
-    if module == "pandas":
-        import pyarrow as pa
+    from ematix_flow.connect.arrow import arrow_table
 
-        frame = pa.Table.from_pandas(frame, preserve_index=False)
-    return spark.createDataFrame(_plain(frame))
+    return spark.createDataFrame(_plain(arrow_table(frame)))
 
 
 def _plain(table: pa.Table) -> pa.Table:
     """Give the table with the string and list types that Spark knows."""
     import pyarrow as pa
 
-    if isinstance(table, pa.RecordBatch):
-        table = pa.Table.from_batches([table])
     fields = [
         field.with_type(pa.string())
         if pa.types.is_string_view(field.type) or pa.types.is_large_string(field.type)
