@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from sqlglot import exp
 
 from ematix_flow.connect.sqlite_functions import register
-from ematix_flow.plan.sql.shape import parse_failures, shape_query
+from ematix_flow.plan.sql.shape import read_columns, shape_query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,7 +54,9 @@ class Engine:
 
     def failures(self, table: Table, columns: dict[str, str], rows: Rows, **options: Any) -> list[list[str]]:
         """Give, per row, the columns that could not be read."""
-        conditions = parse_failures(table, self.dialect, columns, **options)
+        read = read_columns(table, self.dialect, columns, **options)
+        pairs = zip(table.column_names, read.values, strict=True)
+        conditions = [(name, exp.or_(*value.failures)) for name, value in pairs if value.failures]
         marks = [
             exp.alias_(exp.Case(ifs=[exp.If(this=c, true=exp.Literal.number(1))]), n, quoted=True)
             for n, c in conditions

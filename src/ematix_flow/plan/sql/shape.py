@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.declare.layout import Column, Table
 
-__all__ = ["UNSUPPORTED", "SourceType", "parse_failures", "shape_query", "unsupported_on"]
+__all__ = ["UNSUPPORTED", "Reading", "SourceType", "read_columns", "shape_query", "unsupported_on"]
 
 USER = "_src_user"
 READ = "_src_read"
@@ -115,7 +115,7 @@ def shape_query(  # noqa: PLR0913 - the keywords are the parts of a shape
         carried.append(exp.alias_(case((failed, raw_row(source_columns, USER, dialect))), raw, quoted=True))
         names.append(raw)
     layers = [(USER, _user_query(source, found.speech))]
-    if found.speech.dialect == "spark":
+    if read_once:
         layers.append((READ, exp.select("*", *read_once).from_(USER)))
     layers.append((NORMALIZED, exp.select(*projections, *carried).from_(layers[-1][0])))
     for index, transform in enumerate(transforms_pre, start=1):
@@ -125,20 +125,6 @@ def shape_query(  # noqa: PLR0913 - the keywords are the parts of a shape
     for name, layer in layers:
         query = query.with_(name, layer)
     return query
-
-
-def parse_failures(
-    table: Table,
-    dialect: str,
-    source_columns: Mapping[str, str],
-    *,
-    column_map: Mapping[str, str] | None = None,
-    user_dialect: str | None = None,
-) -> list[tuple[str, exp.Expr]]:
-    """Give, per column that can fail, the condition over the source columns under which it does."""
-    read = read_columns(table, dialect, source_columns, column_map=column_map, user_dialect=user_dialect)
-    pairs = zip(table.column_names, read.values, strict=True)
-    return [(name, exp.or_(*value.failures)) for name, value in pairs if value.failures]
 
 
 def unsupported_on(table: Table, dialect: str, transforms_pre: Sequence[object] = ()) -> str:
