@@ -24,7 +24,7 @@ from ematix_flow.connect.base import (
 )
 from ematix_flow.connect.identifiers import quoted
 from ematix_flow.connect.postgres_relay import relay_query, relay_rows
-from ematix_flow.connect.postgres_session import DURABLE, PREPARE, PostgresSession, is_transient
+from ematix_flow.connect.postgres_session import PostgresSession, is_transient
 from ematix_flow.connect.postgres_splits import split_query
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.errors import DeclareError, RunError, StagingLostError, TransientError
@@ -134,9 +134,7 @@ class Postgres(Database):
             raise TransientError(f"postgres connection {self.name!r} does not work: {safe_text(error)}") from None
         session = PostgresSession(connection, conninfo)
         try:
-            session.query(PREPARE)
-            session.query(DURABLE)
-            session.know_backend()
+            session.prepare()
         except BaseException:
             session.close()
             raise

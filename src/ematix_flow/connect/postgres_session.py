@@ -57,7 +57,9 @@ DURABLE = (
     "SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit') "
     "WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false), "
     # The default of 4 MB makes joins of millions of rows spill into dozens of files: twice the time of a merge.
-    f"set_config('work_mem', greatest(pg_size_bytes(current_setting('work_mem')) / 1024, {WORK_KIB})::text || 'kB', false)"
+    f"set_config('work_mem', greatest(pg_size_bytes(current_setting('work_mem')) / 1024, {WORK_KIB})::text || 'kB', false), "
+    # Who answers, so that it can be asked after.
+    "pg_backend_pid(), pg_postmaster_start_time()::text"
 )
 
 _TRANSIENT_STATES = frozenset({"40001", "40P01", "55P03", "57P01", "57P02", "57P03", "57P05", "25P03", "25P04"})
@@ -147,9 +149,10 @@ class PostgresSession(Session):
         cursor = self._run(sql, parameters)
         return max(cursor.rowcount, 0) if (cursor.statusmessage or "").startswith(_CHANGES) else 0
 
-    def know_backend(self) -> None:
-        """Find out who answers this connection, so that it can be asked after."""
-        pid, start = self.query("SELECT pg_backend_pid(), pg_postmaster_start_time()::text")[0]
+    def prepare(self) -> None:
+        """Set what every session of ours has, and find out who answers it."""
+        self.query(PREPARE)
+        _, _, pid, start = self.query(DURABLE)[0]
         self.backend = (int(pid), str(start)) if int(pid) == self.connection.info.backend_pid else None
 
     def watched(self) -> AbstractContextManager[None]:

@@ -115,10 +115,6 @@ def _run(
         return {"results": results, "errors": errors, "status": "failed"}, False
     result = results if pipeline.fan_out else next(iter(results.values()))
     if not pipeline.fan_out:
-        record = RunRecord(
-            str(result["run_id"]), pipeline.name, "failed", started.isoformat(),
-            target=_key(pipeline.targets[0]), request_id=request.id, failed_step="transforms_post",
-        )  # fmt: skip
         _run_posts(pipeline, result, record, log, options)
     return result, True
 
@@ -131,7 +127,8 @@ def _run_posts(
         run_posts(pipeline, result, options)
     except BaseException as error:
         counts = {name: result.get(name) for name in ("rows_inserted", "rows_updated", "rows_deleted", "rows_rejected")}
-        _record(log, record, options, error_summary=safe_text(error)[:2000], **counts)
+        failed = replace(record, run_id=str(result["run_id"]), failed_step="transforms_post")
+        _record(log, failed, options, error_summary=safe_text(error)[:2000], **counts)
         raise
 
 

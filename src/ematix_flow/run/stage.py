@@ -47,7 +47,7 @@ def stage_splits(
     def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield report_batch(stage_split(work, source, splits[number], task_attempt(), relayed=relayed))
+                yield report_batch(stage_split(work, source, splits[number], _attempt(), relayed=relayed))
 
     frame = spark.range(0, len(splits), 1, len(splits))
     return _collect(frame, task)
@@ -57,7 +57,7 @@ def stage_frame(frame: DataFrame, work: StageWork) -> tuple[Part, ...]:
     """Stage the rows of a frame, one attempt per partition."""
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        yield report_batch(stage_batches(work, *task_attempt(), batches))
+        yield report_batch(stage_batches(work, *_attempt(), batches))
 
     return _collect(frame, task)
 
@@ -70,7 +70,7 @@ def _collect(
     return tuple(Part(**row.asDict()) for row in rows)
 
 
-def task_attempt() -> tuple[int, int]:
+def _attempt() -> tuple[int, int]:
     """Give the partition and the attempt that this task of Spark is."""
     from pyspark import TaskContext
 
@@ -103,14 +103,8 @@ def _relay_split(
     work: StageWork, source: Database, split: Split, place: tuple[int, int], heed: Callable[[], None] | None
 ) -> Part:
     partition, attempt = place
-
-    def count(sent: int) -> None:
-        _count(work, partition, attempt, sent)
-        if heed is not None:
-            heed()
-
     failpoint("stage.task_start")
-    rows = work.target.relay(source, split, work.spec, attempt, count)
+    rows = work.target.relay(source, split, work.spec, attempt, lambda sent: _count(work, place, sent, heed))
     failpoint("stage.after_task_commit")
     failpoint("stage.before_return")
     return Part(partition, attempt, rows)
@@ -140,9 +134,7 @@ def stage_batches(
                 first = first or describe_reject(bad)
                 rejected += bad.num_rows
             rows += good.num_rows
-            _count(work, partition, attempt, rows)
-            if heed is not None:
-                heed()
+            _count(work, (partition, attempt), rows, heed)
             failpoint("stage.mid_rows")
         path, reject_path = stager.finish()
         failpoint("stage.after_task_commit")
@@ -153,9 +145,13 @@ def stage_batches(
     return Part(partition, attempt, rows, rejected, path, reject_path, first)
 
 
-def _count(work: StageWork, partition: int, attempt: int, rows: int) -> None:
+def _count(work: StageWork, place: tuple[int, int], rows: int, heed: Callable[[], None] | None) -> None:
+    """Tell how many rows an attempt has staged, and hear whether it shall go on."""
     if work.count_to and Path(work.count_to).is_dir():
+        partition, attempt = place
         (Path(work.count_to) / f"{partition}-{attempt}").write_text(str(rows))
+    if heed is not None:
+        heed()
 
 
 def describe_reject(rejects: pa.RecordBatch) -> str:
