@@ -8,7 +8,7 @@ from typing import Any
 
 from ematix_flow import failpoints
 from ematix_flow.commit import publish
-from ematix_flow.connect import duckdb, mysql_session, postgres, postgres_session, sqlite_session
+from ematix_flow.connect import duckdb, mysql_session, postgres_session, sqlite_session
 from ematix_flow.serve.cli.stopping import stopping
 from tests.crash import bugs
 from tests.crash.journey import MODES, Load, Place, make_source, prepare, run
@@ -58,7 +58,7 @@ def perform(job: dict[str, Any]) -> Any:
 def _become_impatient() -> None:
     """Turn every deadline of the product into about a second."""
     postgres_session.LIVENESS_SECONDS = 0.5
-    postgres.PREPARE = postgres_session.PREPARE.replace(f"'{postgres_session.LOCK_WAIT}'", "'1s'")
+    postgres_session.PREPARE = postgres_session.PREPARE.replace(f"'{postgres_session.LOCK_WAIT}'", "'1s'")
     mysql_session.COMMIT_SECONDS = 1
     mysql_session._PREPARE = tuple(
         statement.replace(f"wait_timeout = {mysql_session.LOCK_SECONDS}", "wait_timeout = 1")
