@@ -269,8 +269,11 @@ def _run_program(
         sql = statement.sql
         for work, actual in names.items():
             sql = sql.replace(native_column(work, database.dialect), actual)
+        counted = bind_staged(statement.counted, database.dialect, relation)
+        told = int(session.query(counted)[0][0]) if counted else None
         # Bound last: the relation may itself hold the name of a work table.
-        rows = session.execute(bind_staged(sql, database.dialect, relation))
+        changed = session.execute(bind_staged(sql, database.dialect, relation))
+        rows = changed if told is None else told
         counts = counts.plus(statement.counts, rows) if statement.counts else counts
         if index == 0:
             failpoint("commit.applied_first_stmt")
@@ -381,7 +384,11 @@ def ask(order: Order, database: Database) -> Committed | None:
         session.begin()
         session.execute(f"UPDATE {ledger.name('fences')} SET epoch = epoch WHERE name = ?", (order.fence.name,))
         found = ledger.find(session, order.token)
-        session.rollback()
+        if found is None:
+            # Where a commit is a numbered object, one that is still on its way may not arrive after this answer.
+            session.commit()
+        else:
+            session.rollback()
     finally:
         session.close()
     return found

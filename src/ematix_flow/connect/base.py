@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ematix_flow.errors import TransientError
+from ematix_flow.errors import TransientError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,6 +42,8 @@ class Capabilities:
     """False where the database itself would take a value outside the declared type."""
     float_bits: bool = True
     """True where SQL can give the bits of a float, which the row hash needs."""
+    answers_sql: bool = True
+    """False where a table is a list of files that tasks write whole, and nobody can be asked about its rows."""
     cannot_store: tuple[str, ...] = ()
     """Values of a declared type that the database has no place for: nul (in text), nan, infinity."""
 
@@ -109,6 +111,10 @@ class StageSpec:
     """False when no statement of the commit looks staged rows up by their key, so that an index would not pay."""
     required: frozenset[str] = frozenset()
     """Columns that are never NULL; staging may hold its writers to that."""
+    stamp: tuple[str, str] = ("", "")
+    """The instant of the load in ISO form and its batch id, for systems whose tasks write the final rows."""
+    options: tuple[tuple[str, Any], ...] = ()
+    """How files are written, where the target is one of files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +273,12 @@ class Database(ABC):
     def table_options(self) -> str:
         """Give what follows the column list in CREATE TABLE."""
         return ""
+
+    def check_files(self, options: Mapping[str, Any]) -> None:
+        """Refuse options of files that this system does not take; here all of them."""
+        for name in options:
+            message = f"{name}= is an option of files, and the target is {self.kind}"
+            raise UnsupportedError(message, hint="leave it out, or write to an object store.")
 
     def check_clause(self, column: StageColumn) -> str:
         """Give a CHECK condition for limits that this database does not enforce by type."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -10,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.connect.base import SourceColumn
 from ematix_flow.connect.csv_rows import dialect_of, header_of
 from ematix_flow.connect.file_rows import unreadable
+from ematix_flow.connect.file_session import FileSession
 from ematix_flow.connect.json_rows import keys_of, lines_of
+from ematix_flow.connect.store import LocalStore
+from ematix_flow.connect.store_session import COMMITS
 from ematix_flow.declare.connection import format_from_path
 from ematix_flow.errors import RunError
 
@@ -96,6 +100,10 @@ class Files:
                 return FileSet(paths, file_format, _common(layouts), csv_options, _groups(layouts))
 
     def _paths(self, pattern: str) -> tuple[str, ...]:
+        if (self.root / COMMITS).is_dir():
+            # Files that loads brought here have their names, and those they replaced are gone, whatever died.
+            with closing(FileSession(LocalStore(str(self.root)))) as session:
+                session.settle()
         base = self.root / pattern if pattern else self.root
         if base.is_file():
             return (str(base),)

@@ -21,6 +21,9 @@ DATABASES = {
 }
 """Kind -> module and class of the database."""
 
+FILE_TABLES = {"object_store_local": ("ematix_flow.connect.file_tables", "FileTables")}
+"""Kind -> module and class of a target that is a folder of files."""
+
 FILES = {"object_store_local": ("ematix_flow.connect.files", "Files")}
 """Kind -> module and class of the file system."""
 
@@ -44,8 +47,22 @@ def open_database(reference: str | Connection | None) -> Database:
     connection = resolve_connection("default" if reference is None else reference)
     if connection.kind not in DATABASES:
         message = f"connection {connection.name!r} is {connection.kind}, not a database"
-        raise UnsupportedError(message, hint=f"a target can be: {', '.join(DATABASES)}.")
+        raise UnsupportedError(message, hint=f"databases are: {', '.join(DATABASES)}.")
     return cast("Database", _load(*DATABASES[connection.kind])(connection))
+
+
+def open_target(reference: str | Connection | None) -> Database:
+    """Give the system behind a connection that a load writes to."""
+    return target_of(resolve_connection("default" if reference is None else reference))
+
+
+def target_of(connection: Connection) -> Database:
+    """Give the target for a connection as it is."""
+    known = {**DATABASES, **FILE_TABLES}
+    if connection.kind not in known:
+        message = f"connection {connection.name!r} is {connection.kind}, which batch pipelines cannot write to"
+        raise UnsupportedError(message, hint=f"a target can be: {', '.join(known)}.")
+    return cast("Database", _load(*known[connection.kind])(connection))
 
 
 def _load(module: str, name: str) -> Any:

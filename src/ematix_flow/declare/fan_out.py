@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.declare.file_options import FILE_OPTIONS, file_options
 from ematix_flow.declare.keywords import WRITE_KEYWORDS, target_keywords
 from ematix_flow.declare.pipeline import TargetDeclaration, connection_reference
 from ematix_flow.declare.table import table_of
@@ -45,6 +46,7 @@ def _target(declared: Any, options: Mapping[str, Any]) -> TargetDeclaration:
         write=write(given.get("mode"), **{name: given.get(name) for name in WRITE_OPTIONS}),
         connection=connection_reference("target_connection", given.get("target_connection")),
         column_map=given.get("column_map"),
+        files=file_options(**{name: given.get(name) for name in FILE_OPTIONS}),
         given=given,
     )
 

@@ -27,6 +27,13 @@ WRITE_KEYWORDS = {
     "on_drift": "error (default), warn or evolve (add columns, widen types)",
     "target_connection": "name of the target's connection; default when left out",
     "column_map": "target column -> source column or expression",
+    "prefix": "folder below a file connection; schema/table by default",
+    "parquet_compression": "uncompressed, snappy (default), gzip or zstd, for Parquet files",
+    "csv_delimiter": "character between fields, for CSV files; a comma by default",
+    "csv_header": "False leaves out the line with the names of the columns",
+    "csv_quote": "character around texts that need it",
+    "csv_escape": "character before a quote inside a text; a quote by default, which doubles it",
+    "csv_null_value": "how NULL is written; an empty field by default",
 }
 """Keywords of a target, each with its meaning; the reference is made from this."""
 

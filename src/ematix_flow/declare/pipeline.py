@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.connection_base import Connection
+from ematix_flow.declare.file_options import FileOptions
 from ematix_flow.errors import DeclareError, DeclareTypeError
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ class TargetDeclaration:
     write: Write
     connection: str | Connection | None = None
     column_map: Mapping[str, str] | None = None
+    files: FileOptions = field(default_factory=FileOptions)
+    """How files are written, where the target is a folder of them."""
     given: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """The keywords that the target itself was declared with; a pipeline adds to them."""
 

@@ -5,13 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.declare.file_options import FILE_OPTIONS
 from ematix_flow.errors import DeclareTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_PLACES = ("topic", "queue", "partition_key_prefix", "prefix", "message_key_column", "primary_key")
-_WRITE = ("mode", "keys", "update_columns", "compare_columns", "event_timestamp_column", "handle_deletes", "column_map")
+_PLACES = ("topic", "queue", "partition_key_prefix", "message_key_column", "primary_key")
+_WRITE = (
+    "mode",
+    "keys",
+    "update_columns",
+    "compare_columns",
+    "event_timestamp_column",
+    "handle_deletes",
+    "column_map",
+    *FILE_OPTIONS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,5 +61,5 @@ class Target:
         placed = [name for name in _PLACES if getattr(self, name) is not None]
         if placed:
             message = f"a batch target has no {placed[0]}="
-            raise DeclareTypeError(message, hint="topics, queues and prefixes belong to streams.")
+            raise DeclareTypeError(message, hint="topics and queues belong to streams.")
         return self.table, self.connection, {name: getattr(self, name) for name in _WRITE}

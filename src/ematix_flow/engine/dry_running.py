@@ -14,7 +14,7 @@ from ematix_flow.commit.offenders import without_offenders
 from ematix_flow.commit.publish import rehearse
 from ematix_flow.connect.base import StageSpec
 from ematix_flow.connect.redact import redact, safe_text
-from ematix_flow.connect.registry import open_database
+from ematix_flow.connect.registry import open_target
 from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.engine.expanding import expand
 from ematix_flow.engine.options import Options
@@ -84,7 +84,7 @@ def _steps(asked: Asked, spark: Spark) -> Iterator[TargetSummary]:
     except DriftError:
         yield summary_of(plan_despite_drift(asked, observe))
         raise
-    plan = replace(plan, connection_info=dict(open_database(asked.target.connection).info()))
+    plan = replace(plan, connection_info=dict(open_target(asked.target.connection).info()))
     countable = asked.database.capabilities.transactional_ddl or not plan.ensure.statements
     if not countable:
         note = f"{asked.database.kind} cannot roll back a change of a table: the rows of the source are counted instead"
@@ -123,12 +123,12 @@ def _tally(order: Order, database: Database, plan: TargetPlan) -> Counts:
 def _database(target: TargetDeclaration, source: OpenSource) -> Iterator[tuple[Database, OpenSource]]:
     """Give the target, or a scratch one in the place of a file that does not exist and must not come to be."""
     declared = resolve_connection("default" if target.connection is None else target.connection)
-    database = open_database(declared)
+    database = open_target(declared)
     if database.exists():
         yield database, source
         return
     with tempfile.TemporaryDirectory(prefix="ematix-flow-dry-run-") as folder:
-        scratch = open_database(replace(declared, path=str(Path(folder) / "scratch")))  # type: ignore[call-arg]
+        scratch = open_target(replace(declared, path=str(Path(folder) / "scratch")))  # type: ignore[call-arg]
         if source.database is not None and source.database.identity() == database.identity():
             source = replace(source, database=scratch)
         scratch.session().close()

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.redact import safe_text
-from ematix_flow.connect.registry import open_database
+from ematix_flow.connect.registry import open_target
 from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.table import table_of
 from ematix_flow.declare.types import ALL_TYPES
@@ -26,7 +26,7 @@ def ensure_table(declared: Any, connection: Any, on_drift: str = "error") -> dic
     table = table_of(declared)
     check_keyed(table)
     rules = write("append", on_drift=on_drift)
-    database = open_database(reference_to(connection))
+    database = open_target(reference_to(connection))
     session = database.session()
     try:
         found = database.find_table(session, database.place(table.schema, table.name))

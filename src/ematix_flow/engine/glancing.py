@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ematix_flow.connect.files import Files
 from ematix_flow.connect.redact import redact, safe_text
-from ematix_flow.connect.registry import system_of
+from ematix_flow.connect.registry import system_of, target_of
 from ematix_flow.connect.resolve import find_connection, resolve_connection
 from ematix_flow.declare.connection import Connection, PostgresConnection
 from ematix_flow.declare.pipeline import arguments_of
@@ -76,6 +76,16 @@ def glimpse(reference: str | Connection | None) -> Glimpse:
     except FlowError:
         written, note = PostgresConnection(name, url=NOWHERE), f"{note}; its SQL is shown as for PostgreSQL"
     return Glimpse(system_of(_nowhere(written)), name, (note,), resolved=False)
+
+
+def glimpse_target(reference: str | Connection | None) -> tuple[Database, Glimpse]:
+    """Give the target behind a connection, and how it was found."""
+    seen = glimpse(reference)
+    if not isinstance(seen.system, Files):
+        return seen.system, seen
+    reference = "default" if reference is None else reference
+    written = reference if isinstance(reference, Connection) else find_connection(reference).connection
+    return target_of(resolve_connection(reference) if seen.resolved else written), seen
 
 
 def _nowhere(connection: Connection) -> Connection:

@@ -11,7 +11,7 @@ from ematix_flow.commit.ledger import HistoryRow, Ledger, open_run, transaction
 from ematix_flow.commit.offenders import without_offenders
 from ematix_flow.commit.publish import publish
 from ematix_flow.connect.redact import safe_text
-from ematix_flow.connect.registry import open_database
+from ematix_flow.connect.registry import open_target
 from ematix_flow.engine.expanding import expand
 from ematix_flow.engine.ordering import order_for
 from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
@@ -66,7 +66,7 @@ def load_target(
     pipeline: Pipeline, target: TargetDeclaration, source: OpenSource, slot: str, options: Options
 ) -> Loaded:
     """Load one target, or find that an earlier attempt already did."""
-    database = open_database(target.connection)
+    database = open_target(target.connection)
     token = token_for(pipeline, target, slot)
     started = options.clock.now()
     history = HistoryRow(

@@ -6,12 +6,11 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.files import Files
-from ematix_flow.engine.glancing import UNKNOWN, glancing, glimpse, glimpse_source
+from ematix_flow.engine.glancing import UNKNOWN, glancing, glimpse_source, glimpse_target
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.planning import Asked, plan_load, token_for
 from ematix_flow.engine.spark import spark_is_chosen
-from ematix_flow.errors import DeclareTypeError, DriftError, FlowError, UnsupportedError
+from ematix_flow.errors import DeclareTypeError, DriftError, FlowError
 from ematix_flow.plan.explain import mode_of, notes_of, plan_dict, posts_of, summary_of
 from ematix_flow.plan.explain_text import plan_lines
 from ematix_flow.plan.posts import post_steps
@@ -96,13 +95,10 @@ def refuse_plain(pipeline: Pipeline) -> None:
 def _plan(
     pipeline: Pipeline, target: TargetDeclaration, seen: SeenSource, options: Options
 ) -> tuple[TargetPlan, tuple[str, ...]]:
-    found = glimpse(target.connection)
-    if isinstance(found.system, Files):
-        message = f"connection {found.name!r} is {found.system.kind}, not a database"
-        raise UnsupportedError(message, origin=pipeline.origin)
+    database, found = glimpse_target(target.connection)
     token = token_for(pipeline, target, options.slot or PREVIEW_SLOT)
     asked = Asked(
-        seen.unforced(pipeline), target, seen.source, found.system, token, options.clock.now(), spark_is_chosen(options)
+        seen.unforced(pipeline), target, seen.source, database, token, options.clock.now(), spark_is_chosen(options)
     )
     observe = glancing(source_resolved=seen.resolved, target_resolved=found.resolved)
     try:

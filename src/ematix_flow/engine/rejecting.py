@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.ledger import Ledger
-from ematix_flow.connect.registry import open_database
+from ematix_flow.connect.registry import open_target
 from ematix_flow.engine.conductor import run_pipeline
 from ematix_flow.engine.options import Options
 from ematix_flow.errors import RunError, UnknownNameError
@@ -119,7 +119,7 @@ def _row(text: str, **reading: Any) -> dict[str, Any]:
 
 
 def _of_target(pipeline: Pipeline, target: TargetDeclaration, status: str | None, limit: int) -> list[Reject]:
-    database = open_database(target.connection)
+    database = open_target(target.connection)
     ledger = Ledger(database)
     session = database.session()
     try:

@@ -59,6 +59,8 @@ def stage(
         columns=plan.stage.columns,
         lookup=not plan.commit.program.reads_staged_once,
         required=frozenset(plan.check.required),
+        stamp=(plan.commit.load.loaded_at.isoformat(), plan.commit.load.batch_id),
+        options=plan.stage.options,
     )
     session = database.session()
     try:

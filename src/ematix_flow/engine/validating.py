@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base import WorkTable
 from ematix_flow.connect.redact import redact, safe_text
-from ematix_flow.connect.registry import open_database
+from ematix_flow.connect.registry import open_database, open_target
 from ematix_flow.declare.pipeline import TransformRef
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.glancing import UNSEEN, glancing, glimpse_source
@@ -140,7 +140,7 @@ def _check_targets(pipeline: Pipeline, seen: SeenSource, options: Options, found
 def _check_target(
     pipeline: Pipeline, target: TargetDeclaration, seen: SeenSource, options: Options, found: _Findings
 ) -> None:
-    database = open_database(target.connection)
+    database = open_target(target.connection)
     token = token_for(pipeline, target, PREVIEW_SLOT)
     asked = Asked(
         seen.unforced(pipeline), target, seen.source, database, token, options.clock.now(), spark_is_chosen(options)
@@ -192,7 +192,7 @@ def _check_commit(plan: TargetPlan, database: Database, found: _Findings) -> Non
         found.missing = True
         found.note(f"{plan.table_name} does not exist yet: the statements of its commit are not checked")
         return
-    if plan.ensure.differences:
+    if plan.ensure.differences or not database.capabilities.answers_sql:
         return
     with found.about(f"{plan.table_name}: commit", *database.failures), _closing(database.session()) as session:
         points = plan.commit.load.points

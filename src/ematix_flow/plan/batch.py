@@ -8,12 +8,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base import StageColumn
+from ematix_flow.declare.pipeline import TransformRef
 from ematix_flow.declare.types import TimestampTZ
 from ematix_flow.errors import DriftError, PlanError, UnsupportedError
 from ematix_flow.plan.keys import compare_columns, merge_keys, update_columns
 from ematix_flow.plan.marks import EVENT
 from ematix_flow.plan.shaping import plan_shape
-from ematix_flow.plan.sql import modes, scd2
+from ematix_flow.plan.sql import file_modes, modes, scd2
 from ematix_flow.plan.sql.ddl import create_table_sql, differences, wanted_table
 from ematix_flow.plan.sql.program import Load
 from ematix_flow.plan.sql.shape import unsupported_on
@@ -92,6 +93,7 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
     pipeline, target, database = aim.pipeline, aim.target, aim.database
     table, write = target.table, target.write
     _check_supported(pipeline, table, write, database)
+    database.check_files(target.files.given())
     keys = merge_keys(table, write)
     compare = compare_columns(table, write, keys.value)
     ensure = ensure_step(table, write, wanted_table(table, write.mode, database), database, observed)
@@ -110,8 +112,8 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
         read=_read(observed, shaping, aim.source),
         shape=Shape(shaping.place, shaping.dialect, shaping.sql, shaping.marked),
         check=Check(_required(table, keys.value, load, write), write.on_bad_row, _may_lack(table, write)),
-        stage=Stage(columns, _staged_by(path, shaping, observed)),
-        commit=Commit(write, load, _program(load, write), keys, compare),
+        stage=Stage(columns, _staged_by(path, shaping, observed), tuple(target.files.given().items())),
+        commit=Commit(write, load, _program(load, write, database), keys, compare),
         now=aim.now,
         connection_info=dict(database.info()),
         notes=observed.notes,
@@ -152,6 +154,12 @@ def _check_supported(pipeline: Pipeline, table: Table, write: Write, database: D
         raise UnsupportedError(
             message, hint=f"{database.kind} can: {', '.join(database.capabilities.modes) or 'nothing'}."
         )
+    if pipeline.transforms_post and not database.capabilities.answers_sql:
+        steps = [step for step in pipeline.transforms_post if not isinstance(step, TransformRef)]
+        if steps:
+            message = f"pipeline {pipeline.name!r} has post steps, and {database.kind} answers no SQL"
+            hint = "name a transform that has a target_connection= of its own: ematix.transform_ref(name)."
+            raise UnsupportedError(message, hint=hint)
     check_keyed(table)
 
 
@@ -229,6 +237,7 @@ def _load(aim: Aim, keys: tuple[str, ...], compare: tuple[str, ...], now: dateti
         expire_before=now - write.ttl if write.ttl is not None else None,
         forget_before=now - write.late_horizon if by_event else None,
         extra=(StageColumn(EVENT, TimestampTZ()),) if by_event else (),
+        folder=(aim.target.files.prefix or database.place(table.schema, table.name).name).strip("/"),
     )
 
 
@@ -239,7 +248,9 @@ def points_name(table: Table) -> str:
     return f"{readable.encode()[:40].decode(errors='ignore')}_{digest}"
 
 
-def _program(load: Load, write: Write) -> Program:
+def _program(load: Load, write: Write, database: Database) -> Program:
+    if not database.capabilities.answers_sql:
+        return file_modes.truncate(load) if write.mode == "truncate" else file_modes.append(load)
     match write.mode:
         case "append":
             return modes.append(load)

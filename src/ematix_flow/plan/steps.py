@@ -96,6 +96,8 @@ class Stage:
     columns: tuple[StageColumn, ...]
     by: Choice
     """Who moves the rows: tasks of Spark, threads of this process, or nobody (the same-database path)."""
+    options: tuple[tuple[str, Any], ...] = ()
+    """How files are written, where the target is a folder of them."""
 
     @property
     def skipped(self) -> str:

@@ -22,6 +22,8 @@ class Statement:
     sql: str
     counts: str = ""
     purpose: str = ""
+    counted: str = ""
+    """Query for the count, asked before the statement runs, where the statement changes something else than rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,8 @@ class Load:
     """Remembered events that were loaded before this are pruned."""
     extra: tuple[StageColumn, ...] = field(default=())
     """Staged columns that the target does not have."""
+    folder: str = ""
+    """Where the files of the table go, where it is a list of files."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -1,0 +1,90 @@
+"""Sessions over tables that are lists of files: what a commit lists is shown under its final names afterwards.
+
+It knows names and sizes of files, and never what is in them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.connect.store_session import StoreSession
+from ematix_flow.errors import TransientError
+from ematix_flow.failpoints import failpoint
+
+if TYPE_CHECKING:
+    from ematix_flow.connect.store import Store
+
+FILES = "ematix_flow_files"
+REMOVED = "ematix_flow_removed_files"
+
+_FILES = f"""CREATE TABLE {FILES} (
+    path TEXT NOT NULL PRIMARY KEY, table_name TEXT NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL, staged TEXT
+)"""
+TABLES = (_FILES, f"CREATE TABLE {REMOVED} (path TEXT NOT NULL PRIMARY KEY)")
+"""The files of every table (`staged` until they have their final name), and files that are no longer part of one."""
+
+BELOW = "flow_files_below"
+"""SQL function: the visible files below a folder, as a JSON list."""
+
+
+class FileSession(StoreSession):
+    """A session that gives files their final names after its commits, and finishes what crashed sessions left."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, TABLES)
+        self.connection.create_function(BELOW, 1, self._below)
+
+    def begin(self) -> None:
+        """Begin from the newest state, with every file of it in its place."""
+        super().begin()
+        if self.settle():
+            self.connection.execute(f"UPDATE {FILES} SET staged = NULL WHERE staged IS NOT NULL")
+            self.connection.execute(f"DELETE FROM {REMOVED}")
+
+    def commit(self) -> None:
+        """Commit, then show the files; a file that cannot be moved now is moved by the next session."""
+        super().commit()
+        failpoint("store.after_record")
+        with suppress(OSError, TransientError):
+            self.settle()
+            if self.query(f"SELECT 1 FROM {REMOVED} LIMIT 1"):
+                # Somebody may write a file of the same name: it must not be removed a second time.
+                self.begin()
+                super().commit()
+
+    def _below(self, folder: str) -> str:
+        """Give the objects below a folder that its readers see, as JSON."""
+        return json.dumps([found.key for found in self.store.listed(folder) if visible(found.key)])
+
+    def told(self) -> dict[str, Any]:
+        """Give what the record says about files."""
+        added = self.query(f"SELECT path, rows, bytes, staged FROM {FILES} WHERE staged IS NOT NULL ORDER BY path")
+        removed = self.query(f"SELECT path FROM {REMOVED} ORDER BY path")
+        names = ("path", "rows", "bytes", "staged")
+        files = {
+            "added": [dict(zip(names, row, strict=True)) for row in added],
+            "removed": [path for (path,) in removed],
+        }
+        return {name: paths for name, paths in files.items() if paths}
+
+    def settle(self) -> bool:
+        """Give new files their names and remove old ones; True when there was anything to do."""
+        waiting = self.query(f"SELECT staged, path FROM {FILES} WHERE staged IS NOT NULL ORDER BY path")
+        removed = self.query(f"SELECT path FROM {REMOVED}")
+        for staged, path in waiting:
+            self.store.move(staged, path)
+            failpoint("store.mid_settle")
+        for (path,) in removed:
+            self.store.delete(path)
+        return bool(waiting or removed)
+
+
+_FOREIGN = re.compile(r"(^|/)[_.]")
+
+
+def visible(key: str) -> bool:
+    """Say whether readers of a folder see an object: no part of its key begins with _ or a dot."""
+    return _FOREIGN.search(key) is None

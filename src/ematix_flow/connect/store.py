@@ -1,0 +1,196 @@
+"""Places that keep bytes under keys, with the few promises that a commit needs; no format and no table is known here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+import uuid
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One object: its key, how many bytes it has and how many seconds ago it was written."""
+
+    key: str
+    size: int
+    age: float
+
+
+class Store(ABC):
+    """Objects under keys with `/` between their parts. Whatever a method has returned from survives a crash."""
+
+    @property
+    @abstractmethod
+    def shown(self) -> str:
+        """Give the place for people; no secret."""
+
+    @abstractmethod
+    def read(self, key: str) -> bytes | None:
+        """Give an object, or None when there is none."""
+
+    @abstractmethod
+    def create(self, key: str, data: bytes) -> bool:
+        """Write an object that is not there yet, whole or not at all; False when somebody else was first."""
+
+    @abstractmethod
+    def size(self, key: str) -> int | None:
+        """Give the bytes of an object, or None when there is none."""
+
+    @abstractmethod
+    def delete(self, key: str) -> None:
+        """Remove an object; one that is gone is no error."""
+
+    @abstractmethod
+    def listed(self, prefix: str) -> Iterator[Found]:
+        """Give the objects whose keys begin with a prefix that ends with `/`, in the order of their keys."""
+
+    def remove_below(self, prefix: str) -> None:
+        """Remove every object whose key begins with a prefix that ends with `/`."""
+        for found in list(self.listed(prefix)):
+            self.delete(found.key)
+
+    @abstractmethod
+    def output(self, key: str) -> Output:
+        """Open an object for writing in a task; it is seen by nobody before `keep`."""
+
+    @abstractmethod
+    def move(self, staged: str, final: str) -> None:
+        """Give a staged object its final key; a move that was made before is no error."""
+
+
+class Output(ABC):
+    """An object that is being written."""
+
+    stream: IO[bytes]
+    """Where the bytes go."""
+
+    @abstractmethod
+    def keep(self) -> str:
+        """Finish the object and give its key: the one that was asked for, with the bytes it has before the dot."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Forget what was written."""
+
+
+class LocalStore(Store):
+    """A folder of this machine, or one that is mounted on it."""
+
+    def __init__(self, root: str) -> None:
+        self.root = Path(root)
+
+    @property
+    def shown(self) -> str:
+        """Give the folder."""
+        return str(self.root)
+
+    def read(self, key: str) -> bytes | None:
+        """Read a file."""
+        try:
+            return (self.root / key).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Write beside the name and link: a link never replaces what is there."""
+        path = self.root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        try:
+            with draft.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(draft, path)
+        except FileExistsError:
+            return False
+        finally:
+            draft.unlink(missing_ok=True)
+        sync(path.parent)
+        return True
+
+    def size(self, key: str) -> int | None:
+        """Ask for the size of a file."""
+        try:
+            return (self.root / key).stat().st_size
+        except FileNotFoundError:
+            return None
+
+    def delete(self, key: str) -> None:
+        """Remove a file."""
+        (self.root / key).unlink(missing_ok=True)
+
+    def listed(self, prefix: str) -> Iterator[Found]:
+        """Walk a folder; names that begin with a dot are drafts."""
+        now = time.time()
+        for path in sorted((self.root / prefix).rglob("*")):
+            with suppress(FileNotFoundError):
+                if path.is_file() and not path.name.startswith("."):
+                    seen = path.stat()
+                    yield Found(path.relative_to(self.root).as_posix(), seen.st_size, now - seen.st_mtime)
+
+    def output(self, key: str) -> Output:
+        """Write a draft beside the name."""
+        return _LocalOutput(self.root, key)
+
+    def move(self, staged: str, final: str) -> None:
+        """Rename a file; both folders are made durable."""
+        source, target = self.root / staged, self.root / final
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            source.rename(target)
+        except FileNotFoundError:
+            if not target.exists():
+                raise
+        sync(target.parent)
+
+    def remove_below(self, prefix: str) -> None:
+        """Remove a folder with all that is in it."""
+        shutil.rmtree(self.root / prefix, ignore_errors=True)
+
+
+class _LocalOutput(Output):
+    def __init__(self, root: Path, key: str) -> None:
+        path = root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._root = root
+        self._key = key
+        self._draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        self.stream = self._draft.open("xb")
+
+    def keep(self) -> str:
+        self.stream.flush()
+        os.fsync(self.stream.fileno())
+        key = sized(self._key, self.stream.tell())
+        self.stream.close()
+        self._draft.rename(self._root / key)
+        sync((self._root / key).parent)
+        return key
+
+    def abandon(self) -> None:
+        self.stream.close()
+        self._draft.unlink(missing_ok=True)
+
+
+def sized(key: str, size: int) -> str:
+    """Give a key that tells how many bytes its object has, so that a change from outside is noticed."""
+    stem, dot, extension = key.rpartition(".")
+    return f"{stem}-{size}{dot}{extension}"
+
+
+def sync(folder: Path) -> None:
+    """Make the names in a folder survive a crash of the machine."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,68 @@
+"""How rows are written to files: the options of a target that is a folder, checked as far as they tell by themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ematix_flow.errors import DeclareError, DeclareTypeError, did_you_mean
+
+COMPRESSIONS = ("uncompressed", "snappy", "gzip", "zstd")
+
+
+@dataclass(frozen=True, slots=True)
+class FileOptions:
+    """Where below a connection files go, and how they are written; None means "as usual"."""
+
+    prefix: str | None = None
+    parquet_compression: str | None = None
+    csv_delimiter: str | None = None
+    csv_header: bool | None = None
+    csv_quote: str | None = None
+    csv_escape: str | None = None
+    csv_null_value: str | None = None
+
+    def given(self) -> dict[str, Any]:
+        """Give the options that were said."""
+        said = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in said.items() if value is not None}
+
+
+FILE_OPTIONS = tuple(field.name for field in fields(FileOptions))
+
+
+def file_options(**options: Any) -> FileOptions:
+    """Give the checked options."""
+    result = FileOptions(**options)
+    if result.parquet_compression not in (None, *COMPRESSIONS):
+        message = f"parquet_compression={result.parquet_compression!r} is not known"
+        raise DeclareError(message, hint=did_you_mean(str(result.parquet_compression), COMPRESSIONS))
+    for name in ("csv_delimiter", "csv_quote", "csv_escape"):
+        _check_character(name, getattr(result, name))
+    if result.csv_delimiter is not None and result.csv_delimiter == (result.csv_quote or '"'):
+        message = "csv_delimiter= and csv_quote= are the same character"
+        raise DeclareError(message)
+    if result.csv_null_value is not None and {"\r", "\n", result.csv_delimiter or ","} & set(result.csv_null_value):
+        message = f"csv_null_value={result.csv_null_value!r} holds a line end or the delimiter"
+        raise DeclareError(message)
+    if result.prefix is not None:
+        _check_prefix(result.prefix)
+    return result
+
+
+def _check_character(name: str, value: Any) -> None:
+    if value is None:
+        return
+    if not isinstance(value, str) or len(value) != 1 or not value.isascii() or value in "\r\n":
+        message = f"{name}={value!r} is not one ASCII character"
+        raise DeclareError(message)
+
+
+def _check_prefix(prefix: Any) -> None:
+    if not isinstance(prefix, str):
+        message = f"prefix= takes a folder's name, not {type(prefix).__name__}"
+        raise DeclareTypeError(message)
+    parts = prefix.strip("/").split("/")
+    if any(not part or part.startswith(("_", ".")) or "\0" in part for part in parts):
+        message = f"prefix={prefix!r} is not a folder that readers shall see"
+        raise DeclareError(message, hint="name a folder below the connection; no part of it begins with _ or a dot.")
