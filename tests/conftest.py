@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from tests.services.mariadb import MariaDBServer
     from tests.services.postgres import PostgresServer
+    from tests.services.s3 import S3Server
     from tests.services.server import Server
 
 _SERVERS = pytest.StashKey[dict[str, "Server"]]()
@@ -108,6 +109,20 @@ def mysql_server(pytestconfig: pytest.Config) -> Iterator[MariaDBServer]:
 
     server = MariaDBServer(durable=pytestconfig.getoption("durable"))
     yield from _kept(server, "mysql_server", pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def s3_server(pytestconfig: pytest.Config) -> Iterator[S3Server]:
+    """Give the S3 service of this test process; a test that crashes it finds it empty."""
+    from tests.services.s3 import S3Server
+
+    yield from _kept(S3Server(), "s3_server", pytestconfig)
+
+
+@pytest.fixture
+def s3_bucket(s3_server: S3Server) -> Iterator[str]:
+    """Give the name of an empty bucket."""
+    yield from _database(s3_server)
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 PACKAGES = {"PostgreSQL": "postgresql", "MariaDB": "mariadb-server"}
+PYTHON_PACKAGES = {"S3": "make setup"}
+"""Servers that come with the packages of the tests -> the command that installs them."""
 _BREW = {"PostgreSQL": "postgresql@17", "MariaDB": "mariadb"}
 _OLDEST_POSTGRES = 13
 _POLICY = Path("/usr/sbin/policy-rc.d")
@@ -64,6 +66,8 @@ def missing() -> list[str]:
 
 def install_command(servers: Sequence[str]) -> str:
     """Give the one command that installs the servers on this platform."""
+    if all(name in PYTHON_PACKAGES for name in servers):
+        return PYTHON_PACKAGES[servers[0]]
     if shutil.which("apt-get"):
         return "sudo apt-get install -y " + " ".join(PACKAGES[name] for name in servers)
     if shutil.which("brew"):

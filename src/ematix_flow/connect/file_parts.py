@@ -1,4 +1,4 @@
-"""Staging as files of their final format: one file per task attempt and a limit of size, named with its bytes."""
+"""Staging as files of their final format: one file per task attempt and a limit of size, told with its bytes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from ematix_flow.connect.arrow import REJECTS
 from ematix_flow.connect.base import Stager
 from ematix_flow.connect.file_formats import EXTENSIONS, writer
+from ematix_flow.connect.store import told_parts
 from ematix_flow.errors import StagingLostError
 from ematix_flow.failpoints import failpoint
 
@@ -90,10 +91,10 @@ class _File:
 
 
 def check_files(store: Store, spec: StageSpec, parts: Sequence[Part]) -> None:
-    """Compare the bytes of each named file with those that its name tells."""
+    """Compare the bytes of each named file with those that its path tells."""
     for part in parts:
-        for what, key, rows in (("rows", part.path, part.rows), ("rejects", part.reject_path, part.rejected)):
-            if bool(key) != bool(rows) or (key and store.size(key) != _told_size(key)):
+        for what, path, rows in (("rows", part.path, part.rows), ("rejects", part.reject_path, part.rejected)):
+            if bool(path) != bool(rows) or (path and not _is_whole(store, path)):
                 raise _changed(spec, f"the {what} of partition {part.partition} are gone or of another size")
 
 
@@ -102,7 +103,7 @@ def reject_batches(store: Store, spec: StageSpec, parts: Sequence[Part]) -> Iter
     for part in parts:
         if not part.reject_path:
             continue
-        data = store.read(part.reject_path)
+        data = store.read(told_parts(part.reject_path)[0])
         if data is None:
             raise _changed(spec, f"the rejects of partition {part.partition} are gone")
         try:
@@ -111,8 +112,9 @@ def reject_batches(store: Store, spec: StageSpec, parts: Sequence[Part]) -> Iter
             raise _changed(spec, f"the rejects of partition {part.partition} are unreadable") from None
 
 
-def _told_size(key: str) -> int:
-    return int(key.rpartition("/")[2].rpartition(".")[0].rpartition("-")[2])
+def _is_whole(store: Store, path: str) -> bool:
+    key, size = told_parts(path)
+    return store.size(key) == size
 
 
 def _changed(spec: StageSpec, fact: str) -> StagingLostError:

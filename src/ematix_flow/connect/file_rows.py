@@ -1,17 +1,22 @@
-"""What the readers of text files share: rows with the bad ones told apart, and files that are opened as they are named."""
+"""What the readers of files share: rows with the bad ones told apart, and files that are opened as they are named."""
 
 from __future__ import annotations
 
+import io
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Self
 
-from ematix_flow.errors import RunError
+from ematix_flow.connect.store import StoreError, StoreUnavailableError
+from ematix_flow.errors import RunError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     import pyarrow as pa
+
+    from ematix_flow.connect.store import Store
 
 LONGEST_RECORD = 256 << 20
 """Bytes after which a record that does not end is refused; most often it is a quote that nobody closed."""
@@ -29,19 +34,81 @@ class Rows:
     bad: tuple[tuple[str, Mapping[str, str | None]], ...]
 
 
+class StoredFile(str):
+    """The address of a file in a store, which travels with the store; the functions below open it there."""
+
+    __slots__ = ("key", "store")
+    key: str
+    store: Store
+
+    def __new__(cls, store: Store, key: str) -> Self:
+        """Give the address of an object."""
+        made = super().__new__(cls, store.address(key))
+        made.store = store
+        made.key = key
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StoredFile, (self.store, self.key)
+
+
 def open_bytes(path: str) -> IO[bytes]:
     """Open a file for reading, decompressed as its name says."""
     import pyarrow as pa
 
     with naming(path):
-        return pa.input_stream(path, compression="detect")  # type: ignore[no-any-return]
+        if not isinstance(path, StoredFile):
+            return pa.input_stream(path, compression="detect")  # type: ignore[no-any-return]
+        codec = pa.Codec.detect(path).name if path.endswith(COMPRESSED) else None
+        return pa.input_stream(open_raw(path), compression=codec)  # type: ignore[no-any-return]
+
+
+def open_raw(path: str) -> IO[bytes]:
+    """Open a file for reading as it is."""
+    with naming(path):
+        if isinstance(path, StoredFile):
+            return io.BufferedReader(path.store.reader(path.key))  # type: ignore[type-var]
+        return Path(path).open("rb")
+
+
+def for_arrow(path: str) -> Any:
+    """Give what Arrow takes to read some parts of a file."""
+    import pyarrow as pa
+
+    if not isinstance(path, StoredFile):
+        return path
+    with naming(path):
+        return pa.PythonFile(path.store.reader(path.key), mode="r")
+
+
+def size_of(path: str) -> int:
+    """Give the bytes of a file."""
+    with naming(path):
+        if not isinstance(path, StoredFile):
+            return Path(path).stat().st_size
+        size = path.store.size(path.key)
+        if size is None:
+            raise FileNotFoundError("it is gone")
+        return size
+
+
+@contextmanager
+def reaching() -> Iterator[None]:
+    """Tell what a store says as an error of the load."""
+    try:
+        yield
+    except StoreUnavailableError as error:
+        raise TransientError(str(error)) from None
+    except StoreError as error:
+        raise RunError(str(error)) from None
 
 
 @contextmanager
 def naming(path: str) -> Iterator[None]:
     """Name the file that cannot be read."""
     try:
-        yield
+        with reaching():
+            yield
     except OSError as error:
         raise unreadable(path, str(error)) from None
 

@@ -21,7 +21,7 @@ from ematix_flow.connect.file_parts import FileStager, check_files, reject_batch
 from ematix_flow.connect.file_session import FileSession
 from ematix_flow.connect.identifiers import quoted
 from ematix_flow.connect.sqlite_session import primary_code
-from ematix_flow.connect.store import LocalStore
+from ematix_flow.connect.store import LocalStore, StoreError, StoreUnavailableError, told_parts
 from ematix_flow.connect.store_session import HOME
 from ematix_flow.errors import RunError, UnsupportedError
 
@@ -103,7 +103,9 @@ class FileTables(Database):
         return Path(self.store.shown).is_dir()
 
     def is_transient(self, error: BaseException) -> bool:
-        """Say yes for what the system says about the store: it may be gone later."""
+        """Say yes for what the system says about the store, unless the store says that it will stay like this."""
+        if isinstance(error, StoreError):
+            return isinstance(error, StoreUnavailableError)
         return isinstance(error, OSError)
 
     def is_duplicate_key(self, error: BaseException) -> bool:
@@ -186,9 +188,9 @@ class FileTables(Database):
         del spec
         table = _temporary(session, STAGED_FILES, "staged TEXT, name TEXT, rows INTEGER, bytes INTEGER")
         for part in sorted((part for part in parts if part.path), key=lambda part: part.partition):
-            name = f"{time_ordered_name()}.{part.path.rpartition('.')[2]}"
-            size = self.store.size(part.path) or 0
-            session.execute(f"INSERT INTO {table} VALUES (?, ?, ?, ?)", (part.path, name, part.rows, size))
+            key, size = told_parts(part.path)
+            name = f"{time_ordered_name()}.{key.rpartition('.')[2]}"
+            session.execute(f"INSERT INTO {table} VALUES (?, ?, ?, ?)", (key, name, part.rows, size))
         return table
 
     def reject_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:

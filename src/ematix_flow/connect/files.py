@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base import SourceColumn
 from ematix_flow.connect.csv_rows import dialect_of, header_of
-from ematix_flow.connect.file_rows import unreadable
+from ematix_flow.connect.file_rows import for_arrow, reaching, unreadable
 from ematix_flow.connect.file_session import FileSession
 from ematix_flow.connect.json_rows import keys_of, lines_of
 from ematix_flow.connect.store import LocalStore
@@ -74,6 +74,11 @@ class Files:
             raise RunError(message)
         return f"folder {self.root}"
 
+    @property
+    def shown(self) -> str:
+        """Give the place for people."""
+        return str(self.root)
+
     def folders(self) -> tuple[str, ...]:
         """Give the names of the folders below the root; queries may use them as tables."""
         if not self.root.is_dir():
@@ -84,7 +89,7 @@ class Files:
         """Give the files that a path or glob below the root means, with their common columns."""
         paths = self._paths(pattern)
         if not paths:
-            message = f"no files match {pattern or '*'!r} below {self.root}"
+            message = f"no files match {pattern or '*'!r} below {self.shown}"
             raise RunError(message, hint="names that start with _ or . are not read.")
         file_format = str(options.get("format") or format_from_path(paths[0]) or self.format)
         csv_options = {**self.csv_options, **dict(options.get("csv_read_options") or {})}
@@ -145,17 +150,21 @@ def _typed_columns(path: str, file_format: str) -> tuple[SourceColumn, ...]:
     import pyarrow as pa
 
     try:
-        if file_format == "orc":
-            from pyarrow import orc
-
-            schema = orc.ORCFile(path).schema
-        else:
-            import pyarrow.parquet as pq
-
-            schema = pq.read_schema(path)
+        with reaching():
+            schema = _schema_of(path, file_format)
     except (pa.ArrowInvalid, OSError, EOFError) as error:
         raise unreadable(path, f"it is no {file_format} file, or a part of one: {error}") from None
     return tuple(_typed_column(path, field) for field in schema)
+
+
+def _schema_of(path: str, file_format: str) -> pa.Schema:
+    if file_format == "orc":
+        from pyarrow import orc
+
+        return orc.ORCFile(for_arrow(path)).schema
+    import pyarrow.parquet as pq
+
+    return pq.read_schema(for_arrow(path))
 
 
 def _typed_column(path: str, field: pa.Field) -> SourceColumn:

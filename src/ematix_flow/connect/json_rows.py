@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from json.encoder import encode_basestring
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ematix_flow.connect.file_rows import (
@@ -16,6 +15,8 @@ from ematix_flow.connect.file_rows import (
     Rows,
     naming,
     open_bytes,
+    open_raw,
+    size_of,
     unreadable,
 )
 
@@ -29,8 +30,7 @@ PIECE = 128 << 20
 
 def pieces_of(path: str) -> list[tuple[int, int]]:
     """Give the ranges of bytes that tasks may read on their own."""
-    with naming(path):
-        size = Path(path).stat().st_size
+    size = size_of(path)
     if path.endswith(COMPRESSED) or size <= PIECE:
         return [(0, -1)]
     return [(start, start + PIECE if start + PIECE < size else -1) for start in range(0, size, PIECE)]
@@ -81,7 +81,7 @@ def keys_of(line: bytes) -> tuple[str, ...]:
 def _opened(path: str) -> IO[bytes]:
     if path.endswith(COMPRESSED):
         return io.BufferedReader(open_bytes(path))  # type: ignore[type-var]
-    return Path(path).open("rb")
+    return open_raw(path)
 
 
 class _Number(str):

@@ -21,10 +21,16 @@ DATABASES = {
 }
 """Kind -> module and class of the database."""
 
-FILE_TABLES = {"object_store_local": ("ematix_flow.connect.file_tables", "FileTables")}
+FILE_TABLES = {
+    "object_store_local": ("ematix_flow.connect.file_tables", "FileTables"),
+    "object_store_s3": ("ematix_flow.connect.s3_tables", "S3Tables"),
+}
 """Kind -> module and class of a target that is a folder of files."""
 
-FILES = {"object_store_local": ("ematix_flow.connect.files", "Files")}
+FILES = {
+    "object_store_local": ("ematix_flow.connect.files", "Files"),
+    "object_store_s3": ("ematix_flow.connect.s3_files", "S3Files"),
+}
 """Kind -> module and class of the file system."""
 
 

@@ -25,6 +25,14 @@ class Found:
     age: float
 
 
+class StoreError(OSError):
+    """A store refuses, and will refuse again until somebody changes something."""
+
+
+class StoreUnavailableError(StoreError):
+    """A store does not answer, or not now."""
+
+
 class Store(ABC):
     """Objects under keys with `/` between their parts. Whatever a method has returned from survives a crash."""
 
@@ -36,6 +44,14 @@ class Store(ABC):
     @abstractmethod
     def read(self, key: str) -> bytes | None:
         """Give an object, or None when there is none."""
+
+    @abstractmethod
+    def address(self, key: str) -> str:
+        """Give the place of an object for people."""
+
+    @abstractmethod
+    def reader(self, key: str) -> IO[bytes]:
+        """Open an object for reading at any place of it; FileNotFoundError when there is none."""
 
     @abstractmethod
     def create(self, key: str, data: bytes) -> bool:
@@ -75,7 +91,7 @@ class Output(ABC):
 
     @abstractmethod
     def keep(self) -> str:
-        """Finish the object and give its key: the one that was asked for, with the bytes it has before the dot."""
+        """Finish the object and give its path: the key that was asked for and the bytes that it has."""
 
     @abstractmethod
     def abandon(self) -> None:
@@ -99,6 +115,14 @@ class LocalStore(Store):
             return (self.root / key).read_bytes()
         except FileNotFoundError:
             return None
+
+    def address(self, key: str) -> str:
+        """Give the path of a file."""
+        return str(self.root / key)
+
+    def reader(self, key: str) -> IO[bytes]:
+        """Open a file."""
+        return (self.root / key).open("rb")
 
     def create(self, key: str, data: bytes) -> bool:
         """Write beside the name and link: a link never replaces what is there."""
@@ -170,21 +194,26 @@ class _LocalOutput(Output):
     def keep(self) -> str:
         self.stream.flush()
         os.fsync(self.stream.fileno())
-        key = sized(self._key, self.stream.tell())
+        size = self.stream.tell()
         self.stream.close()
-        self._draft.rename(self._root / key)
-        sync((self._root / key).parent)
-        return key
+        self._draft.rename(self._root / self._key)
+        sync((self._root / self._key).parent)
+        return told_path(self._key, size)
 
     def abandon(self) -> None:
         self.stream.close()
         self._draft.unlink(missing_ok=True)
 
 
-def sized(key: str, size: int) -> str:
-    """Give a key that tells how many bytes its object has, so that a change from outside is noticed."""
-    stem, dot, extension = key.rpartition(".")
-    return f"{stem}-{size}{dot}{extension}"
+def told_path(key: str, size: int) -> str:
+    """Give a path that tells how many bytes its object has, so that a change from outside is noticed."""
+    return f"{key}:{size}"
+
+
+def told_parts(path: str) -> tuple[str, int]:
+    """Give the key and the bytes that a path tells."""
+    key, _, size = path.rpartition(":")
+    return key, int(size)
 
 
 def sync(folder: Path) -> None:

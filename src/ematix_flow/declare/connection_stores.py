@@ -234,9 +234,18 @@ class ObjectStoreS3Connection(_Files):
     prefix: str = ""
     default_credentials: bool = field(default=False, kw_only=True)
     """Take the endpoint and the keys from where the AWS libraries look for them."""
+    profile: str | None = field(default=None, kw_only=True)
+    """Take the keys from this profile of the AWS configuration."""
+    path_style: bool | None = field(default=None, kw_only=True)
+    """Name the bucket in the path of a request instead of its host; by default everywhere but at Amazon."""
 
     def _needed(self) -> tuple[str, ...]:
-        return tuple(n for n in self.required if not (self.default_credentials and n in _S3_KEYS))
+        chain = self.default_credentials or bool(self.profile)
+        return tuple(n for n in self.required if not (chain and n in _S3_KEYS))
+
+    def _check_family(self) -> None:
+        if self.profile and self.access_key_id:
+            raise self._wrong("has a profile and keys", "give one of them.")
 
 
 @dataclass(frozen=True, slots=True, repr=False)

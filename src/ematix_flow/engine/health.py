@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ematix_flow.connect.redact import redact, safe_text
-from ematix_flow.connect.registry import DATABASES, open_database
+from ematix_flow.connect.registry import DATABASES, open_database, open_system
 from ematix_flow.connect.resolve import list_connections, resolve_connection
 from ematix_flow.errors import FlowError
 
@@ -29,6 +29,7 @@ ANSWER_SECONDS = 15.0
 """After this a connection counts as one that does not answer, whatever its driver waits for."""
 
 _FOLDERS = ("object_store_local", "delta_local")
+_BUCKETS = ("object_store_s3",)
 
 
 class Skipped(Exception):  # noqa: N818 - not an error: nothing can be said
@@ -113,6 +114,8 @@ def _probe(connection: Connection) -> str:
         return _database(connection)
     if kind in _FOLDERS:
         return _folder(Path(getattr(connection, "path", "")))
+    if kind in _BUCKETS:
+        return str(open_system(connection).probe())
     if kind == "kafka":
         return _tcp(str(getattr(connection, "bootstrap_servers", "")).split(",")[0].strip(), 9092)
     if kind == "rabbitmq":

@@ -89,7 +89,7 @@ def _look_at_files(source: OpenSource, seen: Observed) -> Look:
             seen,
             source_sql=value.sql,
             source_columns=() if value.sql else chosen.columns,
-            source_path=value.path or str(files.root),
+            source_path=value.path or files.shown,
             source_format=chosen.format,
         ),
         chosen,

@@ -1,0 +1,219 @@
+"""Requests to an S3 service with deadlines, bounded repetition and errors for people; it knows no keys of tables.
+
+A client belongs to one process: what travels to tasks is the place with its credentials, never a client.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+from ematix_flow.connect.store import StoreError, StoreUnavailableError
+from ematix_flow.errors import MissingExtraError, RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ematix_flow.declare.connection_stores import ObjectStoreS3Connection
+
+_Answer = TypeVar("_Answer")
+
+CONNECT_SECONDS = 5.0
+ANSWER_SECONDS = 60.0
+"""How long the service may be silent; a large object that is copied in the service says nothing meanwhile."""
+
+PROBE_SECONDS = 3.0
+ATTEMPTS = 6
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 5.0
+POOL = 16
+
+_MISSING = frozenset({"NoSuchKey", "404", "NotFound", "NoSuchUpload"})
+_BUSY = frozenset({"SlowDown", "RequestTimeout", "RequestTimeoutException", "Throttling", "ThrottlingException",
+                   "TooManyRequests", "RequestLimitExceeded", "InternalError", "ServiceUnavailable",
+                   "OperationAborted"})  # fmt: skip
+_REFUSALS = {
+    "NoSuchBucket": "bucket {bucket!r} does not exist",
+    "InvalidAccessKeyId": "the service does not know the access_key_id",
+    "SignatureDoesNotMatch": "the secret_access_key does not belong to the access_key_id",
+    "AccessDenied": "the credentials may not {operation} there",
+    "403": "the credentials are wrong, or may not {operation} there",
+    "ExpiredToken": "the credentials have expired",
+    "PermanentRedirect": "the bucket is in another region than {region!r}",
+    "301": "the bucket is in another region than {region!r}",
+    "AuthorizationHeaderMalformed": "the bucket is in another region than {region!r}",
+    "NotImplemented": "the service cannot {operation} in the way that is needed",
+}
+
+
+class MissingObjectError(StoreError):
+    """There is no such object."""
+
+
+class PreconditionError(StoreError):
+    """The object is there already, or is no longer the one that was meant."""
+
+
+class ConflictError(StoreUnavailableError):
+    """Somebody changed the object at the same time, and nothing was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class S3Place:
+    """A bucket, a prefix in it and how to get there; what it shows of itself holds no secret."""
+
+    bucket: str
+    prefix: str = ""
+    """Empty, or a path that ends with a slash."""
+    endpoint: str = ""
+    region: str = ""
+    path_style: bool = False
+    profile: str = ""
+    access_key_id: str = field(default="", repr=False)
+    secret_access_key: str = field(default="", repr=False)
+
+    @property
+    def shown(self) -> str:
+        """Give the address for people."""
+        return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+
+    def identity(self) -> tuple[str, ...]:
+        """Give what two names of the same objects have in common."""
+        return ("s3", self.endpoint, self.bucket, self.prefix)
+
+    def info(self) -> Mapping[str, object]:
+        """Give the service and the address for people."""
+        return {"host": self.endpoint or "Amazon S3", "port": None, "dbname": self.shown, "user": None}
+
+    @property
+    def is_amazon(self) -> bool:
+        """Say whether the service is Amazon's own."""
+        host = urlsplit(self.endpoint).hostname or ""
+        return not self.endpoint or host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
+
+
+def place_of(connection: ObjectStoreS3Connection) -> S3Place:
+    """Give the place that a connection names."""
+    if connection.endpoint and not connection.endpoint.startswith(("http://", "https://")):
+        message = f"connection {connection.name!r}: the endpoint of a bucket begins with http:// or https://"
+        raise RunError(message)
+    chain = connection.default_credentials or bool(connection.profile)
+    place = S3Place(
+        connection.bucket,
+        f"{connection.prefix.strip('/')}/".lstrip("/"),
+        connection.endpoint.rstrip("/"),
+        connection.region,
+        profile=connection.profile or "",
+        access_key_id="" if chain else connection.access_key_id,
+        secret_access_key="" if chain else connection.secret_access_key,
+        path_style=bool(connection.path_style),
+    )
+    if connection.path_style is None and not place.is_amazon:
+        # Names of buckets are host names at Amazon and at few others.
+        return replace(place, path_style=True)
+    return place
+
+
+def client_of(place: S3Place, seconds: float | None = None) -> Any:
+    """Give the client of this process; `seconds` bounds how long an answer may take."""
+    return _client(os.getpid(), place, seconds or ANSWER_SECONDS)
+
+
+@lru_cache(maxsize=32)
+def _client(process: int, place: S3Place, seconds: float) -> Any:
+    del process
+    try:
+        import boto3
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError
+    except ModuleNotFoundError as error:
+        message = f"files in a bucket need the package {error.name!r}, which is not installed"
+        raise MissingExtraError(message, hint='pip install "ematix-flow-spark[s3]"') from None
+    checksums = "when_supported" if place.is_amazon else "when_required"
+    config = Config(
+        connect_timeout=min(CONNECT_SECONDS, seconds),
+        read_timeout=seconds,
+        # One attempt: whoever repeats a conditional write must know that it may have happened.
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        max_pool_connections=POOL,
+        s3={"addressing_style": "path" if place.path_style else "auto"},
+        request_checksum_calculation=checksums,
+        response_checksum_validation=checksums,
+    )
+    keys = {"aws_access_key_id": place.access_key_id, "aws_secret_access_key": place.secret_access_key}
+    try:
+        session = boto3.Session(profile_name=place.profile or None, region_name=place.region or None)
+        given = keys if place.access_key_id else {}
+        return session.client("s3", endpoint_url=place.endpoint or None, config=config, **given)
+    except (BotoCoreError, ValueError) as error:
+        raise StoreError(f"{place.shown}: {error}") from None
+
+
+def asked(place: S3Place, operation: str, call: Callable[[], _Answer], attempts: int = ATTEMPTS) -> _Answer:
+    """Give what a request answers; it is made again while the service is away, busy or out of order."""
+    for attempt in range(attempts):
+        try:
+            return once(place, operation, call)
+        except StoreUnavailableError:
+            if attempt == attempts - 1:
+                raise
+            pause(attempt)
+    raise AssertionError
+
+
+def once(place: S3Place, operation: str, call: Callable[[], _Answer]) -> _Answer:
+    """Give what a request answers, or raise what went wrong as an error of stores."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        return call()
+    except ClientError as error:
+        raise _refusal(place, operation, error.response) from None
+    except BotoCoreError as error:
+        raise _failure(place, error) from None
+
+
+def pause(attempt: int) -> None:
+    """Wait before the next attempt, longer each time and never in step with others."""
+    time.sleep(random.uniform(0.0, min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt)))  # noqa: S311 - only to part ways
+
+
+def _refusal(place: S3Place, operation: str, response: Any) -> StoreError:
+    status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode") or 0)
+    code, said = (str(response.get("Error", {}).get(name, "")) for name in ("Code", "Message"))
+    known = {"bucket": place.bucket, "region": place.region, "operation": operation, "said": said}
+    told = f"{place.shown}: {_REFUSALS.get(code, '{said}').format(**known)} ({code})"
+    if code in _MISSING:
+        return MissingObjectError(told)
+    if status == 412:  # noqa: PLR2004 - the precondition failed
+        return PreconditionError(told)
+    if code == "ConditionalRequestConflict" or (status == 409 and code != "BucketAlreadyExists"):  # noqa: PLR2004
+        return ConflictError(told)
+    if code not in _REFUSALS and (status >= 500 or status == 429 or code in _BUSY):  # noqa: PLR2004 - out of order
+        return StoreUnavailableError(told)
+    return StoreError(told)
+
+
+def _failure(place: S3Place, error: Exception) -> StoreError:
+    from botocore import exceptions
+
+    unreached = (exceptions.EndpointConnectionError, exceptions.ConnectTimeoutError, exceptions.ProxyConnectionError)
+    away = (
+        exceptions.ConnectionError,
+        exceptions.HTTPClientError,
+        exceptions.IncompleteReadError,
+        exceptions.ResponseStreamingError,
+        exceptions.CredentialRetrievalError,
+        exceptions.MetadataRetrievalError,
+    )
+    told = f"{place.shown}: {error}"
+    if isinstance(error, unreached):
+        return StoreUnavailableError(f"{place.shown}: {place.endpoint or 'Amazon S3'} cannot be reached")
+    if isinstance(error, exceptions.NoCredentialsError):
+        return StoreError(f"{place.shown}: no credentials were found where the AWS libraries look for them")
+    return StoreUnavailableError(told) if isinstance(error, away) else StoreError(told)

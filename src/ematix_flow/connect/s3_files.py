@@ -1,0 +1,108 @@
+"""Files in a bucket as a batch source: which objects a path means; Python reads them, wherever Spark evaluates the rest."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.connect.file_rows import StoredFile, reaching
+from ematix_flow.connect.file_session import FileSession, visible
+from ematix_flow.connect.files import Files
+from ematix_flow.connect.s3_client import place_of
+from ematix_flow.connect.store_s3 import S3Store
+from ematix_flow.connect.store_session import COMMITS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ematix_flow.declare.connection import ObjectStoreS3Connection
+
+_WILD = re.compile(r"[*?\[]")
+_WILDCARD = re.compile(r"(\*+|\?|\[[^\]]+\])")
+_MEANS = {"*": "[^/]*", "**": "[^/]*", "?": "[^/]"}
+
+
+class S3Files(Files):
+    """The objects below a prefix of a bucket."""
+
+    kind = "object_store_s3"
+
+    def __init__(self, connection: ObjectStoreS3Connection) -> None:
+        self.name = connection.name
+        self.store = S3Store(place_of(connection))
+        self.shown_path = self.store.shown
+        self.format = connection.format
+        self.csv_options: Mapping[str, Any] = dict(connection.csv_read_options or {})
+        self.json_options: Mapping[str, Any] = dict(connection.json_read_options or {})
+
+    def identity(self) -> tuple[str, ...]:
+        """Two connections are the same when they name the same objects."""
+        return self.store.place.identity()
+
+    def info(self) -> Mapping[str, object]:
+        """Give the service and the address."""
+        return self.store.place.info()
+
+    @property
+    def shown(self) -> str:
+        """Give the address."""
+        return self.store.shown
+
+    def probe(self) -> str:
+        """Say that the bucket answers."""
+        with reaching():
+            return self.store.probe()
+
+    def folders(self) -> tuple[str, ...]:
+        """Give the names up to the first slash."""
+        with reaching():
+            found = [entry["Prefix"] for page in self.store.pages("", "/") for entry in page.get("CommonPrefixes", ())]
+        names = (prefix.removeprefix(self.store.place.prefix).strip("/") for prefix in found)
+        return tuple(sorted(name for name in names if name and visible(name)))
+
+    def _paths(self, pattern: str) -> tuple[str, ...]:
+        with reaching():
+            self._settle()
+            return tuple(StoredFile(self.store, key) for key in self._keys(pattern.strip("/")))
+
+    def _settle(self) -> None:
+        """Give the files that loads brought here their names, and remove those they replaced, whatever died."""
+        if next(self.store.listed(COMMITS), None) is not None:
+            with closing(FileSession(self.store)) as session:
+                session.settle()
+
+    def _keys(self, pattern: str) -> list[str]:
+        wild = _WILD.search(pattern)
+        if wild is not None:
+            chosen = re.compile(_expression(pattern))
+            begin = pattern[: wild.start()].rpartition("/")
+            return [found.key for found in self.store.listed("".join(begin[:2])) if _chosen(found.key, chosen)]
+        if pattern and self.store.size(pattern) is not None:
+            return [pattern]
+        return [found.key for found in self.store.listed(f"{pattern}/" if pattern else "") if visible(found.key)]
+
+
+def _chosen(key: str, expression: re.Pattern[str]) -> bool:
+    return visible(key) and expression.fullmatch(key) is not None
+
+
+def _expression(pattern: str) -> str:
+    """Give the keys that a pattern means: a star stays in its folder, two of them reach into all below."""
+    parts = pattern.split("/")
+    folders = ("(?:[^/]+/)*" if part == "**" else f"{_segment(part)}/" for part in parts[:-1])
+    last = ".*" if parts[-1] == "**" else _segment(parts[-1])
+    return "".join(folders) + last
+
+
+def _segment(part: str) -> str:
+    return "".join(map(_translated, _WILDCARD.split(part)))
+
+
+def _translated(piece: str) -> str:
+    if piece in _MEANS:
+        return _MEANS[piece]
+    if _WILDCARD.fullmatch(piece):
+        inner = piece[1:-1].replace("\\", "\\\\")
+        return f"[^/{inner[1:]}]" if inner.startswith("!") else f"[{inner}]"
+    return re.escape(piece)

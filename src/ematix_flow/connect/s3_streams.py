@@ -1,0 +1,164 @@
+"""Objects of a bucket as files: read by ranges, written part by part with a small buffer; nothing is retried here."""
+
+from __future__ import annotations
+
+import io
+from typing import IO, TYPE_CHECKING, Any, cast
+
+from ematix_flow.connect.s3_client import MissingObjectError, PreconditionError
+from ematix_flow.connect.store import Output, StoreError, StoreUnavailableError, told_path
+
+if TYPE_CHECKING:
+    from ematix_flow.connect.store_s3 import S3Store
+
+PART = 8 << 20
+"""Bytes of one part of an upload; all but the last have this size, which some services insist on."""
+
+MOST_PARTS = 10_000
+SMALLEST_READ = 64 << 10
+LARGEST_READ = 8 << 20
+
+
+class S3Reader(io.RawIOBase):
+    """One version of an object; who reads on is given more at a time."""
+
+    def __init__(self, store: S3Store, key: str) -> None:
+        super().__init__()
+        head = store.head(key)
+        if head is None:
+            raise FileNotFoundError(f"there is no object {store.address(key)}")
+        self._store = store
+        self._key = key
+        self._size = int(head["ContentLength"])
+        self._version = str(head["ETag"])
+        self._position = 0
+        self._window = b""
+        self._begin = 0
+        self._ahead = SMALLEST_READ
+
+    def readable(self) -> bool:
+        """Say yes."""
+        return True
+
+    def seekable(self) -> bool:
+        """Say yes."""
+        return True
+
+    def tell(self) -> int:
+        """Give the position."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Change the position; nothing is asked."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, base + offset)
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Give as many bytes as were asked for, fewer only at the end: Arrow takes no other answer."""
+        end = self._size if size is None or size < 0 else min(self._position + size, self._size)
+        pieces = []
+        while self._position < end:
+            pieces.append(self._some(end - self._position))
+            self._position += len(pieces[-1])
+        return b"".join(pieces)
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer, or as much of it as is at hand."""
+        wanted = memoryview(buffer).cast("B")
+        data = self._some(len(wanted))
+        wanted[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+    def _some(self, count: int) -> bytes:
+        offset = self._position - self._begin
+        if not 0 <= offset < len(self._window):
+            if count == 0 or self._position >= self._size:
+                return b""
+            self._fetch(count)
+            offset = 0
+        return self._window[offset : offset + count]
+
+    def _fetch(self, count: int) -> None:
+        reads_on = bool(self._window) and self._position == self._begin + len(self._window)
+        self._ahead = min(self._ahead * 2, LARGEST_READ) if reads_on else SMALLEST_READ
+        last = min(self._position + max(count, self._ahead), self._size) - 1
+        try:
+            self._window = self._store.range(self._key, self._position, last, self._version)
+        except PreconditionError:
+            message = f"{self._store.address(self._key)} was replaced while it was read"
+            raise StoreUnavailableError(message) from None
+        self._begin = self._position
+
+
+class S3Output(Output):
+    """An object that is uploaded part by part; one that fits into the buffer is sent at once."""
+
+    def __init__(self, store: S3Store, key: str) -> None:
+        self._parts = _Parts(store, key)
+        self.stream = cast("IO[bytes]", self._parts)
+
+    def keep(self) -> str:
+        """Finish the upload."""
+        return self._parts.finish()
+
+    def abandon(self) -> None:
+        """Abort the upload."""
+        self._parts.abort()
+
+
+class _Parts(io.RawIOBase):
+    def __init__(self, store: S3Store, key: str) -> None:
+        super().__init__()
+        self._store = store
+        self._key = key
+        self._buffer = bytearray()
+        self._sent = 0
+        self._upload = ""
+        self._tags: list[str] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._sent + len(self._buffer)
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        for start in range(0, len(view), PART):
+            self._buffer += view[start : start + PART]
+            if len(self._buffer) > PART:
+                self._send(PART)
+        return len(view)
+
+    def _send(self, count: int) -> None:
+        if not self._upload:
+            self._upload = self._store.begin_upload(self._key)
+        if len(self._tags) == MOST_PARTS:
+            message = f"a file of more than {MOST_PARTS * PART} bytes cannot be written to {self._store.shown}"
+            raise StoreError(message)
+        part = bytes(memoryview(self._buffer)[:count])
+        self._tags.append(self._store.upload_part(self._key, self._upload, len(self._tags) + 1, part))
+        del self._buffer[:count]
+        self._sent += count
+
+    def finish(self) -> str:
+        size = self.tell()
+        if not self._upload:
+            self._store.put(self._key, bytes(self._buffer))
+            return told_path(self._key, size)
+        if self._buffer:
+            self._send(len(self._buffer))
+        try:
+            self._store.complete_upload(self._key, self._upload, self._tags)
+        except MissingObjectError:
+            # The answer to an earlier attempt was lost: the upload is gone because it is complete.
+            if self._store.size(self._key) != size:
+                raise
+        return told_path(self._key, size)
+
+    def abort(self) -> None:
+        self._buffer.clear()
+        if self._upload:
+            self._store.abort_upload(self._key, self._upload)

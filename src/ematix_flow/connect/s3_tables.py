@@ -1,0 +1,44 @@
+"""Tables that are folders of a bucket: what `file_tables` does, on a store with conditional writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.file_tables import FileTables
+from ematix_flow.connect.s3_client import place_of
+from ematix_flow.connect.store_s3 import S3Store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ematix_flow.declare.connection import ObjectStoreS3Connection
+
+
+class S3Tables(FileTables):
+    """Tables that are folders below a prefix of a bucket."""
+
+    kind = "object_store_s3"
+    task_imports = ("ematix_flow.connect.file_parts", "boto3")
+
+    def __init__(self, connection: ObjectStoreS3Connection) -> None:
+        self.name = connection.name
+        self.format = connection.format
+        self._bucket = S3Store(place_of(connection))
+        self.store = self._bucket
+        self.shown_path = self._bucket.shown
+
+    def identity(self) -> tuple[str, ...]:
+        """Two connections are the same when they name the same objects."""
+        return self._bucket.place.identity()
+
+    def info(self) -> Mapping[str, object]:
+        """Give the service and the address."""
+        return self._bucket.place.info()
+
+    def probe(self) -> str:
+        """Say that the bucket answers."""
+        return self._bucket.probe()
+
+    def exists(self) -> bool:
+        """Say yes: a bucket is made by whoever owns it, and every request says so when it is missing."""
+        return True
