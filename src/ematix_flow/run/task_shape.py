@@ -28,6 +28,7 @@ class Shaper:
 
     def __init__(self, sql: str) -> None:
         self._sql = sql
+        self._numbers = pa.array([], pa.int32())
         self._connection = duckdb.connect(":memory:", config={"threads": "1"})
         self._connection.execute("SET TimeZone = 'UTC'")
         _teach(self._connection, sql)
@@ -42,7 +43,9 @@ class Shaper:
 
     def answer(self, table: pa.Table) -> pa.Table:
         """Give what the query makes of a table."""
-        numbered = table.append_column(RAW, pa.array(range(table.num_rows), pa.int32()))
+        if len(self._numbers) < table.num_rows:
+            self._numbers = pa.array(range(table.num_rows), pa.int32())
+        numbered = table.append_column(RAW, self._numbers.slice(0, table.num_rows))
         self._connection.register(SOURCE_VIEW, numbered)
         try:
             return self._connection.sql(self._sql).to_arrow_table()
