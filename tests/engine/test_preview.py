@@ -231,7 +231,9 @@ def test_files_are_described_without_spark(duck: Warehouse, tmp_path: Path) -> N
         return "orders.csv"
 
     result = load.preview()
-    assert result.targets[0].plan.shape.place.value == "spark"
+    plan = result.targets[0].plan
+    assert (plan.shape.place.value, plan.stage.by.value) == ("task", "here")
+    assert "shape     by whoever stages the rows: every row is shaped by itself" in result.text()
     assert "read      csv files orders.csv of files" in result.text()
 
 

@@ -18,8 +18,8 @@ from ematix_flow.declare.types import BigInt
 from ematix_flow.errors import RunError, TransientError
 from ematix_flow.run import here
 from ematix_flow.run.conform import Rules
-from ematix_flow.run.here import stage_splits_here
-from ematix_flow.run.stage import StageWork
+from ematix_flow.run.here import stage_pieces_here
+from ematix_flow.run.stage import StageWork, split_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +56,7 @@ def _calm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def staged(work: StageWork, source: Database, splits: tuple[Split, ...] = SPLITS) -> list[int]:
     """Stage splits and give the values that the reports stand for."""
-    parts = stage_splits_here(work, source, splits)
+    parts = stage_pieces_here(split_pieces(work, source, splits))
     assert [part.partition for part in parts] == list(range(len(splits)))
     assert len({part.attempt for part in parts}) == len(splits)
     with closing(work.target.session()) as session:
@@ -70,7 +70,7 @@ def test_every_split_is_staged_once(work: StageWork, source: Database) -> None:
 
 
 def test_no_split_is_no_part(work: StageWork, source: Database) -> None:
-    assert stage_splits_here(work, source, ()) == ()
+    assert stage_pieces_here(split_pieces(work, source, ())) == ()
 
 
 @pytest.mark.parametrize("point", ["stage.task_start", "stage.mid_rows", "stage.after_task_commit"])
@@ -97,7 +97,7 @@ def test_what_will_not_pass_is_told_at_once(work: StageWork, source: Database, m
 
     monkeypatch.setattr(source, "read", refuse)
     with pytest.raises(RunError, match="no such column"):
-        stage_splits_here(work, source, SPLITS[:1])
+        stage_pieces_here(split_pieces(work, source, SPLITS[:1]))
     assert len(read) == 1
 
 
@@ -118,6 +118,6 @@ def test_the_error_that_came_first_is_told_and_stops_the_others(
     monkeypatch.setattr(source, "read", read)
     monkeypatch.setattr(here.os, "cpu_count", lambda: 2)
     with pytest.raises(RunError, match="the first") as caught:
-        stage_splits_here(work, source, SPLITS[:2])
+        stage_pieces_here(split_pieces(work, source, SPLITS[:2]))
     assert not isinstance(caught.value, TransientError)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("flow-stage")]

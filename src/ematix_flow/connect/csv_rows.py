@@ -86,8 +86,9 @@ def read_rows(path: str, dialect: Dialect) -> Iterator[Rows]:
         for chunk in _records(stream, path, dialect, BLOCK):
             start = _grammar(dialect).record.match(chunk).end() if skip else 0  # type: ignore[union-attr]
             skip = False
-            if chunk[start:].strip(b"\r\n"):
-                yield _split(chunk[start:], names, dialect)
+            records = chunk[start:].lstrip(b"\r\n")
+            if records:
+                yield _split(records, names, dialect)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +126,9 @@ def _records(stream: IO[bytes], path: str, dialect: Dialect, size: int) -> Itera
         if not started:
             started, data = True, data.removeprefix(BOM)
         data = data if block or not data or data.endswith((b"\n", b"\r")) else data + b"\n"
-        end = grammar.records.match(data).end()  # type: ignore[union-attr]
+        end = _end_of_records(data, dialect, grammar)
         whole, rest = data[:end], data[end:]
-        line += len(whole.splitlines())
+        line += whole.count(b"\n") + (whole.count(b"\r") - whole.count(b"\r\n") if b"\r" in whole else 0)
         if rest and (not block or len(rest) > LONGEST_RECORD):
             message = f"file {path} cannot be read as csv: the quotes of the record at line {line} do not match"
             raise RunError(message, hint="a quote inside a quoted field is written twice; nothing was loaded.")
@@ -136,6 +137,14 @@ def _records(stream: IO[bytes], path: str, dialect: Dialect, size: int) -> Itera
             yield whole
         if not block:
             return
+
+
+def _end_of_records(data: bytes, dialect: Dialect, grammar: _Grammar) -> int:
+    """Give where the whole records of some bytes end; without a quote every line is one."""
+    special = {dialect.quote.encode(), dialect.escape.encode()}
+    if any(character in data for character in special):
+        return grammar.records.match(data).end()  # type: ignore[union-attr]
+    return max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
 
 
 def _without_comments(chunk: bytes, grammar: _Grammar) -> bytes:

@@ -67,7 +67,10 @@ class _File:
 
     def write(self, batch: pa.RecordBatch) -> None:
         if self._writer is None:
-            self._writer = pq.ParquetWriter(self._open, self._schema, compression="lz4", write_page_checksum=True)
+            # Staged rows are read once: looking for repeated values takes longer than it saves.
+            self._writer = pq.ParquetWriter(
+                self._open, self._schema, compression="lz4", use_dictionary=False, write_page_checksum=True
+            )
         self._writer.write_batch(batch)
 
     def close(self) -> None:

@@ -142,6 +142,8 @@ def _blank(asked: Asked) -> Observed:
         user_dialect=source.user_dialect,
         source_sql=source_query(source),
         source_path=source.value.path,
+        source_format=str(getattr(source.files, "format", "")),
+        rows_in_spark=source.value.frame is UNSEEN,
     )
 
 

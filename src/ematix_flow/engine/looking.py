@@ -56,7 +56,8 @@ def look_at_source(source: OpenSource, opened: Opener = wait_for) -> Look:
         source_name=source.name, target_name="", source_dialect=source.dialect, user_dialect=source.user_dialect
     )
     if value.frame is not None:
-        return Look(replace(seen, source_columns=frame_columns(value.frame)))
+        columns = frame_columns(value.frame)
+        return Look(replace(seen, source_columns=columns, rows_in_spark=is_spark_frame(value.frame)))
     if source.files is not None:
         return _look_at_files(source, seen)
     if source.database is None:
@@ -110,10 +111,14 @@ def _describe(database: Database, sql: str, opened: Opener) -> tuple[SourceColum
         session.close()
 
 
+def is_spark_frame(frame: Any) -> bool:
+    """Say whether a frame lives in Spark, not in this process."""
+    return type(frame).__module__.split(".")[0] == "pyspark"
+
+
 def frame_columns(frame: Any) -> tuple[SourceColumn, ...]:
     """Give the columns of a frame of any kind."""
-    module = type(frame).__module__.split(".")[0]
-    if module == "pyspark":
+    if is_spark_frame(frame):
         return tuple(SourceColumn(f.name, _spark_family(f.dataType.simpleString())) for f in frame.schema.fields)
     from ematix_flow.connect.arrow import arrow_table, family_of
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.engine.bounding import Rows, bound_rows
 from ematix_flow.engine.looking import fix_bounds, frame_columns, look_at_source, look_at_target
-from ematix_flow.engine.staging import bound_in_spark, raw_frame
+from ematix_flow.engine.staging import raw_frame
 from ematix_flow.plan.batch import Aim, plan_target
 from ematix_flow.records import Token
 
@@ -68,7 +69,7 @@ def observing(spark: Callable[[], Any]) -> Callable[[Asked], Look]:
         seen = look_at_target(asked.pipeline, asked.target, asked.database, look.observed)
         seen = fix_bounds(asked.source, asked.target, seen)
         if asked.target.write.incremental_column is not None and asked.source.database is None:
-            seen = bound_in_spark(asked.pipeline, asked.target, asked.source, look, seen, spark)
+            seen = bound_rows(Rows(asked.pipeline, asked.target, asked.source, look), seen, spark)
         return replace(look, observed=seen)
 
     return observe

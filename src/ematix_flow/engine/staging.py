@@ -8,28 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base import StageSpec
 from ematix_flow.engine.counting import counting
-from ematix_flow.engine.looking import frame_columns, with_bounds
-from ematix_flow.errors import RunError
-from ematix_flow.plan.bounds import check_comparable, highest_sql, lower_bound
-from ematix_flow.plan.shaping import plan_shape
-from ematix_flow.plan.steps import HERE
+from ematix_flow.plan.steps import HERE, TASK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ematix_flow.connect.base import Database
-    from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.looking import Look
     from ematix_flow.engine.sourcing import OpenSource
-    from ematix_flow.plan.batch import Observed
     from ematix_flow.plan.steps import TargetPlan
     from ematix_flow.records import Part
-    from ematix_flow.run.stage import StageWork
+    from ematix_flow.run.stage import Piece, StageWork
 
 PARALLEL_READS = 2
 
 TASKS = "ematix_flow.run.stage"
 """The module that every task runs; workers fork from a process that has it already."""
+
+FILE_TASKS = "ematix_flow.run.file_task"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +73,8 @@ def stage(
             work = StageWork(database, spec, rules, kept.enter_context(counting(report)))
             if plan.read.kind == "sql" and plan.shape.place.value == "source":
                 return spec, _stage_query(spark, work, source, plan)
+            if plan.shape.place.value == TASK:
+                return spec, _stage_rows(spark, work, staging)
             session_of_spark = spark((TASKS, *database.task_imports))
             return spec, stage_frame(_frame(session_of_spark, plan, source, staging.look, kept), work)
     except Exception as error:
@@ -84,6 +82,8 @@ def stage(
 
 
 def _stage_query(spark: Callable[..., Any], work: StageWork, source: OpenSource, plan: TargetPlan) -> tuple[Part, ...]:
+    from ematix_flow.run.stage import split_pieces
+
     reader = source.database
     assert reader is not None  # noqa: S101 - plans of kind sql have a source database
     session = reader.session()
@@ -91,18 +91,37 @@ def _stage_query(spark: Callable[..., Any], work: StageWork, source: OpenSource,
         opened = reader.open_read(session, plan.read.sql, PARALLEL_READS)
         relayed = all(work.target.relays(reader, session, split, work.spec) for split in opened.splits)
         with opened.keep_open or nullcontext():
-            if plan.stage.by.value == HERE:
-                from ematix_flow.run.here import stage_splits_here
-
-                return stage_splits_here(work, reader, opened.splits, relayed=relayed)
-            from ematix_flow.run.stage import stage_splits
-
             used = () if relayed else (*reader.task_imports, *work.target.task_imports)
+            pieces = split_pieces(work, reader, opened.splits, relayed=relayed)
             # Spark starts while all of the above is asked.
-            chosen = spark((TASKS, type(work.target).__module__, *used))
-            return stage_splits(chosen, work, reader, opened.splits, relayed=relayed)
+            return _stage_pieces(spark, pieces, plan, (TASKS, type(work.target).__module__, *used))
     finally:
         session.close()
+
+
+def _stage_rows(spark: Callable[..., Any], work: StageWork, staging: Staging) -> tuple[Part, ...]:
+    """Stage files or rows in memory, shaped by whoever stages them."""
+    from ematix_flow.run.file_task import files_to_stage, frame_to_stage
+
+    plan, frame = staging.plan, staging.source.value.frame
+    if frame is not None:
+        pieces = frame_to_stage(work, frame, plan.shape.sql)
+    else:
+        assert staging.look.files is not None  # noqa: S101 - the other kind of rows that nobody else shapes
+        pieces = files_to_stage(work, staging.look.files, plan.shape.sql)
+    return _stage_pieces(spark, pieces, plan, (FILE_TASKS, *work.target.task_imports))
+
+
+def _stage_pieces(
+    spark: Callable[..., Any], pieces: tuple[Piece, ...], plan: TargetPlan, imports: tuple[str, ...]
+) -> tuple[Part, ...]:
+    if plan.stage.by.value == HERE:
+        from ematix_flow.run.here import stage_pieces_here
+
+        return stage_pieces_here(pieces)
+    from ematix_flow.run.stage import stage_pieces
+
+    return stage_pieces(spark(imports), pieces)
 
 
 def _frame(spark: Any, plan: TargetPlan, source: OpenSource, look: Look, kept: ExitStack) -> Any:
@@ -136,37 +155,6 @@ def raw_frame(spark: Any, source: OpenSource, look: Look, sql: str, kept: ExitSt
     if opened.keep_open is not None:
         kept.enter_context(opened.keep_open)
     return frames.database_frame(spark, source.database, opened.splits, columns)
-
-
-def bound_in_spark(
-    pipeline: Pipeline,
-    target: TargetDeclaration,
-    source: OpenSource,
-    look: Look,
-    seen: Observed,
-    spark: Callable[[], Any],
-) -> Observed:
-    """Fix the range of an incremental load whose source only Spark can read, over the shaped rows."""
-    from dataclasses import replace
-
-    from ematix_flow.run.frames import shaped_frame
-
-    raw = raw_frame(spark(), source, look, seen.source_sql)
-    if not seen.source_columns:
-        seen = replace(seen, source_columns=frame_columns(raw))
-    shaping = plan_shape(pipeline, target, replace(seen, bounds=None), "cross_db", None)
-    shaped = shaped_frame(spark(), raw, shaping.sql)
-    column = next((c for c in frame_columns(shaped) if c.name == target.write.incremental_column), None)
-    if column is None:
-        message = (
-            f"incremental_column {target.write.incremental_column!r} must be a declared column when files are read"
-        )
-        raise RunError(message)
-    check_comparable(column, "spark")
-    lo = lower_bound(seen.watermark, target.write)
-    sql = highest_sql(shaping.sql, lo, column, target.write, "spark")
-    row = shaped_frame(spark(), raw, sql).collect()[0]
-    return with_bounds(target, seen, lo, row[0], int(row[1] or 0))
 
 
 def told(error: BaseException) -> BaseException:

@@ -22,6 +22,7 @@ from ematix_flow.plan.steps import (
     HERE,
     NOBODY,
     SPARK,
+    TASK,
     Check,
     Choice,
     Commit,
@@ -62,6 +63,8 @@ class Observed:
     """The source as SQL of its dialect; empty for files and frames without SQL."""
     source_path: str = ""
     source_format: str = ""
+    rows_in_spark: bool = False
+    """The source is a frame of Spark."""
     same_database: bool = False
     spark_chosen: bool = False
     """The user named a master or a Connect server, or gave a session: then rows are moved there."""
@@ -125,11 +128,12 @@ def _staged_by(path: Choice, shaping: Shaping, observed: Observed) -> Choice:
     """Choose who moves the rows; Spark takes seconds to start, so it has to have something to do."""
     if path.value == "same_db":
         return Choice(NOBODY, "the target reads the source query itself")
-    if shaping.place.value == "spark":
+    if shaping.place.value == SPARK:
         return Choice(SPARK, "it evaluates the shape")
     if observed.spark_chosen:
         return Choice(SPARK, "the settings name a Spark to run on")
-    return Choice(HERE, "the source evaluates the shape and the settings name no Spark")
+    evaluated = "whoever stages the rows" if shaping.place.value == TASK else "the source"
+    return Choice(HERE, f"{evaluated} evaluates the shape and the settings name no Spark")
 
 
 def after(now: datetime, latest: datetime | None) -> datetime:
@@ -296,4 +300,4 @@ def _read(observed: Observed, shaping: Shaping, source: SourceValue) -> Read:
 def _read_sql(kind: str, shaping: Shaping, observed: Observed) -> str:
     if kind != "sql":
         return observed.source_sql
-    return shaping.read_sql if shaping.place.value == "spark" else shaping.sql
+    return shaping.read_sql if shaping.place.value == SPARK else shaping.sql

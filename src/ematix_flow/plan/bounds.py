@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base import SourceColumn
 from ematix_flow.errors import PlanError, did_you_mean
-from ematix_flow.plan.sql.render import quoted, render, text
+from ematix_flow.plan.sql.render import native_column, quoted, render, text
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -94,9 +94,25 @@ def _joined(conditions: list[str], bounds: Bounds) -> str:
 
 def highest_sql(user_sql: str, lo: str | None, column: SourceColumn, write: Write, dialect: str) -> str:
     """Give the query for the upper bound (as text) and the number of NULLs."""
+    kind = "CHAR" if dialect == "mysql" else "STRING" if dialect == "spark" else "VARCHAR"
+    return _highest(user_sql, lo, column, write, dialect, f"CAST(MAX({{name}}) AS {kind})")
+
+
+def highest_of_some_sql(user_sql: str, lo: str | None, column: SourceColumn, write: Write, dialect: str) -> str:
+    """Give the query for the highest value of some of the rows, in its own type, and their number of NULLs."""
+    found = _highest(user_sql, lo, column, write, dialect, "MAX({name})")
+    return f"SELECT hi, CAST(nulls AS BIGINT) AS nulls FROM ({found}) AS _some(hi, nulls)"
+
+
+def highest_of_all_sql(relation: str) -> str:
+    """Give the query that puts together what `highest_of_some_sql` gave, with the bound as text."""
+    return f"SELECT CAST(MAX(hi) AS VARCHAR), CAST(SUM(nulls) AS BIGINT) FROM {relation}"
+
+
+def _highest(user_sql: str, lo: str | None, column: SourceColumn, write: Write, dialect: str, wanted: str) -> str:
     name = render(f"SELECT {quoted(column.name)}", dialect).removeprefix("SELECT ")
-    as_text = f"CAST(MAX({name}) AS {'CHAR' if dialect == 'mysql' else 'STRING' if dialect == 'spark' else 'VARCHAR'})"
-    sql = f"SELECT {as_text}, SUM(CASE WHEN {name} IS NULL THEN 1 ELSE 0 END) FROM ({user_sql}) AS _src_bounded"
+    nulls = f"SUM(CASE WHEN {name} IS NULL THEN 1 ELSE 0 END)"
+    sql = f"SELECT {wanted.replace('{name}', name)}, {nulls} FROM ({user_sql}) AS _src_bounded"
     if lo is not None:
         sql += f" WHERE {name} > {_native(lower_sql(lo, column, dialect, write.lookback), dialect)} OR {name} IS NULL"
     return sql
@@ -111,16 +127,16 @@ def _native(canonical: str, dialect: str) -> str:
 _FAMILIES = {"date": "date", "timestamp": "timestamp", "timestamp_tz": "timestamp_tz"}
 
 
-def range_condition(bounds: Bounds, kind: str, write: Write) -> str:
-    """Give the condition on shaped rows in Spark, for a declared column of this kind."""
+def range_condition(bounds: Bounds, kind: str, write: Write, dialect: str) -> str:
+    """Give the condition on shaped rows, for a declared column of this kind."""
     family = _FAMILIES.get(kind, "text" if kind in ("text", "string") else "integer")
     column = SourceColumn(bounds.column, family)
-    name = f"`{bounds.column.replace('`', '``')}`"
+    name = native_column(bounds.column, dialect)
     conditions = []
     if bounds.lo is not None:
-        conditions.append(f"{name} > {_native(lower_sql(bounds.lo, column, 'spark', write.lookback), 'spark')}")
+        conditions.append(f"{name} > {_native(lower_sql(bounds.lo, column, dialect, write.lookback), dialect)}")
     if bounds.hi is not None:
-        conditions.append(f"{name} <= {_native(value_sql(bounds.hi, column, 'spark'), 'spark')}")
+        conditions.append(f"{name} <= {_native(value_sql(bounds.hi, column, dialect), dialect)}")
     condition = _joined(conditions, bounds)
     # A row without a bound cannot be skipped: it is checked, and rejected or refused, like any other bad row.
     return f"({condition}) OR {name} IS NULL"

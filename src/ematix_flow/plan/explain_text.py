@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ematix_flow.plan.explain import statements_of
-from ematix_flow.plan.steps import HERE
+from ematix_flow.plan.steps import HERE, TASK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -108,7 +108,8 @@ def _shape_text(plan: TargetPlan) -> str:
     place = plan.shape.place
     if place.value is None:
         return place.reason
-    evaluator = {"source": "the source", "target": "the target"}.get(str(place.value), "Spark")
+    known = {"source": "the source", "target": "the target", TASK: "whoever stages the rows"}
+    evaluator = known.get(str(place.value), "Spark")
     return f"by {evaluator}: {place.reason}"
 
 

@@ -1,4 +1,4 @@
-"""Where the shape of a load is evaluated and as which query: in the source, in the target or on Spark."""
+"""Where the shape of a load is evaluated and as which query: in the source, in the target, on Spark or while staging."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING
 from ematix_flow.errors import PlanError, did_you_mean
 from ematix_flow.plan.bounds import bounded_sql, range_condition, watermark_column
 from ematix_flow.plan.marks import CORRUPT, EVENT, FAILED, POSITION, RAW, SOURCE_VIEW
+from ematix_flow.plan.needs import TASK_DIALECT, need_of_spark
 from ematix_flow.plan.sql.render import native_column, text
 from ematix_flow.plan.sql.shape import read_columns, shape_query, unsupported_on
 from ematix_flow.plan.sql.user_sql import read_query
-from ematix_flow.plan.steps import Choice
+from ematix_flow.plan.steps import SPARK, TASK, Choice
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base import Database, SourceColumn
+    from ematix_flow.connect.base import Database
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.plan.batch import Observed
     from ematix_flow.plan.sql.shape import Reading
 
 TEXT_FORMATS = ("csv", "json_lines")
+
+_OVER_ROWS = (SPARK, TASK)
+"""Places that evaluate the shape over rows which somebody else has read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +45,28 @@ def plan_shape(
     """Give the query of the load in the dialect of whoever evaluates it."""
     place = _place(pipeline, target, observed, path)
     user = observed.user_dialect or observed.source_dialect
-    dialect = "spark" if place.value == "spark" else observed.source_dialect
-    columns = _known_columns(observed, dialect)
+    over_rows = place.value in _OVER_ROWS
+    dialect = {SPARK: "spark", TASK: TASK_DIALECT}.get(place.value, observed.source_dialect)
+    columns = _known_columns(observed, over_rows=over_rows)
     _check_event(target, columns)
-    if place.value != "spark":
+    if not over_rows:
         # A family without a rule is passed on as it is: no conversion, and nothing that could fail.
         columns |= dict.fromkeys(_fitting(target, observed, source), "other")
     reading = read_columns(target.table, dialect, columns, column_map=target.column_map, user_dialect=user)
     marked = reading.can_fail or CORRUPT in columns
     marks: tuple[str, ...] = (FAILED,) if marked else ()
-    if place.value == "spark":
+    if over_rows:
         from_database = observed.source_dialect != "spark"
         read = _bounded(observed.source_sql, target, observed) if from_database else observed.source_sql
         shaped = _shaped(f"SELECT * FROM {SOURCE_VIEW}", pipeline, target, columns, reading, user, marks=marks)
-        final = _final(shaped, target, observed, dialect, None, marks=marks)
-        return Shaping(place, dialect, _bounded_after(final, target, observed), read, marked)
+        final = _final(shaped, target, columns, dialect, {}, marks=marks)
+        return Shaping(place, dialect, _bounded_after(final, target, observed, dialect), read, marked)
     bounded = _bounded(observed.source_sql, target, observed)
     if marked and place.value == "source" and target.write.on_bad_row == "reject":
         marks = (FAILED, RAW)
     shaped = _shaped(bounded, pipeline, target, columns, reading, user, marks=marks)
-    interchange = source if place.value == "source" else None
-    final = _final(shaped, target, observed, dialect, interchange, marks=marks)
+    read_as = _interchanged(observed, source, dialect) if source is not None and place.value == "source" else {}
+    final = _final(shaped, target, columns, dialect, read_as, marks=marks)
     return Shaping(place, dialect, final, "", marked)
 
 
@@ -90,10 +95,10 @@ def _fitting(target: TargetDeclaration, observed: Observed, source: Database | N
     return frozenset(fitting)
 
 
-def _known_columns(observed: Observed, dialect: str) -> dict[str, str]:
-    """Give the families of the source's columns, with those that Spark and the reading of files add."""
+def _known_columns(observed: Observed, *, over_rows: bool) -> dict[str, str]:
+    """Give the families of the source's columns, with those that the reading of rows and of files adds."""
     columns = {column.name: column.family for column in observed.source_columns}
-    if dialect == "spark":
+    if over_rows:
         columns[RAW] = "text"
     if observed.source_format and not observed.source_sql:
         columns[POSITION] = "text"
@@ -104,10 +109,11 @@ def _known_columns(observed: Observed, dialect: str) -> dict[str, str]:
 
 def _place(pipeline: Pipeline, target: TargetDeclaration, observed: Observed, path: str) -> Choice:
     if observed.source_dialect == "spark":
-        return Choice("spark", "the source is not a database")
+        need = need_of_spark(pipeline, target, observed)
+        return Choice(SPARK, need) if need else Choice(TASK, "every row is shaped by itself")
     missing = unsupported_on(target.table, observed.source_dialect, pipeline.transforms_pre)
     if missing:
-        return Choice("spark", f"{observed.source_dialect} cannot express {missing}")
+        return Choice(SPARK, f"{observed.source_dialect} cannot express {missing}")
     return Choice("target", "one statement does it all") if path == "same_db" else Choice("source", "it is SQL there")
 
 
@@ -118,12 +124,12 @@ def _bounded(sql: str, target: TargetDeclaration, observed: Observed) -> str:
     return bounded_sql(sql, observed.bounds, column, target.write, observed.source_dialect)
 
 
-def _bounded_after(sql: str, target: TargetDeclaration, observed: Observed) -> str:
-    """Restrict the shaped rows: only for sources that Spark reads, whose bounds were taken over the shaped rows."""
+def _bounded_after(sql: str, target: TargetDeclaration, observed: Observed, dialect: str) -> str:
+    """Restrict the shaped rows: only for files and frames, whose bounds were taken over the shaped rows."""
     if observed.bounds is None or observed.source_dialect != "spark":
         return sql
     declared = {column.name: column.type.kind for column in target.table.columns}
-    condition = range_condition(observed.bounds, declared[observed.bounds.column], target.write)
+    condition = range_condition(observed.bounds, declared[observed.bounds.column], target.write, dialect)
     return f"SELECT * FROM ({sql}) AS _bounded WHERE {condition}"
 
 
@@ -161,36 +167,34 @@ def _shaped(  # noqa: PLR0913 - the parts of a shape
 def _final(
     shaped: str,
     target: TargetDeclaration,
-    observed: Observed,
+    columns: dict[str, str],
     dialect: str,
-    interchange: Database | None,
+    read_as: dict[str, str],
     *,
     marks: tuple[str, ...],
 ) -> str:
     """Give the outermost projection: exactly the staged columns, and the marks of rows that do not parse."""
-    known = {column.name: column for column in observed.source_columns}
-    parts = [_column(column.name, known, dialect, interchange) for column in target.table.columns]
+    natives = {column.name: native_column(column.name, dialect) for column in target.table.columns}
+    parts = [f"{read_as[name]} AS {native}" if name in read_as else native for name, native in natives.items()]
     event = target.write.event_timestamp_column
     if event is not None:
         parts.append(f"{native_column(event, dialect)} AS {native_column(EVENT, dialect)}")
-    extra = _known_columns(observed, dialect)
-    if POSITION in extra:
+    if POSITION in columns:
         parts.append(native_column(POSITION, dialect))
     if marks:
         failed = native_column(FAILED, dialect)
         corrupt = f"WHEN {CORRUPT} IS NOT NULL THEN CONCAT({text('line: malformed line ')}, {CORRUPT}) "
-        parts.append(f"CASE {corrupt}ELSE {failed} END AS {failed}" if CORRUPT in extra else failed)
+        parts.append(f"CASE {corrupt}ELSE {failed} END AS {failed}" if CORRUPT in columns else failed)
         if RAW in marks:
             parts.append(native_column(RAW, dialect))
-        if RAW in extra:
-            bad = f"{failed} IS NOT NULL" + (f" OR {CORRUPT} IS NOT NULL" if CORRUPT in extra else "")
+        if RAW in columns:
+            bad = f"{failed} IS NOT NULL" + (f" OR {CORRUPT} IS NOT NULL" if CORRUPT in columns else "")
             parts.append(f"CASE WHEN {bad} THEN {RAW} END AS {RAW}")
     return f"SELECT {', '.join(parts)} FROM ({shaped}) AS _shaped"
 
 
-def _column(name: str, known: dict[str, SourceColumn], dialect: str, interchange: Database | None) -> str:
-    native = native_column(name, dialect)
-    if interchange is None or name not in known:
-        return native
-    read = interchange.interchange(known[name], native)
-    return native if read == native else f"{read} AS {native}"
+def _interchanged(observed: Observed, source: Database, dialect: str) -> dict[str, str]:
+    """Give the columns that a source database reads in another form than its own."""
+    natives = {column.name: native_column(column.name, dialect) for column in observed.source_columns}
+    forms = {column.name: source.interchange(column, natives[column.name]) for column in observed.source_columns}
+    return {name: form for name, form in forms.items() if form != natives[name]}

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 SPARK, HERE, NOBODY = "spark", "here", "nobody"
 """Who stages the rows of a load."""
 
+TASK = "task"
+"""Where the shape of files is evaluated when nothing needs Spark for it: by whoever stages the rows, in between."""
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -72,7 +75,7 @@ class Shape:
     """Column map, normalisers and pre-load transforms as one query."""
 
     place: Choice
-    """Which engine evaluates it: the source, the target or Spark."""
+    """Which engine evaluates it: the source, the target, Spark, or a DuckDB inside the task that stages the rows."""
     dialect: str
     sql: str
     marked: bool = False

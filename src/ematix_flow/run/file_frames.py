@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from functools import partial, reduce
+from functools import reduce
 from typing import TYPE_CHECKING
 
-from ematix_flow.errors import RunError
 from ematix_flow.plan.marks import CORRUPT, POSITION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from ematix_flow.connect.base import SourceColumn
-    from ematix_flow.connect.file_rows import Rows
     from ematix_flow.connect.files import FileSet
 
 MOST_TASKS = 64
+
+_PATH = "url_decode(replace(regexp_replace(_metadata.file_path, '^file:/+', '/'), '+', '%2B'))"
+"""The path of the file that a row stands in, as people write it; Spark gives an address."""
 
 
 def file_frame(spark: SparkSession, files: FileSet, *, strict: bool = False) -> DataFrame:
@@ -36,48 +37,20 @@ def _text_frame(spark: SparkSession, files: FileSet, *, strict: bool) -> DataFra
     """Give the rows that Python reads: Spark's own readers lose rows behind stray quotes and digits of numbers."""
     from pyspark.sql import types as st
 
+    from ematix_flow.run.file_pieces import file_pieces
+
     names = [column.name for column in files.columns]
     shown = [*names, POSITION] if strict else [*names, CORRUPT, POSITION]
-    pieces = _pieces(files)
+    pieces = file_pieces(files, strict=strict)
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                path, read = pieces[number]
-                for rows in read():
-                    yield from _batches(path, rows, names, strict=strict)
+                for table in pieces[number].read():
+                    yield from table.to_batches()
 
     schema = st.StructType([st.StructField(name, st.StringType()) for name in shown])
     return spark.range(0, len(pieces), 1, min(len(pieces), MOST_TASKS)).mapInArrow(task, schema)
-
-
-def _pieces(files: FileSet) -> list[tuple[str, Callable[[], Iterator[Rows]]]]:
-    """Give what can be read on its own: the path and a function that reads it."""
-    from ematix_flow.connect import csv_rows, json_rows
-
-    if files.format == "csv":
-        return [(p, partial(csv_rows.read_rows, p, csv_rows.dialect_of(p, files.csv_options))) for p in files.paths]
-    names = [column.name for column in files.columns]
-    pieces = [(path, piece) for path in files.paths for piece in json_rows.pieces_of(path)]
-    return [(path, partial(json_rows.read_rows, path, piece, names)) for path, piece in pieces]
-
-
-def _batches(path: str, rows: Rows, names: Sequence[str], *, strict: bool) -> Iterator[pa.RecordBatch]:
-    """Give the rows with their columns in the order of the set."""
-    import pyarrow as pa
-
-    if strict and rows.bad:
-        message = f"file {path} has a malformed line: {rows.bad[0][0][:200]}"
-        raise RunError(message, hint="load the file without a query and with on_bad_row='reject' to set it aside.")
-    good = [rows.good.column(name) for name in names]
-    marks = [] if strict else [pa.nulls(rows.good.num_rows, pa.string())]
-    place = pa.repeat(pa.scalar(path), rows.good.num_rows)
-    shown = [*names, POSITION] if strict else [*names, CORRUPT, POSITION]
-    yield from pa.table([*good, *marks, place], names=shown).to_batches()
-    if rows.bad:
-        known = [[fields[name] for _, fields in rows.bad] for name in names]
-        bad = [*known, [said for said, _ in rows.bad], [path] * len(rows.bad)]
-        yield pa.RecordBatch.from_arrays([pa.array(column, pa.string()) for column in bad], names=shown)
 
 
 def _typed_frame(spark: SparkSession, files: FileSet, paths: Sequence[str]) -> DataFrame:
@@ -89,7 +62,7 @@ def _typed_frame(spark: SparkSession, files: FileSet, paths: Sequence[str]) -> D
     frame = spark.read.format(files.format).load(list(paths))
     kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     columns = [_typed(column, kinds[column.name]).alias(column.name) for column in files.columns]
-    return frame.select(*columns, sf.col("_metadata.file_path").alias(POSITION))
+    return frame.select(*columns, sf.expr(_PATH).alias(POSITION))
 
 
 def _typed(column: SourceColumn, kind: str) -> Column:

@@ -112,13 +112,19 @@ def _refuse_unreadable(marks: pa.Array) -> None:
         raise RunError(message, hint="leave such rows out in the query, or convert the column there.")
 
 
+_WITH_MICROSECONDS = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
 def with_raw(frame: DataFrame) -> DataFrame:
     """Give the frame with each source row as JSON; Spark evaluates it only where the shape asks for it."""
     from pyspark.sql import functions as sf
 
     own = [name for name in frame.columns if name not in (POSITION, CORRUPT)]
     quoted = [sf.col("`" + name.replace("`", "``") + "`") for name in own]
-    return frame.select("*", sf.to_json(sf.struct(*quoted)).alias(RAW))
+    return frame.select("*", sf.to_json(sf.struct(*quoted), _WITH_MICROSECONDS).alias(RAW))
 
 
 def shaped_frame(spark: SparkSession, frame: DataFrame, sql: str) -> DataFrame:

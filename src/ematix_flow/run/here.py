@@ -1,6 +1,6 @@
-"""Stages the splits of a source database in threads of this process: what Spark's tasks do, where nothing else is left for Spark.
+"""Stages the pieces of a source in threads of this process: what Spark's tasks do, where nothing else is left for Spark.
 
-The threads wait for databases and copy bytes, which other threads of Python may do at the same time.
+The threads wait for databases, copy bytes and shape rows in DuckDB, which other threads of Python may do at the same time.
 """
 
 from __future__ import annotations
@@ -14,30 +14,26 @@ from typing import TYPE_CHECKING
 from ematix_flow.background import in_background
 from ematix_flow.errors import FlowError, TransientError
 from ematix_flow.failpoints import failpoint
-from ematix_flow.run.stage import stage_split
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from concurrent.futures import Future
 
-    from ematix_flow.connect.base import Database, Split
     from ematix_flow.records import Part
-    from ematix_flow.run.stage import StageWork
+    from ematix_flow.run.stage import Piece
 
 ATTEMPTS = 4
-"""How often one split is tried, as by a Spark of this machine; errors that will not pass are not tried again."""
+"""How often one piece is tried, as by a Spark of this machine; errors that will not pass are not tried again."""
 
 PAUSE_SECONDS = 0.5
 END_SECONDS = 10.0
 """How long a failed load waits for its other threads; they end with their next rows."""
 
 
-def stage_splits_here(
-    work: StageWork, source: Database, splits: tuple[Split, ...], *, relayed: bool = False
-) -> tuple[Part, ...]:
-    """Stage every split, as many at a time as there are cores; `relayed` where the target said that it relays them."""
-    workers = min(len(splits), os.cpu_count() or 1)
-    crew = _Crew(work, source, splits, relayed=relayed)
+def stage_pieces_here(pieces: Sequence[Piece]) -> tuple[Part, ...]:
+    """Stage every piece, as many at a time as there are cores."""
+    workers = min(len(pieces), os.cpu_count() or 1)
+    crew = _Crew(pieces)
     futures: list[Future[list[Part]]] = []
     try:
         futures.extend(in_background(crew.stage_some, f"flow-stage-{number}") for number in range(workers))
@@ -52,21 +48,18 @@ def stage_splits_here(
 
 
 class _Crew:
-    """Threads that take split after split until none is left or one of them fails."""
+    """Threads that take piece after piece until none is left or one of them fails."""
 
-    def __init__(self, work: StageWork, source: Database, splits: Sequence[Split], *, relayed: bool) -> None:
-        self._work = work
-        self._source = source
-        self._splits = splits
-        self._relayed = relayed
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self._pieces = pieces
         self._next = count()
         self._attempts = count()
         self.over = threading.Event()
 
     def stage_some(self) -> list[Part]:
-        """Stage splits until none is left."""
+        """Stage pieces until none is left."""
         parts: list[Part] = []
-        while (partition := next(self._next)) < len(self._splits) and not self.over.is_set():
+        while (partition := next(self._next)) < len(self._pieces) and not self.over.is_set():
             parts.append(self._stage(partition))
         return parts
 
@@ -81,11 +74,7 @@ class _Crew:
         return self._attempt(partition)
 
     def _attempt(self, partition: int) -> Part:
-        attempt = next(self._attempts)
-        split = self._splits[partition]
-        return stage_split(
-            self._work, self._source, split, (partition, attempt), relayed=self._relayed, heed=self._heed
-        )
+        return self._pieces[partition]((partition, next(self._attempts)), heed=self._heed)
 
     def _heed(self) -> None:
         if self.over.is_set():

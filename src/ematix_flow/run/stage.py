@@ -1,15 +1,16 @@
 """Stages a load on Spark: tasks read, conform and stage, and report; nothing here commits.
 
-When a source database evaluates the whole shape, a task reads Arrow batches from it and stages them without passing
-the JVM; where the target can take the source's own bytes, they are passed on unread. Otherwise Spark evaluates the
-shape and hands Arrow batches to the staging function.
+When a source database or the task itself evaluates the whole shape, a task reads Arrow batches and stages them without
+passing the JVM; where the target can take the source's own bytes, they are passed on unread. Otherwise Spark evaluates
+the shape and hands Arrow batches to the staging function.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ematix_flow.errors import RunError, TransientError
 from ematix_flow.failpoints import failpoint
@@ -17,13 +18,16 @@ from ematix_flow.records import Part
 from ematix_flow.run.conform import conform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from ematix_flow.connect.base import Database, Split, StageSpec
     from ematix_flow.run.conform import Rules
+
+Piece: TypeAlias = "Callable[..., Part]"
+"""What can be staged on its own: called with its partition and attempt, and with `heed=` that may stop it between rows."""
 
 REPORT = "partition long, attempt long, rows long, rejected long, path string, reject_path string, first_reject string"
 
@@ -39,18 +43,24 @@ class StageWork:
     """Folder in which an attempt keeps the number of rows it has staged so far."""
 
 
-def stage_splits(
-    spark: SparkSession, work: StageWork, source: Database, splits: tuple[Split, ...], *, relayed: bool = False
-) -> tuple[Part, ...]:
-    """Read each split in a task of its own and stage it there; `relayed` where the target said that it relays them."""
+def stage_pieces(spark: SparkSession, pieces: Sequence[Piece]) -> tuple[Part, ...]:
+    """Stage each piece in a task of its own."""
+    if not pieces:
+        return ()
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield report_batch(stage_split(work, source, splits[number], _attempt(), relayed=relayed))
+                yield report_batch(pieces[number](_attempt()))
 
-    frame = spark.range(0, len(splits), 1, len(splits))
-    return _collect(frame, task)
+    return _collect(spark.range(0, len(pieces), 1, len(pieces)), task)
+
+
+def split_pieces(
+    work: StageWork, source: Database, splits: Sequence[Split], *, relayed: bool = False
+) -> tuple[Piece, ...]:
+    """Give the splits of a source as pieces; `relayed` where the target said that it relays them."""
+    return tuple(partial(stage_split, work, source, split, relayed=relayed) for split in splits)
 
 
 def stage_frame(frame: DataFrame, work: StageWork) -> tuple[Part, ...]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 S = SourceType
 
 INT_BITS = {SmallInt: 16, Integer: 32, BigInt: 64}
+_INT_NAMES = {16: "SMALLINT", 32: "INTEGER", 64: "BIGINT"}
 TRUE_WORDS = ("true", "t", "1", "yes", "y", "on")
 FALSE_WORDS = ("false", "f", "0", "no", "n", "off")
 MAX_FLOAT32 = "3.4028235e38"
@@ -81,16 +82,20 @@ def to_text(value: Value, dialect: str) -> Value:
     return value.become(say("text", dialect, x=value.sql), S.TEXT)
 
 
-def read_integer(value: Value, dialect: str, *, failing: bool) -> Value:
-    """Give text as a 64-bit whole number."""
+def read_integer(value: Value, dialect: str, *, failing: bool, bits: int = 64) -> Value:
+    """Give text as a whole number of so many bits."""
     if dialect == "sqlite":
         whole = fill("FLOW_INTEGER(x)", dialect, x=value.sql)
         guarded = (
             case((_spelled(value.sql, _INT_TEXT, _LONGEST_INT, dialect), whole)) if value.type is S.TEXT else whole
         )
         return value.read_as(guarded, S.INTEGER, failing=failing)
-    in_range = exp.Between(this=say("wide", dialect, x=value.sql), low=_lowest(64), high=number(2**63 - 1))
-    read = case((in_range, say("bigint", dialect, x=value.sql)))
+    if dialect == "duckdb":
+        read = fill(f"TRY_CAST(x AS {_INT_NAMES[bits]})", dialect, x=value.sql)
+    else:
+        high = number(2 ** (bits - 1) - 1)
+        in_range = exp.Between(this=say("wide", dialect, x=value.sql), low=_lowest(bits), high=high)
+        read = case((in_range, say("bigint", dialect, x=value.sql)))
     guarded = case((_spelled(value.sql, _INT_TEXT, _LONGEST_INT, dialect), read))
     return value.read_as(guarded, S.INTEGER, failing=failing)
 
@@ -120,7 +125,14 @@ def read_boolean(
     answers = [(w, exp.true()) for w in truthy] + [(w, exp.false()) for w in falsy]
     if not answers:
         return value.become(exp.null(), S.BOOLEAN)
-    branches = ((say("same_text", dialect, x=word, y=w), answer) for w, answer in answers)
+    if dialect == "duckdb":
+        # It would make the word small for every comparison.
+        several = ((truthy, exp.true()), (falsy, exp.false()))
+        branches = [
+            (exp.In(this=word.copy(), expressions=[_text(w) for w in words]), a) for words, a in several if words
+        ]
+    else:
+        branches = [(say("same_text", dialect, x=word, y=w), answer) for w, answer in answers]
     return value.read_as(case(*branches), S.BOOLEAN, failing=failing)
 
 
@@ -138,7 +150,9 @@ def _to_integer_column(value: Value, column: Column, dialect: str) -> Value:
     bits = INT_BITS[type(column.type)]
     if value.type is S.BOOLEAN:
         return value.become(_bit(value.sql), S.INTEGER)
-    if value.type is S.TEXT or dialect == "sqlite":
+    if value.type is S.TEXT and dialect != "sqlite":
+        return read_integer(value, dialect, failing=True, bits=bits)
+    if dialect == "sqlite":
         value = read_integer(value, dialect, failing=True)
     elif value.type in {S.DECIMAL, S.FLOAT}:
         whole = exp.EQ(this=value.sql, expression=exp.func("FLOOR", value.sql.copy()))

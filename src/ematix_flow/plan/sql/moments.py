@@ -30,6 +30,8 @@ _FRACTION = {Part.ABSENT: "", Part.OPTIONAL: "([.][0-9]{1,6})?", Part.REQUIRED: 
 _ZONE = "(Z|[+-](0[0-9]|1[0-4])(:?[0-5][0-9])?)"
 _OFFSET = {Part.ABSENT: "", Part.OPTIONAL: f"{_ZONE}?", Part.REQUIRED: _ZONE}
 
+_ISO_PIECES = [["YYYY", "-", "MM", "-", "DD", between, "HH24", ":", "MI", ":", "SS"] for between in ("T", " ")]
+
 
 def pattern_of(accepted: MomentFormat) -> str:
     """Give the regular expression of exactly the valid values of a format."""
@@ -89,14 +91,20 @@ def _piece(accepted: MomentFormat, index: int, calendar: dict[str, str]) -> str:
 
 def _time(text: exp.Expr, accepted: MomentFormat, dialect: str) -> exp.Expr:
     if accepted.offset is Part.ABSENT:
-        return say("naive", dialect, x=_main(text, accepted, 0, dialect))
+        return _unshifted(text, accepted, 0, dialect)
     zoned = [(_sign(text, at, dialect), _shifted(text, accepted, at, dialect)) for at in (6, 5, 3)]
     zulu = exp.EQ(this=_tail(text, 1, 1, dialect), expression=exp.Literal.string("Z"))
     return case(
+        (zulu, _unshifted(text, accepted, 1, dialect)),
         *((exp.In(this=sign, expressions=_signs()), value) for sign, value in zoned),
-        (zulu, say("naive", dialect, x=_main(text, accepted, 1, dialect))),
-        otherwise=say("naive", dialect, x=_main(text, accepted, 0, dialect)),
+        otherwise=_unshifted(text, accepted, 0, dialect),
     )
+
+
+def _unshifted(text: exp.Expr, accepted: MomentFormat, tail: int, dialect: str) -> exp.Expr:
+    """Give the time of a text in UTC; DuckDB reads ISO as it is, other dialects get it without its T and Z."""
+    whole = dialect == "duckdb" and [p.text for p in accepted.pieces] in _ISO_PIECES
+    return say("naive", dialect, x=text if whole else _main(text, accepted, tail, dialect))
 
 
 def _shifted(text: exp.Expr, accepted: MomentFormat, width: int, dialect: str) -> exp.Expr:

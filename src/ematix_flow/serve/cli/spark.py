@@ -45,14 +45,16 @@ def stop_spark_at_end() -> None:
 def needs_spark(pipeline: Pipeline, *, chosen: bool) -> bool:
     """Say whether a run of the pipeline certainly uses Spark.
 
-    It does when its function asks for Spark, when files are read, and when rows leave their database while the settings
-    name the Spark that moves them (`chosen`).
+    It does when its function asks for Spark, when files are read whose shape needs it, and when rows leave their place
+    while the settings name the Spark that moves them (`chosen`).
     """
     if "spark" in arguments_of(pipeline.function):
         return True
     source = None if pipeline.source_connection is None else _declared(pipeline.source_connection)
     if source is not None and _is_files(source):
-        return True
+        from ematix_flow.plan.needs import declared_need
+
+        return chosen or any(declared_need(pipeline, target) for target in pipeline.targets)
     if not chosen:
         return False
     if pipeline.force_path == "cross_db":

@@ -1,0 +1,174 @@
+"""Files cut into pieces that can be read on their own, as Arrow tables; a bad line is marked, never dropped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ematix_flow.connect.file_rows import naming, unreadable
+from ematix_flow.errors import RunError
+from ematix_flow.plan.marks import CORRUPT, POSITION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ematix_flow.connect.file_rows import Rows
+    from ematix_flow.connect.files import FileSet
+
+PIECE = 128 << 20
+"""Bytes of row groups or stripes that are read as one piece; lines have a like measure of their own."""
+
+ROWS = 1 << 17
+"""Rows of a typed file that are read at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilePiece:
+    """A part of a file that can be read without the others."""
+
+    path: str
+    size: int
+    """About how many bytes are read."""
+    read: Callable[[], Iterator[pa.Table]]
+    """Gives the rows under the names of the set, with the marks of text formats and the position."""
+
+
+def file_pieces(files: FileSet, *, strict: bool = False) -> list[FilePiece]:
+    """Give the pieces of a file set in its order; with `strict` a bad line is an error instead of a mark."""
+    names = tuple(column.name for column in files.columns)
+    match files.format:
+        case "csv":
+            return [_csv_piece(files, path, names, strict=strict) for path in files.paths]
+        case "json_lines":
+            return [piece for path in files.paths for piece in _json_pieces(path, names, strict=strict)]
+    cut = _stripes if files.format == "orc" else _row_groups
+    return [piece for path in files.paths for piece in cut(path, names)]
+
+
+def _csv_piece(files: FileSet, path: str, names: Sequence[str], *, strict: bool) -> FilePiece:
+    from ematix_flow.connect import csv_rows
+
+    read = partial(csv_rows.read_rows, path, csv_rows.dialect_of(path, files.csv_options))
+    return FilePiece(path, _size(path), partial(_text_tables, path, read, names, strict=strict))
+
+
+def _json_pieces(path: str, names: Sequence[str], *, strict: bool) -> Iterator[FilePiece]:
+    from ematix_flow.connect import json_rows
+
+    pieces = json_rows.pieces_of(path)
+    for piece in pieces:
+        read = partial(json_rows.read_rows, path, piece, names)
+        yield FilePiece(path, _size(path) // len(pieces), partial(_text_tables, path, read, names, strict=strict))
+
+
+def _size(path: str) -> int:
+    with naming(path):
+        return Path(path).stat().st_size
+
+
+def _text_tables(
+    path: str, read: Callable[[], Iterator[Rows]], names: Sequence[str], *, strict: bool
+) -> Iterator[pa.Table]:
+    for rows in read():
+        yield from _marked(path, rows, names, strict=strict)
+
+
+def _marked(path: str, rows: Rows, names: Sequence[str], *, strict: bool) -> Iterator[pa.Table]:
+    """Give the rows with their columns in the order of the set."""
+    if strict and rows.bad:
+        message = f"file {path} has a malformed line: {rows.bad[0][0][:200]}"
+        raise RunError(message, hint="load the file without a query and with on_bad_row='reject' to set it aside.")
+    shown = [*names, POSITION] if strict else [*names, CORRUPT, POSITION]
+    good = [rows.good.column(name) for name in names]
+    marks = [] if strict else [pa.nulls(rows.good.num_rows, pa.string())]
+    yield pa.table([*good, *marks, pa.repeat(pa.scalar(path), rows.good.num_rows)], names=shown)
+    if rows.bad:
+        known = [[fields[name] for _, fields in rows.bad] for name in names]
+        bad = [*known, [said for said, _ in rows.bad], [path] * len(rows.bad)]
+        yield pa.table([pa.array(column, pa.string()) for column in bad], names=shown)
+
+
+def _row_groups(path: str, names: Sequence[str]) -> list[FilePiece]:
+    import pyarrow.parquet as pq
+
+    with naming(path):
+        known = pq.read_metadata(path)
+    sizes = [known.row_group(number).total_byte_size for number in range(known.num_row_groups)]
+    return [
+        FilePiece(path, sum(sizes[number] for number in chosen), partial(_parquet_tables, path, chosen, names))
+        for chosen in _together(sizes)
+    ]
+
+
+def _stripes(path: str, names: Sequence[str]) -> list[FilePiece]:
+    from pyarrow import orc
+
+    with naming(path):
+        count = orc.ORCFile(path).nstripes
+    sizes = [_size(path) // max(count, 1)] * count
+    return [
+        FilePiece(path, sum(sizes[number] for number in chosen), partial(_orc_tables, path, chosen, names))
+        for chosen in _together(sizes)
+    ]
+
+
+def _together(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Give the numbers of neighbours that are read as one piece."""
+    chosen: list[int] = []
+    for number, _ in enumerate(sizes):
+        chosen.append(number)
+        if sum(sizes[one] for one in chosen) >= PIECE:
+            yield tuple(chosen)
+            chosen = []
+    if chosen:
+        yield tuple(chosen)
+
+
+def _parquet_tables(path: str, groups: tuple[int, ...], names: Sequence[str]) -> Iterator[pa.Table]:
+    import pyarrow.parquet as pq
+
+    try:
+        # Timestamps of 96 bits reach further than nanoseconds do.
+        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us", page_checksum_verification=True) as file:
+            for batch in file.iter_batches(ROWS, row_groups=list(groups), use_threads=False):
+                yield _typed(path, pa.Table.from_batches([batch]), names)
+    except (pa.ArrowException, OSError) as error:
+        raise unreadable(path, str(error)) from None
+
+
+def _orc_tables(path: str, stripes: tuple[int, ...], names: Sequence[str]) -> Iterator[pa.Table]:
+    from pyarrow import orc
+
+    try:
+        file = orc.ORCFile(path)
+        for number in stripes:
+            stripe = file.read_stripe(number)
+            table = stripe if isinstance(stripe, pa.Table) else pa.Table.from_batches([stripe])
+            for start in range(0, table.num_rows, ROWS):
+                yield _typed(path, table.slice(start, ROWS), names)
+    except (pa.ArrowException, OSError) as error:
+        raise unreadable(path, str(error)) from None
+
+
+def _typed(path: str, table: pa.Table, names: Sequence[str]) -> pa.Table:
+    columns = [plain(table.column(name)) for name in names]
+    return pa.table([*columns, pa.repeat(pa.scalar(path), table.num_rows)], names=[*names, POSITION])
+
+
+def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Give a column in the types that rows are shaped from: no dictionaries, instants in UTC, microseconds."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return plain(pc.cast(column, kind.value_type))
+    if pa.types.is_date64(kind):
+        return pc.cast(column, pa.date32())
+    if not pa.types.is_timestamp(kind):
+        return column
+    if kind.unit == "ns":
+        column = pc.floor_temporal(column, unit="microsecond")
+    return pc.cast(column, pa.timestamp("us", tz="UTC" if kind.tz else None))

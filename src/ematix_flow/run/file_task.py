@@ -1,0 +1,94 @@
+"""Stages files and rows in memory by pieces that read, shape and stage in one go, and asks them for their highest value.
+
+The same pieces run in threads of this process and in tasks of Spark; no row passes through the JVM.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ematix_flow.connect.arrow import arrow_table
+from ematix_flow.plan.bounds import highest_of_all_sql
+from ematix_flow.plan.marks import SOURCE_VIEW
+from ematix_flow.run.file_frames import MOST_TASKS
+from ematix_flow.run.file_pieces import ROWS, FilePiece, file_pieces, plain
+from ematix_flow.run.stage import stage_batches
+from ematix_flow.run.task_shape import Shaper, shaped_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from ematix_flow.connect.files import FileSet
+    from ematix_flow.records import Part
+    from ematix_flow.run.stage import Piece, StageWork
+
+TOGETHER = 16 << 20
+"""Bytes up to which neighbouring small files are staged together: to begin a piece takes longer than to read them."""
+
+
+def files_to_stage(work: StageWork, files: FileSet, sql: str) -> tuple[Piece, ...]:
+    """Give the pieces of a file set, with small neighbours put together."""
+    return tuple(partial(_stage, work, sql, group) for group in _groups(file_pieces(files)))
+
+
+def frame_to_stage(work: StageWork, frame: Any, sql: str) -> tuple[Piece, ...]:
+    """Give the rows of a frame in memory as one piece."""
+    return (partial(_stage, work, sql, (frame_piece(frame),)),)
+
+
+def frame_piece(frame: Any) -> FilePiece:
+    """Give the rows of a frame as a piece that is read from memory."""
+    return FilePiece("", 0, partial(_slices, arrow_table(frame)))
+
+
+def highest_in(pieces: Iterable[FilePiece], some_sql: str) -> tuple[str | None, int]:
+    """Give the highest value as text and the number of NULLs, from what `some_sql` answers for each table of rows."""
+    with Shaper(some_sql) as shaper:
+        answers = [shaper.answer(table) for table in _tables(pieces) if table.num_rows]
+    if not answers:
+        return None, 0
+    with Shaper(highest_of_all_sql(SOURCE_VIEW)) as shaper:
+        row = shaper.answer(pa.concat_tables(answers, promote_options="permissive"))
+    highest, nulls = (column[0].as_py() for column in row.columns)
+    return highest, nulls or 0
+
+
+def _stage(
+    work: StageWork,
+    sql: str,
+    pieces: Sequence[FilePiece],
+    place: tuple[int, int],
+    heed: Callable[[], None] | None = None,
+) -> Part:
+    with closing(shaped_batches(sql, _tables(pieces))) as batches:
+        return stage_batches(work, *place, batches, heed)
+
+
+def _tables(pieces: Iterable[FilePiece]) -> Iterator[pa.Table]:
+    for piece in pieces:
+        yield from piece.read()
+
+
+def _slices(table: pa.Table) -> Iterator[pa.Table]:
+    for start in range(0, table.num_rows, ROWS):
+        some = table.slice(start, ROWS)
+        yield pa.table([plain(column) for column in some.columns], names=table.column_names)
+
+
+def _groups(pieces: Sequence[FilePiece]) -> Iterator[tuple[FilePiece, ...]]:
+    """Give neighbours that are staged together."""
+    enough = max(TOGETHER, sum(piece.size for piece in pieces) // MOST_TASKS + 1)
+    group: list[FilePiece] = []
+    size = 0
+    for piece in pieces:
+        if group and size + piece.size > enough:
+            yield tuple(group)
+            group, size = [], 0
+        group.append(piece)
+        size += piece.size
+    if group:
+        yield tuple(group)

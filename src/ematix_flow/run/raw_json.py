@@ -1,0 +1,53 @@
+"""Source rows as JSON for rejects, written as Spark's `to_json` writes them: NULL is left out, no digit is lost."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyarrow import ChunkedArray
+
+_WORDS = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
+
+
+def json_rows(rows: pa.Table, names: Sequence[str]) -> list[str]:
+    """Give each row as one JSON object of the named columns."""
+    labels = [json.dumps(name, ensure_ascii=False) for name in names]
+    columns = [_written(rows.column(name)) for name in names]
+    return [_object(labels, values) for values in zip(*columns, strict=True)]
+
+
+def _object(labels: Sequence[str], values: Sequence[str | None]) -> str:
+    pairs = (f"{label}:{value}" for label, value in zip(labels, values, strict=True) if value is not None)
+    return "{" + ",".join(pairs) + "}"
+
+
+def _written(column: ChunkedArray) -> list[str | None]:
+    """Give the values of a column as JSON."""
+    kind = column.type
+    if pa.types.is_decimal(kind):
+        return [None if value is None else format(value, "f") for value in column.to_pylist()]
+    if pa.types.is_floating(kind):
+        # The shortest text that gives a number of this width back.
+        return [
+            None if value is None else _WORDS.get(value, value) for value in pc.cast(column, pa.string()).to_pylist()
+        ]
+    return [None if value is None else _quoted(value) for value in column.to_pylist()]
+
+
+def _quoted(value: Any) -> str:
+    if isinstance(value, bool | int | str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, bytes):
+        return f'"{base64.b64encode(value).decode()}"'
+    if hasattr(value, "hour"):
+        zone = "" if value.tzinfo is None else "Z"
+        return f'"{value.replace(tzinfo=None).isoformat(timespec="microseconds")}{zone}"'
+    return f'"{value.isoformat()}"'
