@@ -151,13 +151,14 @@ def _typed_columns(path: str, file_format: str) -> tuple[SourceColumn, ...]:
 
     try:
         with reaching():
-            schema = _schema_of(path, file_format)
+            schema = schema_of(path, file_format)
     except (pa.ArrowInvalid, OSError, EOFError) as error:
         raise unreadable(path, f"it is no {file_format} file, or a part of one: {error}") from None
     return tuple(_typed_column(path, field) for field in schema)
 
 
-def _schema_of(path: str, file_format: str) -> pa.Schema:
+def schema_of(path: str, file_format: str) -> pa.Schema:
+    """Give the columns of a typed file as Arrow knows them."""
     if file_format == "orc":
         from pyarrow import orc
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connection_stores import ObjectStoreS3Connection
 
 _Answer = TypeVar("_Answer")
+_making = threading.Lock()
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 60.0
@@ -121,7 +123,8 @@ def place_of(connection: ObjectStoreS3Connection) -> S3Place:
 
 def client_of(place: S3Place, seconds: float | None = None) -> Any:
     """Give the client of this process; `seconds` bounds how long an answer may take."""
-    return _client(os.getpid(), place, seconds or ANSWER_SECONDS)
+    with _making:  # to make a client is not safe in threads, to use it is
+        return _client(os.getpid(), replace(place, bucket="", prefix=""), seconds or ANSWER_SECONDS)
 
 
 @lru_cache(maxsize=32)
@@ -151,7 +154,7 @@ def _client(process: int, place: S3Place, seconds: float) -> Any:
         given = keys if place.access_key_id else {}
         return session.client("s3", endpoint_url=place.endpoint or None, config=config, **given)
     except (BotoCoreError, ValueError) as error:
-        raise StoreError(f"{place.shown}: {error}") from None
+        raise StoreError(str(error)) from None
 
 
 def asked(place: S3Place, operation: str, call: Callable[[], _Answer], attempts: int = ATTEMPTS) -> _Answer:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from ematix_flow.connect.s3_client import S3Place
     from ematix_flow.connect.store import Output
 
+PAGE = 1000
+"""Keys of one answer to a listing."""
+
 COPIED_WHOLE = 1 << 30
 """Bytes up to which an object is copied by one request; the service allows five times as much, but says nothing meanwhile."""
 
@@ -107,7 +110,12 @@ class S3Store(Store):
 
     def pages(self, prefix: str, delimiter: str = "") -> Iterator[dict[str, Any]]:
         """Give the answers to a listing; with a delimiter, keys are cut at the first one after the prefix."""
-        arguments = {"Bucket": self.place.bucket, "Prefix": f"{self.place.prefix}{prefix}", "Delimiter": delimiter}
+        arguments = {
+            "Bucket": self.place.bucket,
+            "Prefix": f"{self.place.prefix}{prefix}",
+            "Delimiter": delimiter,
+            "MaxKeys": PAGE,
+        }
         while True:
             page = asked(self.place, "list", lambda: client_of(self.place).list_objects_v2(**arguments))
             yield page

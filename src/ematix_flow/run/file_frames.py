@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.file_rows import StoredFile
 from ematix_flow.plan.marks import CORRUPT, POSITION
 
 if TYPE_CHECKING:
@@ -56,13 +57,20 @@ def _text_frame(spark: SparkSession, files: FileSet, *, strict: bool) -> DataFra
 def _typed_frame(spark: SparkSession, files: FileSet, paths: Sequence[str]) -> DataFrame:
     from pyspark.sql import functions as sf
 
+    if isinstance(paths[0], StoredFile):
+        from ematix_flow.run.stored_frames import stored_frame
+
+        return _selected(stored_frame(spark, files, paths), files, sf.col(POSITION))
     if any(column.native.startswith("timestamp[ns") for column in files.columns):
         # Spark refuses nanoseconds, which pandas and Arrow write by default, unless they are read as numbers.
         spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
-    frame = spark.read.format(files.format).load(list(paths))
+    return _selected(spark.read.format(files.format).load(list(paths)), files, sf.expr(_PATH))
+
+
+def _selected(frame: DataFrame, files: FileSet, place: Column) -> DataFrame:
     kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     columns = [_typed(column, kinds[column.name]).alias(column.name) for column in files.columns]
-    return frame.select(*columns, sf.expr(_PATH).alias(POSITION))
+    return frame.select(*columns, place.alias(POSITION))
 
 
 def _typed(column: SourceColumn, kind: str) -> Column:

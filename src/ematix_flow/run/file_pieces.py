@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ematix_flow.connect.file_rows import naming, unreadable
+from ematix_flow.connect.file_rows import for_arrow, naming, reaching, size_of, unreadable
 from ematix_flow.errors import RunError
 from ematix_flow.plan.marks import CORRUPT, POSITION
 
@@ -54,7 +53,7 @@ def _csv_piece(files: FileSet, path: str, names: Sequence[str], *, strict: bool)
     from ematix_flow.connect import csv_rows
 
     read = partial(csv_rows.read_rows, path, csv_rows.dialect_of(path, files.csv_options))
-    return FilePiece(path, _size(path), partial(_text_tables, path, read, names, strict=strict))
+    return FilePiece(path, size_of(path), partial(_text_tables, path, read, names, strict=strict))
 
 
 def _json_pieces(path: str, names: Sequence[str], *, strict: bool) -> Iterator[FilePiece]:
@@ -63,12 +62,7 @@ def _json_pieces(path: str, names: Sequence[str], *, strict: bool) -> Iterator[F
     pieces = json_rows.pieces_of(path)
     for piece in pieces:
         read = partial(json_rows.read_rows, path, piece, names)
-        yield FilePiece(path, _size(path) // len(pieces), partial(_text_tables, path, read, names, strict=strict))
-
-
-def _size(path: str) -> int:
-    with naming(path):
-        return Path(path).stat().st_size
+        yield FilePiece(path, size_of(path) // len(pieces), partial(_text_tables, path, read, names, strict=strict))
 
 
 def _text_tables(
@@ -97,7 +91,7 @@ def _row_groups(path: str, names: Sequence[str]) -> list[FilePiece]:
     import pyarrow.parquet as pq
 
     with naming(path):
-        known = pq.read_metadata(path)
+        known = pq.read_metadata(for_arrow(path))
     sizes = [known.row_group(number).total_byte_size for number in range(known.num_row_groups)]
     return [
         FilePiece(path, sum(sizes[number] for number in chosen), partial(_parquet_tables, path, chosen, names))
@@ -109,8 +103,8 @@ def _stripes(path: str, names: Sequence[str]) -> list[FilePiece]:
     from pyarrow import orc
 
     with naming(path):
-        count = orc.ORCFile(path).nstripes
-    sizes = [_size(path) // max(count, 1)] * count
+        count = orc.ORCFile(for_arrow(path)).nstripes
+    sizes = [size_of(path) // max(count, 1)] * count
     return [
         FilePiece(path, sum(sizes[number] for number in chosen), partial(_orc_tables, path, chosen, names))
         for chosen in _together(sizes)
@@ -132,11 +126,12 @@ def _together(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
 def _parquet_tables(path: str, groups: tuple[int, ...], names: Sequence[str]) -> Iterator[pa.Table]:
     import pyarrow.parquet as pq
 
+    options = {"coerce_int96_timestamp_unit": "us", "page_checksum_verification": True}
     try:
         # Timestamps of 96 bits reach further than nanoseconds do.
-        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us", page_checksum_verification=True) as file:
+        with reaching(), pq.ParquetFile(for_arrow(path), **options) as file:
             for batch in file.iter_batches(ROWS, row_groups=list(groups), use_threads=False):
-                yield _typed(path, pa.Table.from_batches([batch]), names)
+                yield typed(path, pa.Table.from_batches([batch]), names)
     except (pa.ArrowException, OSError) as error:
         raise unreadable(path, str(error)) from None
 
@@ -145,17 +140,19 @@ def _orc_tables(path: str, stripes: tuple[int, ...], names: Sequence[str]) -> It
     from pyarrow import orc
 
     try:
-        file = orc.ORCFile(path)
-        for number in stripes:
-            stripe = file.read_stripe(number)
-            table = stripe if isinstance(stripe, pa.Table) else pa.Table.from_batches([stripe])
-            for start in range(0, table.num_rows, ROWS):
-                yield _typed(path, table.slice(start, ROWS), names)
+        with reaching():
+            file = orc.ORCFile(for_arrow(path))
+            for number in stripes:
+                stripe = file.read_stripe(number)
+                table = stripe if isinstance(stripe, pa.Table) else pa.Table.from_batches([stripe])
+                for start in range(0, table.num_rows, ROWS):
+                    yield typed(path, table.slice(start, ROWS), names)
     except (pa.ArrowException, OSError) as error:
         raise unreadable(path, str(error)) from None
 
 
-def _typed(path: str, table: pa.Table, names: Sequence[str]) -> pa.Table:
+def typed(path: str, table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Give the rows of a typed file under the names of the set, with their position."""
     columns = [plain(table.column(name)) for name in names]
     return pa.table([*columns, pa.repeat(pa.scalar(path), table.num_rows)], names=[*names, POSITION])
 

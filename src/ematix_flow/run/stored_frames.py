@@ -1,0 +1,51 @@
+"""Spark frames for typed files in a store, read by Python: neither Spark nor its settings know the store or its keys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ematix_flow.connect.files import schema_of
+from ematix_flow.run.file_pieces import file_pieces, typed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ematix_flow.connect.files import FileSet
+
+MOST_TASKS = 64
+
+_SIGNED = {"uint8": pa.int16(), "uint16": pa.int32(), "uint32": pa.int64(), "uint64": pa.decimal128(20, 0)}
+"""What Spark's own readers make of numbers without a sign."""
+
+
+def stored_frame(spark: SparkSession, files: FileSet, paths: Sequence[str]) -> DataFrame:
+    """Give the rows of files of one layout, with the address of each row's file."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    names = [column.name for column in files.columns]
+    pieces = file_pieces(replace(files, paths=tuple(paths)))
+    sample = _signed(typed(paths[0], schema_of(paths[0], files.format).empty_table(), names))
+
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for table in pieces[number].read():
+                    yield from _signed(table).to_batches()
+
+    tasks = max(1, min(len(pieces), MOST_TASKS))
+    schema = from_arrow_schema(sample.schema, prefer_timestamp_ntz=True)
+    return spark.range(0, len(pieces), 1, tasks).mapInArrow(task, schema)
+
+
+def _signed(table: pa.Table) -> pa.Table:
+    columns = [
+        pc.cast(column, _SIGNED[str(column.type)]) if str(column.type) in _SIGNED else column
+        for column in table.columns
+    ]
+    return pa.table(columns, names=table.column_names)

@@ -1,0 +1,100 @@
+"""An HTTP proxy that answers some requests wrongly, late or not at all; it passes everything else on as it is."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import cast
+
+BUSY = '<?xml version="1.0"?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>'
+BROKEN = '<?xml version="1.0"?><Error><Code>InternalError</Code><Message>We encountered an error.</Message></Error>'
+RACED = '<?xml version="1.0"?><Error><Code>ConditionalRequestConflict</Code><Message>Raced.</Message></Error>'
+ANSWERS = {"busy": (503, BUSY), "broken": (500, BROKEN), "raced": (409, RACED)}
+
+
+class FaultyProxy(ThreadingHTTPServer):
+    """Listens on a free port; faults are taken in order by the next requests of their method.
+
+    `lost` is a request that never arrives, `unanswered` one that arrives and whose answer is lost, `silent` one that
+    arrives and is never answered, `ignored` one whose condition is forgotten.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, port: int) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.upstream = port
+        self.faults: deque[tuple[str, str]] = deque()
+        self.seen: list[str] = []
+        self.over = threading.Event()
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+
+    @property
+    def endpoint(self) -> str:
+        """Give the address of the proxy."""
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def close(self) -> None:
+        """End the proxy."""
+        self.over.set()
+        self.shutdown()
+        self.server_close()
+
+    def fault_for(self, method: str) -> str:
+        """Give what happens to the next request of a method."""
+        self.seen.append(method)
+        if self.faults and self.faults[0][0] == method:
+            return self.faults.popleft()[1]
+        return ""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+    def _pass(self) -> None:
+        proxy = cast("FaultyProxy", self.server)
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        fault = proxy.fault_for(self.command)
+        if fault in ANSWERS:
+            status, text = ANSWERS[fault]
+            self._answer(status, {"Content-Type": "application/xml"}, text.encode())
+            return
+        if fault == "lost":
+            self.close_connection = True
+            return
+        status, headers, answer = self._forwarded(body, forgetful=fault == "ignored")
+        if fault == "silent":
+            proxy.over.wait(30)
+        if fault in ("unanswered", "silent"):
+            self.close_connection = True
+            return
+        self._answer(status, headers, answer)
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass  # noqa: N815 - names that the base class looks for
+
+    def _forwarded(self, body: bytes, *, forgetful: bool) -> tuple[int, dict[str, str], bytes]:
+        dropped = {"expect", "connection", *(["if-none-match"] if forgetful else [])}
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in dropped}
+        upstream = HTTPConnection("127.0.0.1", cast("FaultyProxy", self.server).upstream, timeout=30)
+        try:
+            upstream.request(self.command, self.path, body or None, headers)
+            answer = upstream.getresponse()
+            return answer.status, dict(answer.getheaders()), answer.read()
+        finally:
+            upstream.close()
+
+    def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.send_response_only(status)
+        for name, value in headers.items():
+            if name.lower() not in {"connection", "transfer-encoding", "content-length"}:
+                self.send_header(name, value)
+        length = headers.get("Content-Length", "0") if self.command == "HEAD" else str(len(body))
+        self.send_header("Content-Length", length)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
