@@ -15,6 +15,8 @@ from ematix_flow.errors import TransientError
 from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
+    import sqlite3
+
     from ematix_flow.connect.store import Store
 
 FILES = "ematix_flow_files"
@@ -35,7 +37,12 @@ class FileSession(StoreSession):
 
     def __init__(self, store: Store) -> None:
         super().__init__(store, TABLES)
-        self.connection.create_function(BELOW, 1, self._below)
+
+    def connected(self) -> sqlite3.Connection:
+        """Give a connection that can also be asked for the files below a folder."""
+        connection = super().connected()
+        connection.create_function(BELOW, 1, self._below)
+        return connection
 
     def begin(self) -> None:
         """Begin from the newest state, with every file of it in its place."""

@@ -87,13 +87,17 @@ class StoreSession(SQLiteSession):
     """A session over the newest state; what it commits becomes the next one, unless somebody else was first."""
 
     def __init__(self, store: Store, tables: Sequence[str] = ()) -> None:
-        connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        register(connection)
-        super().__init__(connection, store.shown)
+        super().__init__(self.connected(), store.shown)
         self.store = store
         self._tables = tables
         self.head = Head(0)
         self._load()
+
+    def connected(self) -> sqlite3.Connection:
+        """Give a connection to an empty database, with the functions that statements may use."""
+        connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        register(connection)
+        return connection
 
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
         """Run a statement; outside of a transaction it is one by itself, begun again as long as others are first."""
@@ -175,7 +179,12 @@ class StoreSession(SQLiteSession):
         if data is None:
             message = f"the state of commit {head.number} in {self.store.shown} is gone"
             raise sqlite3.DatabaseError(message)
-        self.connection.deserialize(data)
+        # Never into a connection that was used: SQLite follows pointers of the state before (its pragma functions, and
+        # statements of another state with the same schema version).
+        fresh = self.connected()
+        fresh.deserialize(data)
+        self.connection.close()
+        self.connection = fresh
         self.head = head
 
     def _schema_version(self) -> int:
