@@ -68,6 +68,8 @@ class FileTables(Database):
         self.name = connection.name
         self.shown_path = connection.path
         self.format = connection.format
+        if self.format == "orc":
+            self.capabilities = replace(self.capabilities, cannot_store=("far_instant",))
         # Workers may run in another folder than the driver, so a relative path is settled here.
         self.store: Store = LocalStore(str(Path(connection.path).absolute()))
 
@@ -201,15 +203,15 @@ class FileTables(Database):
         return table
 
     def drop_stage(self, session: Session, spec: StageSpec) -> None:
-        """Remove what the load staged."""
-        del session
+        """Remove what the load staged; files that are part of a table are given their places before."""
+        cast("FileSession", session).settle_newest()
         self.store.remove_below(f"{STAGE}{spec.name}/")
 
     def stages(self, session: Session) -> Iterable[tuple[str, float]]:
         """List the loads that have something staged, with the seconds since they last added to it."""
         del session
         ages: dict[str, float] = {}
-        for found in self.store.listed(STAGE):
+        for found in (*self.store.listed(STAGE), *self.store.unfinished(STAGE)):
             name = found.key.removeprefix(STAGE).partition("/")[0]
             ages[name] = min(found.age, ages.get(name, found.age))
         return ages.items()
