@@ -122,6 +122,10 @@ class TransientError(RunError):
     transient = True
 
 
+class OvertakenError(TransientError):
+    """Somebody else committed first, and nothing was changed: the same work may be begun again at once."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """Give the known word that looks most like `word`, if any does."""
     found = difflib.get_close_matches(word.lower(), {k.lower(): k for k in known}, n=1, cutoff=0.6)

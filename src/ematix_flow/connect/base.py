@@ -45,7 +45,7 @@ class Capabilities:
     answers_sql: bool = True
     """False where a table is a list of files that tasks write whole, and nobody can be asked about its rows."""
     cannot_store: tuple[str, ...] = ()
-    """Values of a declared type that the database has no place for: nul (in text), nan, infinity."""
+    """Values of a declared type that the database has no place for: nul (in text), nan, infinity, far_instant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class Database(ABC):
     kind: ClassVar[str]
     dialect: ClassVar[str]
     """The name by which sqlglot knows its SQL."""
-    capabilities: ClassVar[Capabilities]
+    capabilities: Capabilities
     task_imports: ClassVar[tuple[str, ...]] = ()
     """Modules that its reads and stagers load inside tasks, which workers may have at hand."""
     timezone: str | None = None

@@ -1,4 +1,7 @@
-"""Writers of the file formats: Arrow batches in, bytes out, in the spelling that the readers here take back exactly."""
+"""Writers of the file formats: Arrow batches in, bytes out, in the spelling that the readers here take back exactly.
+
+Bytes are hexadecimal digits in text formats, and stay digits when they are read as text.
+"""
 
 from __future__ import annotations
 
@@ -63,10 +66,21 @@ class _Orc:
         self._writer = orc.ORCWriter(pa.PythonFile(stream, mode="w"), compression="zstd")
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._writer.write(pa.Table.from_batches([batch]))
+        # Spark refuses a file with ORC's own type for instants, so they are written as the time in UTC.
+        kinds = [_without_zone(field) for field in batch.schema]
+        self._writer.write(pa.Table.from_batches([batch]).cast(pa.schema(kinds)))
 
     def close(self) -> None:
         self._writer.close()
+
+
+def _without_zone(field: pa.Field) -> pa.Field:
+    zoned = pa.types.is_timestamp(field.type) and field.type.tz
+    return field.with_type(pa.timestamp(field.type.unit)) if zoned else field
+
+
+_SPELLED = frozenset("0123456789+-.:TZeEtrufalsin")
+"""What numbers, moments and truth values are spelled with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +90,11 @@ class _Style:
     escape: str
     null: str
     header: bool
+
+    @property
+    def touches_numbers(self) -> bool:
+        """Say whether anything else than a text could be taken for NULL or for two fields."""
+        return bool(_SPELLED & {self.delimiter, self.quote, self.escape} or (self.null and set(self.null) <= _SPELLED))
 
 
 def _style(options: Mapping[str, Any]) -> _Style:
@@ -90,7 +109,7 @@ def _style(options: Mapping[str, Any]) -> _Style:
 
 
 class _Csv:
-    """A text is quoted where it could be taken for something else: for NULL, for two fields or for two lines."""
+    """A value is quoted where it could be taken for something else: for NULL, for two fields or for two lines."""
 
     def __init__(self, stream: IO[bytes], schema: pa.Schema, style: _Style) -> None:
         self._stream = stream
@@ -110,7 +129,7 @@ class _Csv:
 
     def _column(self, column: pa.Array) -> pa.Array:
         written = as_text(column)
-        if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type) or self._style.touches_numbers:
             written = self._quoted(written)
         return pc.fill_null(written, self._style.null)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ematix_flow.connect.store_session import StoreSession
 from ematix_flow.errors import TransientError
@@ -16,8 +16,14 @@ from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Callable
 
     from ematix_flow.connect.store import Store
+
+T = TypeVar("T")
+
+LOOKS = 50
+"""How often folders are listed again because files came or went meanwhile."""
 
 FILES = "ematix_flow_files"
 REMOVED = "ematix_flow_removed_files"
@@ -47,9 +53,14 @@ class FileSession(StoreSession):
     def begin(self) -> None:
         """Begin from the newest state, with every file of it in its place."""
         super().begin()
-        if self.settle():
-            self.connection.execute(f"UPDATE {FILES} SET staged = NULL WHERE staged IS NOT NULL")
-            self.connection.execute(f"DELETE FROM {REMOVED}")
+        try:
+            if self.settle():
+                self.connection.execute(f"UPDATE {FILES} SET staged = NULL WHERE staged IS NOT NULL")
+                self.connection.execute(f"DELETE FROM {REMOVED}")
+        except BaseException:
+            # A transaction that is left open would take later statements for a part of it, and lose them.
+            self.rollback()
+            raise
 
     def commit(self) -> None:
         """Commit, then show the files; a file that cannot be moved now is moved by the next session."""
@@ -78,15 +89,39 @@ class FileSession(StoreSession):
         return {name: paths for name, paths in files.items() if paths}
 
     def settle(self) -> bool:
-        """Give new files their names and remove old ones; True when there was anything to do."""
+        """Give new files their names and remove old ones; True when there was anything to do.
+
+        A file that is neither staged nor in its place had its place already and was removed by somebody since.
+        """
         waiting = self.query(f"SELECT staged, path FROM {FILES} WHERE staged IS NOT NULL ORDER BY path")
         removed = self.query(f"SELECT path FROM {REMOVED}")
         for staged, path in waiting:
-            self.store.move(staged, path)
+            with suppress(FileNotFoundError):
+                self.store.move(staged, path)
             failpoint("store.mid_settle")
         for (path,) in removed:
             self.store.delete(path)
         return bool(waiting or removed)
+
+    def settle_newest(self) -> None:
+        """Settle what the newest commit left; the session begins nothing."""
+        self._load()
+        self.settle()
+
+    def undisturbed(self, look: Callable[[], T]) -> T:
+        """Give what a look at the folders shows while no commit changes which files there are."""
+        for _ in range(LOOKS):
+            self.settle_newest()
+            before = self._paths()
+            seen = look()
+            self._load()
+            if self._paths() == before:
+                return seen
+        message = f"files in {self.store.shown} are replaced faster than they can be listed"
+        raise TransientError(message, hint="run again when fewer loads write there.")
+
+    def _paths(self) -> list[tuple[Any, ...]]:
+        return self.query(f"SELECT path FROM {FILES} ORDER BY path")
 
 
 _FOREIGN = re.compile(r"(^|/)[_.]")

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         WorkTable,
     )
     from ematix_flow.connect.store import Store
-    from ematix_flow.declare.connection import ObjectStoreLocalConnection
+    from ematix_flow.declare.connection import ObjectStoreLocalConnection, ObjectStoreS3Connection
     from ematix_flow.declare.types import ColumnType
     from ematix_flow.records import Part
 
@@ -64,12 +64,19 @@ class FileTables(Database):
         answers_sql=False,
     )
 
+    store: Store
+
     def __init__(self, connection: ObjectStoreLocalConnection) -> None:
-        self.name = connection.name
-        self.shown_path = connection.path
-        self.format = connection.format
         # Workers may run in another folder than the driver, so a relative path is settled here.
-        self.store: Store = LocalStore(str(Path(connection.path).absolute()))
+        self._keep(connection, connection.path, LocalStore(str(Path(connection.path).absolute())))
+
+    def _keep(self, connection: ObjectStoreLocalConnection | ObjectStoreS3Connection, shown: str, store: Store) -> None:
+        self.name = connection.name
+        self.shown_path = shown
+        self.format = connection.format
+        self.store = store
+        if self.format == "orc":
+            self.capabilities = replace(self.capabilities, cannot_store=("far_instant",))
 
     def __repr__(self) -> str:
         return f"FileTables({self.shown_path!r})"
@@ -203,15 +210,15 @@ class FileTables(Database):
         return table
 
     def drop_stage(self, session: Session, spec: StageSpec) -> None:
-        """Remove what the load staged."""
-        del session
+        """Remove what the load staged; files that are part of a table are given their places before."""
+        cast("FileSession", session).settle_newest()
         self.store.remove_below(f"{STAGE}{spec.name}/")
 
     def stages(self, session: Session) -> Iterable[tuple[str, float]]:
         """List the loads that have something staged, with the seconds since they last added to it."""
         del session
         ages: dict[str, float] = {}
-        for found in self.store.listed(STAGE):
+        for found in (*self.store.listed(STAGE), *self.store.unfinished(STAGE)):
             name = found.key.removeprefix(STAGE).partition("/")[0]
             ages[name] = min(found.age, ages.get(name, found.age))
         return ages.items()

@@ -105,10 +105,15 @@ class Files:
                 return FileSet(paths, file_format, _common(layouts), csv_options, _groups(layouts))
 
     def _paths(self, pattern: str) -> tuple[str, ...]:
-        if (self.root / COMMITS).is_dir():
-            # Files that loads brought here have their names, and those they replaced are gone, whatever died.
-            with closing(FileSession(LocalStore(str(self.root)))) as session:
-                session.settle()
+        # Loads may have brought files to this folder or to one above, of which this is a part.
+        home = next((folder for folder in (self.root, *self.root.parents) if (folder / COMMITS).is_dir()), None)
+        if home is None:
+            return self._matching(pattern)
+        # Files that loads brought here have their names, and those they replaced are gone, whatever died.
+        with closing(FileSession(LocalStore(str(home)))) as session:
+            return session.undisturbed(lambda: self._matching(pattern))
+
+    def _matching(self, pattern: str) -> tuple[str, ...]:
         base = self.root / pattern if pattern else self.root
         if base.is_file():
             return (str(base),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from ematix_flow.connect.resolve import resolve_connection
@@ -69,6 +70,16 @@ def target_of(connection: Connection) -> Database:
         message = f"connection {connection.name!r} is {connection.kind}, which batch pipelines cannot write to"
         raise UnsupportedError(message, hint=f"a target can be: {', '.join(known)}.")
     return cast("Database", _load(*known[connection.kind])(connection))
+
+
+def kinds_with(mode: str) -> tuple[str, ...]:
+    """Give the kinds of targets that can do a mode, as far as they are installed."""
+    kinds = []
+    for kind, place in {**DATABASES, **FILE_TABLES}.items():
+        with suppress(MissingExtraError):
+            if mode in _load(*place).capabilities.modes:
+                kinds.append(kind)
+    return tuple(kinds)
 
 
 def _load(module: str, name: str) -> Any:

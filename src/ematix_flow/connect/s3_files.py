@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.file_rows import StoredFile, reaching
@@ -63,14 +64,24 @@ class S3Files(Files):
 
     def _paths(self, pattern: str) -> tuple[str, ...]:
         with reaching():
-            self._settle()
-            return tuple(StoredFile(self.store, key) for key in self._keys(pattern.strip("/")))
+            home = self._home()
+            if home is None:
+                return self._matching(pattern)
+            # Files that loads brought here have their names, and those they replaced are gone, whatever died.
+            with closing(FileSession(home)) as session:
+                return session.undisturbed(lambda: self._matching(pattern))
 
-    def _settle(self) -> None:
-        """Give the files that loads brought here their names, and remove those they replaced, whatever died."""
-        if next(self.store.listed(COMMITS), None) is not None:
-            with closing(FileSession(self.store)) as session:
-                session.settle()
+    def _home(self) -> S3Store | None:
+        """Give the place, this one or one above, that loads brought files to."""
+        place, parts = self.store.place, self.store.place.prefix.split("/")[:-1]
+        for count in range(len(parts), -1, -1):
+            above = S3Store(replace(place, prefix="".join(f"{part}/" for part in parts[:count])))
+            if next(above.listed(COMMITS), None) is not None:
+                return above
+        return None
+
+    def _matching(self, pattern: str) -> tuple[str, ...]:
+        return tuple(StoredFile(self.store, key) for key in self._keys(pattern.strip("/")))
 
     def _keys(self, pattern: str) -> list[str]:
         wild = _WILD.search(pattern)

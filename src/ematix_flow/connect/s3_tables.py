@@ -21,11 +21,8 @@ class S3Tables(FileTables):
     task_imports = ("ematix_flow.connect.file_parts", "boto3")
 
     def __init__(self, connection: ObjectStoreS3Connection) -> None:
-        self.name = connection.name
-        self.format = connection.format
         self._bucket = S3Store(place_of(connection))
-        self.store = self._bucket
-        self.shown_path = self._bucket.shown
+        self._keep(connection, self._bucket.shown, self._bucket)
 
     def identity(self) -> tuple[str, ...]:
         """Two connections are the same when they name the same objects."""

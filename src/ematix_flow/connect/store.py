@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -69,6 +70,11 @@ class Store(ABC):
     def listed(self, prefix: str) -> Iterator[Found]:
         """Give the objects whose keys begin with a prefix that ends with `/`, in the order of their keys."""
 
+    def unfinished(self, prefix: str) -> Iterator[Found]:
+        """Give what somebody began to write below a prefix and has not finished; there is none by default."""
+        del prefix
+        return iter(())
+
     def remove_below(self, prefix: str) -> None:
         """Remove every object whose key begins with a prefix that ends with `/`."""
         for found in list(self.listed(prefix)):
@@ -127,7 +133,7 @@ class LocalStore(Store):
     def create(self, key: str, data: bytes) -> bool:
         """Write beside the name and link: a link never replaces what is there."""
         path = self.root / key
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         try:
             with draft.open("xb") as file:
@@ -155,11 +161,18 @@ class LocalStore(Store):
 
     def listed(self, prefix: str) -> Iterator[Found]:
         """Walk a folder; names that begin with a dot are drafts."""
+        return (found for found in self._files(prefix) if not _is_draft(found.key))
+
+    def unfinished(self, prefix: str) -> Iterator[Found]:
+        """Give the drafts below a folder; whoever was killed while writing leaves one."""
+        return (found for found in self._files(prefix) if _is_draft(found.key))
+
+    def _files(self, prefix: str) -> Iterator[Found]:
         now = time.time()
         for path in sorted((self.root / prefix).rglob("*")):
             with suppress(FileNotFoundError):
-                if path.is_file() and not path.name.startswith("."):
-                    seen = path.stat()
+                seen = path.stat()
+                if S_ISREG(seen.st_mode):
                     yield Found(path.relative_to(self.root).as_posix(), seen.st_size, now - seen.st_mtime)
 
     def output(self, key: str) -> Output:
@@ -167,9 +180,9 @@ class LocalStore(Store):
         return _LocalOutput(self.root, key)
 
     def move(self, staged: str, final: str) -> None:
-        """Rename a file; both folders are made durable."""
+        """Rename a file, durably."""
         source, target = self.root / staged, self.root / final
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         try:
             source.rename(target)
         except FileNotFoundError:
@@ -185,7 +198,7 @@ class LocalStore(Store):
 class _LocalOutput(Output):
     def __init__(self, root: Path, key: str) -> None:
         path = root / key
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         self._root = root
         self._key = key
         self._draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
@@ -214,6 +227,19 @@ def told_parts(path: str) -> tuple[str, int]:
     """Give the key and the bytes that a path tells."""
     key, _, size = path.rpartition(":")
     return key, int(size)
+
+
+def _is_draft(key: str) -> bool:
+    return key.rpartition("/")[2].startswith(".")
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, each name durable before anything is put below it."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync(folder.parent)
 
 
 def sync(folder: Path) -> None:

@@ -106,7 +106,7 @@ class S3Store(Store):
             for entry in page.get("Contents", ()):
                 if not entry["Key"].endswith("/"):
                     age = (now - entry["LastModified"]).total_seconds()
-                    yield Found(entry["Key"].removeprefix(self.place.prefix), int(entry["Size"]), age)
+                    yield Found(self._own(entry["Key"]), int(entry["Size"]), age)
 
     def pages(self, prefix: str, delimiter: str = "") -> Iterator[dict[str, Any]]:
         """Give the answers to a listing; with a delimiter, keys are cut at the first one after the prefix."""
@@ -180,11 +180,29 @@ class S3Store(Store):
         """Delete the objects, and abort the uploads that nobody will finish."""
         for found in list(self.listed(prefix)):
             self.delete(found.key)
+        for upload, found in self._uploads(prefix):
+            self.abort_upload(found.key, upload)
+
+    def unfinished(self, prefix: str) -> Iterator[Found]:
+        """Give the uploads that were begun and neither finished nor aborted; their sizes are not known."""
+        return (found for _, found in self._uploads(prefix))
+
+    def _uploads(self, prefix: str) -> list[tuple[str, Found]]:
         arguments = {"Bucket": self.place.bucket, "Prefix": f"{self.place.prefix}{prefix}"}
-        with suppress(StoreError):  # not every service, and not everybody, may list uploads
-            open_ = asked(self.place, "list", lambda: client_of(self.place).list_multipart_uploads(**arguments))
-            for upload in open_.get("Uploads", ()):
-                self.abort_upload(upload["Key"].removeprefix(self.place.prefix), upload["UploadId"])
+        try:
+            page = asked(self.place, "list", lambda: client_of(self.place).list_multipart_uploads(**arguments))
+        except StoreUnavailableError:
+            raise
+        except StoreError:
+            return []  # not every service, and not everybody, may list uploads
+        now = parsedate_to_datetime(page["ResponseMetadata"]["HTTPHeaders"]["date"])
+        return [
+            (entry["UploadId"], Found(self._own(entry["Key"]), 0, (now - entry["Initiated"]).total_seconds()))
+            for entry in page.get("Uploads", ())
+        ]
+
+    def _own(self, key: str) -> str:
+        return key.removeprefix(self.place.prefix)
 
     def output(self, key: str) -> Output:
         """Upload part by part."""

@@ -8,16 +8,15 @@ is told to begin again. Rows of the user's tables do not pass here.
 from __future__ import annotations
 
 import json
-import random
 import sqlite3
-import time
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from ematix_flow.connect.sqlite_functions import register
 from ematix_flow.connect.sqlite_session import SQLiteSession
-from ematix_flow.errors import TransientError
+from ematix_flow.connect.turns import in_turn
+from ematix_flow.errors import OvertakenError, TransientError
 from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
@@ -31,18 +30,20 @@ STATES = f"{HOME}state/"
 
 DIGITS = 12
 FORMAT = 1
-KEPT = {COMMITS: (200, 3600.0), STATES: (10, 0.0)}
+KEPT = {STATES: (10, 0.0), COMMITS: (200, 3600.0)}
 """How many of the newest are kept in any case, and how many seconds any of them is.
 
-A session that is further behind finds its base gone and begins again."""
+States go first: a session that is so far behind that its number is free again finds the state it began from gone."""
 
 TIDY_EVERY = 16
 LOADS = 5
 """How often the newest state is looked for when it is tidied away between two looks."""
 
-ATTEMPTS = 30
-"""How often a statement outside of a transaction is tried when others commit at the same time."""
+FIRST = 1
+"""The record that is never removed: a session that began before there was one must find that it was not first."""
 
+UNFINISHED_SECONDS = 3600.0
+"""How long a record or a state may take to be written."""
 
 _SCRATCH = (
     "SELECT ",
@@ -86,7 +87,7 @@ def record_of(store: Store, number: int) -> Mapping[str, Any]:
 class StoreSession(SQLiteSession):
     """A session over the newest state; what it commits becomes the next one, unless somebody else was first."""
 
-    def __init__(self, store: Store, tables: Sequence[str] = ()) -> None:
+    def __init__(self, store: Store, tables: Sequence[str]) -> None:
         super().__init__(self.connected(), store.shown)
         self.store = store
         self._tables = tables
@@ -103,21 +104,17 @@ class StoreSession(SQLiteSession):
         """Run a statement; outside of a transaction it is one by itself, begun again as long as others are first."""
         if self.connection.in_transaction or _is_temporary(sql):
             return super().execute(sql, parameters)
-        for attempt in range(ATTEMPTS):
-            self.begin()
-            try:
-                rows = super().execute(sql, parameters)
-                self.commit()
-            except TransientError:
-                if attempt == ATTEMPTS - 1:
-                    raise
-                time.sleep(random.uniform(0.0, 0.02 * (attempt + 1)))  # noqa: S311 - only to part ways
-            except BaseException:
-                self.rollback()
-                raise
-            else:
-                return rows
-        raise AssertionError
+        return in_turn(lambda: self._execute_alone(sql, parameters))
+
+    def _execute_alone(self, sql: str, parameters: Sequence[object]) -> int:
+        self.begin()
+        try:
+            rows = super().execute(sql, parameters)
+            self.commit()
+        except BaseException:
+            self.rollback()
+            raise
+        return rows
 
     def begin(self) -> None:
         """Begin from the newest state."""
@@ -145,7 +142,7 @@ class StoreSession(SQLiteSession):
         record = {"format": FORMAT, "number": number, "state": state, **told}
         failpoint("store.before_record")
         won = self.store.create(_record_key(number), json.dumps(record, indent=1).encode())
-        based = self.head.number == 0 or self.store.size(_record_key(self.head.number)) is not None
+        based = self.head.number == 0 or self.store.size(self.head.state) is not None
         if won and based:
             self.head = Head(number, state)
             if number % TIDY_EVERY == 0:
@@ -157,13 +154,19 @@ class StoreSession(SQLiteSession):
         self.store.delete(state)
         self._load()
         message = f"another load was committed to {self.store.shown} first"
-        raise TransientError(message, hint="nothing was changed; it is tried again by itself, or run it again.")
+        raise OvertakenError(message, hint="nothing was changed; it is tried again by itself, or run it again.")
 
     def tidy(self) -> None:
         """Remove records and states that no session can still begin from."""
         for prefix, (newest, seconds) in KEPT.items():
             for found in list(self.store.listed(prefix)):
-                if _number(found.key) <= self.head.number - newest and found.age > seconds:
+                number = _number(found.key)
+                needed = number == FIRST and prefix == COMMITS
+                young = bool(seconds) and found.age <= seconds
+                if number <= self.head.number - newest and not young and not needed:
+                    self.store.delete(found.key)
+            for found in list(self.store.unfinished(prefix)):
+                if found.age > UNFINISHED_SECONDS:
                     self.store.delete(found.key)
 
     def _load(self) -> None:

@@ -39,15 +39,23 @@ def file_options(**options: Any) -> FileOptions:
         raise DeclareError(message, hint=did_you_mean(str(result.parquet_compression), COMPRESSIONS))
     for name in ("csv_delimiter", "csv_quote", "csv_escape"):
         _check_character(name, getattr(result, name))
-    if result.csv_delimiter is not None and result.csv_delimiter == (result.csv_quote or '"'):
-        message = "csv_delimiter= and csv_quote= are the same character"
-        raise DeclareError(message)
-    if result.csv_null_value is not None and {"\r", "\n", result.csv_delimiter or ","} & set(result.csv_null_value):
-        message = f"csv_null_value={result.csv_null_value!r} holds a line end or the delimiter"
-        raise DeclareError(message)
+    _check_csv(result)
     if result.prefix is not None:
         _check_prefix(result.prefix)
     return result
+
+
+def _check_csv(options: FileOptions) -> None:
+    """Refuse characters that could be taken for each other."""
+    delimiter, quote = options.csv_delimiter or ",", options.csv_quote or '"'
+    for name, other in (("csv_quote", quote), ("csv_escape", options.csv_escape)):
+        if delimiter == other:
+            message = f"csv_delimiter= and {name}= are the same character {delimiter!r}"
+            raise DeclareError(message)
+    null = options.csv_null_value
+    if null is not None and (not isinstance(null, str) or {"\r", "\n", delimiter, quote} & set(null)):
+        message = f"csv_null_value={null!r} is not a text without line ends, delimiters and quotes"
+        raise DeclareError(message)
 
 
 def _check_character(name: str, value: Any) -> None:

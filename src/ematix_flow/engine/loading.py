@@ -12,6 +12,7 @@ from ematix_flow.commit.offenders import without_offenders
 from ematix_flow.commit.publish import publish
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.connect.registry import open_target
+from ematix_flow.connect.turns import in_turn
 from ematix_flow.engine.expanding import expand
 from ematix_flow.engine.ordering import order_for
 from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
@@ -24,7 +25,7 @@ from ematix_flow.plan.batch import history_name
 
 if TYPE_CHECKING:
     from ematix_flow.commit.publish import Order
-    from ematix_flow.connect.base import Database, StageSpec
+    from ematix_flow.connect.base import Database, Session, StageSpec
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.looking import Look
     from ematix_flow.engine.options import Options
@@ -105,7 +106,9 @@ def _opened(attempt: _Attempt) -> tuple[Fence, Committed | None]:
     """Open the run in the target; gives the fence, and the commit of an earlier attempt."""
     database, history = attempt.database, attempt.history
     try:
-        fence, committed, _ = open_run(database, attempt.token, history.pipeline, history, history.pipeline)
+        fence, committed, _ = in_turn(
+            lambda: open_run(database, attempt.token, history.pipeline, history, history.pipeline)
+        )
     except database.errors as error:
         if not database.is_duplicate_key(error) and not database.is_transient(error):
             raise
@@ -203,10 +206,10 @@ def _patiently(order: Order, attempt: _Attempt) -> Committed:
     """Publish, and again after a pause when the target was away or busy."""
     for number in range(COMMIT_ATTEMPTS - 1):
         try:
-            return publish(order, attempt.database, attempt.options.clock)
+            return in_turn(lambda: publish(order, attempt.database, attempt.options.clock))
         except TransientError:
             attempt.options.clock.sleep(0.5 * 2**number)
-    return publish(order, attempt.database, attempt.options.clock)
+    return in_turn(lambda: publish(order, attempt.database, attempt.options.clock))
 
 
 def _note_failure(attempt: _Attempt, error: BaseException) -> None:
@@ -224,11 +227,15 @@ def _note_failure(attempt: _Attempt, error: BaseException) -> None:
     except database.failures:
         return
     try:
-        ledger = Ledger(database)
-        with transaction(session):
-            if ledger.find(session, attempt.token) is None:
-                ledger.record(session, row)
-    except database.errors:
+        in_turn(lambda: _record_unless_committed(database, session, attempt.token, row))
+    except database.failures:
         return
     finally:
         session.close()
+
+
+def _record_unless_committed(database: Database, session: Session, token: Token, row: HistoryRow) -> None:
+    ledger = Ledger(database)
+    with transaction(session):
+        if ledger.find(session, token) is None:
+            ledger.record(session, row)

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base import StageColumn
+from ematix_flow.connect.registry import kinds_with
 from ematix_flow.declare.pipeline import TransformRef
 from ematix_flow.declare.types import TimestampTZ
 from ematix_flow.errors import DriftError, PlanError, UnsupportedError
@@ -155,9 +156,9 @@ def schema_hash(wanted: WantedTable) -> str:
 def _check_supported(pipeline: Pipeline, table: Table, write: Write, database: Database) -> None:
     if write.mode not in database.capabilities.modes:
         message = f"pipeline {pipeline.name!r} uses mode {write.spelled!r}, which {database.kind} cannot do"
-        raise UnsupportedError(
-            message, hint=f"{database.kind} can: {', '.join(database.capabilities.modes) or 'nothing'}."
-        )
+        can = ", ".join(database.capabilities.modes) or "nothing"
+        others = ", ".join(kinds_with(write.mode)) or "no system that is installed"
+        raise UnsupportedError(message, hint=f"{database.kind} can: {can}. {write.spelled} can be done by: {others}.")
     if pipeline.transforms_post and not database.capabilities.answers_sql:
         steps = [step for step in pipeline.transforms_post if not isinstance(step, TransformRef)]
         if steps:

@@ -27,7 +27,7 @@ class Rules:
     required: frozenset[str]
     """Columns that may not be NULL."""
     forbidden: tuple[str, ...] = ()
-    """Values that the target cannot store: nul, nan, infinity."""
+    """Values that the target cannot store: nul, nan, infinity, far_instant."""
 
 
 def conform(batch: pa.RecordBatch, rules: Rules) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
@@ -66,7 +66,27 @@ def _fit(batch: pa.RecordBatch, column: StageColumn, rules: Rules, reasons: dict
     _check_text(fitted, column, rules, reasons)
     if pa.types.is_floating(wanted):
         _check_float(fitted, column, rules, reasons)
+    if "far_instant" in rules.forbidden and pa.types.is_timestamp(wanted):
+        _check_instant(fitted, column, reasons)
     return fitted
+
+
+NANOSECOND_SECONDS = (1 << 63) // 10**9 - 1
+"""Seconds around 1970 that 64 bits of nanoseconds can tell."""
+
+
+def _check_instant(array: pa.Array, column: StageColumn, reasons: dict[int, tuple[str, str]]) -> None:
+    """Refuse what ORC's library writes wrongly or cannot read again."""
+    micros = pc.cast(array, pa.int64())
+    whole = pc.multiply(pc.divide(micros, 1_000_000), 1_000_000)
+    early = pc.and_(pc.less(micros, 0), pc.not_equal(micros, whole))
+    far = pc.greater(pc.abs(pc.divide(micros, 1_000_000)), NANOSECOND_SECONDS)
+    for reason, found in (
+        ("is before 1970 and has a fraction of a second, which the target cannot store", early),
+        ("is not between 1678 and 2262, and the target cannot store it", far),
+    ):
+        for row in _rows(pc.fill_null(found, fill_value=False)):
+            reasons.setdefault(row, (column.name, reason))
 
 
 def _check_float(array: pa.Array, column: StageColumn, rules: Rules, reasons: dict[int, tuple[str, str]]) -> None:

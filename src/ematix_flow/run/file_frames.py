@@ -57,10 +57,11 @@ def _text_frame(spark: SparkSession, files: FileSet, *, strict: bool) -> DataFra
 def _typed_frame(spark: SparkSession, files: FileSet, paths: Sequence[str]) -> DataFrame:
     from pyspark.sql import functions as sf
 
-    if isinstance(paths[0], StoredFile):
-        from ematix_flow.run.stored_frames import stored_frame
+    if files.format == "orc" or isinstance(paths[0], StoredFile):
+        # Spark's own reader of ORC moves times by the zone of its JVM, and dates before 1582.
+        from ematix_flow.run.arrow_frames import arrow_frame
 
-        return _selected(stored_frame(spark, files, paths), files, sf.col(POSITION))
+        return _selected(arrow_frame(spark, files, paths), files, sf.col(POSITION))
     if any(column.native.startswith("timestamp[ns") for column in files.columns):
         # Spark refuses nanoseconds, which pandas and Arrow write by default, unless they are read as numbers.
         spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")

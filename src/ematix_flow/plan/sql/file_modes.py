@@ -22,7 +22,8 @@ def append(load: Load) -> Program:
 def truncate(load: Load) -> Program:
     """Make the staged files the only ones; those that are there are removed once the commit is certain."""
     mine = f"table_name = {text(load.target.name)}"
-    there = f"SELECT value FROM json_each({BELOW}({text(load.folder + '/')}))"
+    others = f"SELECT path FROM {FILES} WHERE NOT {mine}"
+    there = f"SELECT value FROM json_each({BELOW}({text(load.folder + '/')})) WHERE value NOT IN ({others})"
     known = f"SELECT path FROM {FILES} WHERE {mine}"
     return Program(
         "REPLACE FILES",

@@ -1,4 +1,4 @@
-"""Spark frames for typed files in a store, read by Python: neither Spark nor its settings know the store or its keys."""
+"""Spark frames for typed files that Arrow reads in Python tasks: Spark and its settings know neither a store nor its keys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SIGNED = {"uint8": pa.int16(), "uint16": pa.int32(), "uint32": pa.int64(), "uin
 """What Spark's own readers make of numbers without a sign."""
 
 
-def stored_frame(spark: SparkSession, files: FileSet, paths: Sequence[str]) -> DataFrame:
+def arrow_frame(spark: SparkSession, files: FileSet, paths: Sequence[str]) -> DataFrame:
     """Give the rows of files of one layout, with the address of each row's file."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
