@@ -16,6 +16,7 @@ import pytest
 from tests.services import programs
 from tests.services.mariadb import MariaDBServer
 from tests.services.postgres import PostgresServer
+from tests.services.s3 import S3Server
 from tests.services.server import ServerError
 
 if TYPE_CHECKING:
@@ -158,6 +159,16 @@ def test_a_missing_server_is_named_with_the_command_that_installs_it() -> None:
     message = str(programs.MissingServerError("PostgreSQL", "MariaDB"))
     assert "PostgreSQL and MariaDB" in message
     assert programs.install_command(["PostgreSQL", "MariaDB"]) in message
+
+
+def test_a_missing_s3_service_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.services.s3.find_spec", lambda _: None)
+    server = S3Server()
+    try:
+        with pytest.raises(programs.MissingServerError, match="not installed: S3.*run: make setup"):
+            server.start()
+    finally:
+        server.close()
 
 
 def test_no_service_starts_during_an_installation_and_the_policy_is_restored(

@@ -31,6 +31,9 @@ ANSWER_SECONDS = 60.0
 
 PROBE_SECONDS = 3.0
 ATTEMPTS = 6
+CONNECT_ATTEMPTS = 3
+"""Of a service that nobody answers for; together with the seconds above this is how long an unreachable one takes."""
+
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
 POOL = 16
@@ -59,6 +62,10 @@ class MissingObjectError(StoreError):
 
 class PreconditionError(StoreError):
     """The object is there already, or is no longer the one that was meant."""
+
+
+class UnreachedError(StoreUnavailableError):
+    """Nobody answers at the address of the service, so that nothing was asked of it."""
 
 
 class ConflictError(StoreUnavailableError):
@@ -159,14 +166,15 @@ def _client(process: int, place: S3Place, seconds: float) -> Any:
 
 def asked(place: S3Place, operation: str, call: Callable[[], _Answer], attempts: int = ATTEMPTS) -> _Answer:
     """Give what a request answers; it is made again while the service is away, busy or out of order."""
-    for attempt in range(attempts):
+    attempt = 0
+    while True:
         try:
             return once(place, operation, call)
-        except StoreUnavailableError:
-            if attempt == attempts - 1:
+        except StoreUnavailableError as error:
+            attempt += 1
+            if attempt >= attempts or (isinstance(error, UnreachedError) and attempt >= CONNECT_ATTEMPTS):
                 raise
-            pause(attempt)
-    raise AssertionError
+        pause(attempt)
 
 
 def once(place: S3Place, operation: str, call: Callable[[], _Answer]) -> _Answer:
@@ -216,7 +224,7 @@ def _failure(place: S3Place, error: Exception) -> StoreError:
     )
     told = f"{place.shown}: {error}"
     if isinstance(error, unreached):
-        return StoreUnavailableError(f"{place.shown}: {place.endpoint or 'Amazon S3'} cannot be reached")
+        return UnreachedError(f"{place.shown}: {place.endpoint or 'Amazon S3'} cannot be reached")
     if isinstance(error, exceptions.NoCredentialsError):
         return StoreError(f"{place.shown}: no credentials were found where the AWS libraries look for them")
     return StoreUnavailableError(told) if isinstance(error, away) else StoreError(told)

@@ -67,8 +67,13 @@ class Head:
 
 def head_of(store: Store) -> Head:
     """Give the newest commit of a store."""
-    number = max((_number(found.key) for found in store.listed(COMMITS)), default=0)
+    number = newest_of(store)
     return Head(0) if number == 0 else Head(number, str(record_of(store, number)["state"]))
+
+
+def newest_of(store: Store) -> int:
+    """Give the number of the newest commit."""
+    return max((_number(found.key) for found in store.listed(COMMITS)), default=0)
 
 
 def record_of(store: Store, number: int) -> Mapping[str, Any]:
@@ -170,9 +175,9 @@ class StoreSession(SQLiteSession):
                     self.store.delete(found.key)
 
     def _load(self) -> None:
-        head = head_of(self.store)
-        if 0 < head.number == self.head.number:
+        if 0 < self.head.number == newest_of(self.store):
             return
+        head = head_of(self.store)
         data = _empty(self._tables) if head.number == 0 else self.store.read(head.state)
         for _ in range(LOADS):
             if data is not None:
