@@ -80,10 +80,11 @@ def test_what_is_wrong_with_a_connection_is_said(
         assert not shows_secret(said, report, refused.value)
 
 
-def test_what_a_load_would_do(fields: dict[str, Any], source: dict[str, Any]) -> None:
+def test_what_a_load_would_do(fields: dict[str, Any], source: dict[str, Any], tmp_path: Path) -> None:
     bucket = Bucket(fields)
-    for pipeline in (pipeline_of(source, fields, QUERY), pipeline_of(fields, source, "in", name="reading")):
-        bucket.put("in/a.csv", b"id,label\n1,one\n")
+    bucket.put("in/a.csv", b"id,label\n1,one\n")
+    other = {"kind": "sqlite", "path": str(tmp_path / "other.sqlite")}
+    for pipeline in (pipeline_of(source, fields, QUERY), pipeline_of(fields, other, "in", name="reading")):
         before = bucket.keys("")
         previewed = preview_pipeline(pipeline)
         checked = validate_pipeline(pipeline)

@@ -165,7 +165,7 @@ def test_a_missing_s3_service_is_named_with_the_command_that_installs_it(monkeyp
     monkeypatch.setattr("tests.services.s3.find_spec", lambda _: None)
     server = S3Server()
     try:
-        with pytest.raises(programs.MissingServerError, match="not installed: S3.*run: make setup"):
+        with pytest.raises(programs.MissingServerError, match=r"not installed: S3.*run: make setup"):
             server.start()
     finally:
         server.close()
