@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from ematix_flow.connect.file_rows import naming, unreadable
 from ematix_flow.errors import RunError
 from ematix_flow.plan.marks import CORRUPT, POSITION
+from ematix_flow.run.buffers import repeated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -86,7 +87,7 @@ def _marked(path: str, rows: Rows, names: Sequence[str], *, strict: bool) -> Ite
     shown = [*names, POSITION] if strict else [*names, CORRUPT, POSITION]
     good = [rows.good.column(name) for name in names]
     marks = [] if strict else [pa.nulls(rows.good.num_rows, pa.string())]
-    yield pa.table([*good, *marks, pa.repeat(pa.scalar(path), rows.good.num_rows)], names=shown)
+    yield pa.table([*good, *marks, repeated(path, rows.good.num_rows)], names=shown)
     if rows.bad:
         known = [[fields[name] for _, fields in rows.bad] for name in names]
         bad = [*known, [said for said, _ in rows.bad], [path] * len(rows.bad)]
@@ -157,7 +158,7 @@ def _orc_tables(path: str, stripes: tuple[int, ...], names: Sequence[str]) -> It
 
 def _typed(path: str, table: pa.Table, names: Sequence[str]) -> pa.Table:
     columns = [plain(table.column(name)) for name in names]
-    return pa.table([*columns, pa.repeat(pa.scalar(path), table.num_rows)], names=[*names, POSITION])
+    return pa.table([*columns, repeated(path, table.num_rows)], names=[*names, POSITION])
 
 
 def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
