@@ -23,6 +23,8 @@ class RunStarted(Event):
 
     run_id: str
     path: str
+    by: str = "spark"
+    """Who stages the rows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import duckdb
 from ematix_flow import register_connection
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.decorators import ematix
+from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.engine.rejecting import list_rejects
 
@@ -29,6 +30,10 @@ class Outcome:
     """By the first column."""
     rejects: list[tuple[str, str, str]]
     """The name of the file, the column and the reason."""
+    sources: list[tuple[str, str]]
+    """The path of the file and the rejected row as JSON."""
+    watermark: object = None
+    """How far an incremental load came."""
 
     def reasons(self, file: str) -> list[str]:
         """Give the reasons against rows of one file."""
@@ -37,6 +42,7 @@ class Outcome:
 
 def load(folder: Path, files: Mapping[str, Content], columns: Mapping[str, Any], **options: Any) -> Outcome:
     """Write the files, load the folder and say what happened."""
+    PROJECT.clear()
     for name, content in files.items():
         if isinstance(content, bytes):
             (folder / name).write_bytes(content)
@@ -47,7 +53,7 @@ def load(folder: Path, files: Mapping[str, Content], columns: Mapping[str, Any],
     place = folder.parent / f"{folder.name}.duckdb"
     register_connection(connection_from_fields("warehouse", {"kind": "duckdb", "path": str(place)}))
     table = ematix.table(schema="main", name="loaded")(type("Loaded", (), {"__annotations__": dict(columns)}))
-    query = options.pop("query", "")
+    query, spark = options.pop("query", ""), options.pop("spark", None)
 
     @ematix.pipeline(
         name="load",
@@ -60,10 +66,12 @@ def load(folder: Path, files: Mapping[str, Content], columns: Mapping[str, Any],
     def source(conn: Any) -> str:
         return str(query)
 
-    result = run_pipeline(source.pipeline, Options())
+    result = run_pipeline(source.pipeline, Options(spark=spark))
     with duckdb.connect(str(place)) as connection:
         rows = connection.sql("SELECT * EXCLUDE (_loaded_at, _batch_id) FROM main.loaded").fetchall()
-    found = list_rejects(source.pipeline)
+        marks = tuple(connection.sql("SELECT last_value FROM ematix_flow.watermarks").fetchall())
+    found = list_rejects(source.pipeline, limit=1_000_000)
     assert (result["rows_inserted"], result["rows_rejected"]) == (len(rows), len(found))
     rejects = [(str(r.source_position).rpartition("/")[2], str(r.column_name), r.reason) for r in found]
-    return Outcome({row[0]: row[1:] for row in rows}, rejects)
+    sources = sorted((str(r.source_position), r.row_json) for r in found)
+    return Outcome({row[0]: row[1:] for row in rows}, rejects, sources, marks)

@@ -124,8 +124,6 @@ def test_a_load_that_died_is_resumed_by_itself_and_by_no_other(duck: Place) -> N
     assert ids(duck) == [1, 2]
 
 
-@pytest.mark.spark
-@pytest.mark.usefixtures("spark")
 def test_rejects_are_marked_by_the_load_that_brings_them(duck: Place) -> None:
     load = declared("append", on_bad_row="reject", force_path="cross_db", transforms_pre=[])
     duck.run("INSERT INTO src VALUES (1, NULL), (2, 'fine'), (3, NULL)")
@@ -140,8 +138,6 @@ def test_rejects_are_marked_by_the_load_that_brings_them(duck: Place) -> None:
     assert ids(duck) == [1, 2, 3]
 
 
-@pytest.mark.spark
-@pytest.mark.usefixtures("spark")
 def test_a_reject_that_another_run_replayed_is_refused(duck: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     load = declared("append", on_bad_row="reject", force_path="cross_db")
     duck.run("INSERT INTO src VALUES (1, NULL)")

@@ -16,6 +16,7 @@ from pyarrow import orc
 
 from ematix_flow import JSON, BigInt, Boolean, Numeric, Text, Timestamp, pk
 from ematix_flow.errors import FlowError
+from ematix_flow.transforms import filter_where
 from tests.engine.files import load
 
 if TYPE_CHECKING:
@@ -50,9 +51,17 @@ CSV = {
 }
 
 
-@pytest.mark.spark
-def test_every_csv_row_is_loaded_as_it_is_or_rejected(spark: SparkSession, tmp_path: Path) -> None:
-    found = load(_folder(tmp_path), CSV, PLAIN)
+@pytest.fixture(params=["here", pytest.param("spark", marks=pytest.mark.spark)])
+def way(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Give what makes this process or Spark shape the rows."""
+    if request.param == "here":
+        return {}
+    request.getfixturevalue("spark")
+    return {"transforms_pre": [filter_where("1 = 1")]}
+
+
+def test_every_csv_row_is_loaded_as_it_is_or_rejected(way: dict[str, Any], tmp_path: Path) -> None:
+    found = load(_folder(tmp_path), CSV, PLAIN, **way)
     assert found.rows == {
         "bom": ("x", 1), "crlf1": ("z", 3), "crlf2": ("q\r\nr", 4),
         "m1": ("x", 1), "m2": ("y", 2), "m3": ("z", 3), "m4": ("w", 4),
@@ -96,10 +105,9 @@ JSON_LINES = {
 }  # fmt: skip
 
 
-@pytest.mark.spark
-def test_every_json_line_is_loaded_with_all_its_digits_or_rejected(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_json_line_is_loaded_with_all_its_digits_or_rejected(way: dict[str, Any], tmp_path: Path) -> None:
     columns = {**KEYED, "name": Text | None, "n": WIDE | None, "doc": JSON | None, "ok": Boolean | None}
-    found = load(_folder(tmp_path), JSON_LINES, columns, format="json_lines")
+    found = load(_folder(tmp_path), JSON_LINES, columns, format="json_lines", **way)
     nested = '{"a":[1,2.50,{"b":null}]}'
     assert found.rows == {
         "a1": ("x", Decimal(1), nested, True),
@@ -208,7 +216,6 @@ def test_a_file_that_cannot_be_read_is_refused_by_name(files: dict[str, Any], sa
     _refused(tmp_path, files, said)
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     ("files", "said"),
     [
@@ -226,9 +233,9 @@ def test_a_file_that_cannot_be_read_is_refused_by_name(files: dict[str, Any], sa
     ids=["unclosed", "storm", "truncated", "pages"],
 )
 def test_a_file_that_breaks_while_it_is_read_is_refused_by_name(
-    spark: SparkSession, files: dict[str, Any], said: str, tmp_path: Path
+    way: dict[str, Any], files: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
-    _refused(tmp_path, files, said)
+    _refused(tmp_path, files, said, **way)
 
 
 @pytest.mark.spark

@@ -1,4 +1,4 @@
-"""Local files as a batch source: which files a path means and which columns they have; Spark reads the rows."""
+"""Local files as a batch source: which files a path means and which columns they have; the rows are read elsewhere."""
 
 from __future__ import annotations
 

@@ -135,7 +135,9 @@ def _planned(attempt: _Attempt) -> tuple[TargetPlan, Look]:
 
 def _load(attempt: _Attempt, fence: Fence, plan: TargetPlan, look: Look) -> Loaded:
     options, name = attempt.options, attempt.target.table.qualified_name
-    options.bus.emit(RunStarted(attempt.pipeline.name, name, attempt.token.run_id, plan.path.value))
+    options.bus.emit(
+        RunStarted(attempt.pipeline.name, name, attempt.token.run_id, plan.path.value, plan.stage.by.value)
+    )
     _expand(attempt.database, plan)
     if plan.path.value == "same_db":
         committed = _publish(attempt, plan, fence, None, ())

@@ -7,7 +7,7 @@ from ematix_flow.connect.base import FAILED
 __all__ = ["CORRUPT", "EVENT", "FAILED", "POSITION", "RAW", "SOURCE_VIEW"]
 
 SOURCE_VIEW = "_src_raw"
-"""Name under which Spark sees the rows of a source that is not evaluated by a database."""
+"""Name under which a shape sees the rows of a source that is not evaluated by a database."""
 
 EVENT = "_flow_event"
 """Staged column with the event time of scd2."""
@@ -19,4 +19,4 @@ CORRUPT = "_flow_corrupt"
 """Column with the raw text of a line that could not be split into fields."""
 
 RAW = "_flow_raw"
-"""Column with the source row as JSON, for rows that do not parse; Spark computes it for those rows only."""
+"""Column with the source row as JSON, for rows that do not parse; it is worked out for those rows only."""

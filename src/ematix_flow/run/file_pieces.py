@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from ematix_flow.connect.file_rows import for_arrow, naming, reaching, size_of, unreadable
 from ematix_flow.errors import RunError
 from ematix_flow.plan.marks import CORRUPT, POSITION
+from ematix_flow.run.buffers import repeated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -80,7 +81,7 @@ def _marked(path: str, rows: Rows, names: Sequence[str], *, strict: bool) -> Ite
     shown = [*names, POSITION] if strict else [*names, CORRUPT, POSITION]
     good = [rows.good.column(name) for name in names]
     marks = [] if strict else [pa.nulls(rows.good.num_rows, pa.string())]
-    yield pa.table([*good, *marks, pa.repeat(pa.scalar(path), rows.good.num_rows)], names=shown)
+    yield pa.table([*good, *marks, repeated(path, rows.good.num_rows)], names=shown)
     if rows.bad:
         known = [[fields[name] for _, fields in rows.bad] for name in names]
         bad = [*known, [said for said, _ in rows.bad], [path] * len(rows.bad)]
@@ -154,7 +155,7 @@ def _orc_tables(path: str, stripes: tuple[int, ...], names: Sequence[str]) -> It
 def typed(path: str, table: pa.Table, names: Sequence[str]) -> pa.Table:
     """Give the rows of a typed file under the names of the set, with their position."""
     columns = [plain(table.column(name)) for name in names]
-    return pa.table([*columns, pa.repeat(pa.scalar(path), table.num_rows)], names=[*names, POSITION])
+    return pa.table([*columns, repeated(path, table.num_rows)], names=[*names, POSITION])
 
 
 def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -36,10 +36,12 @@ def _written(column: ChunkedArray) -> list[str | None]:
         return [None if value is None else format(value, "f") for value in column.to_pylist()]
     if pa.types.is_floating(kind):
         # The shortest text that gives a number of this width back.
-        return [
-            None if value is None else _WORDS.get(value, value) for value in pc.cast(column, pa.string()).to_pylist()
-        ]
+        return [None if value is None else _float(value) for value in pc.cast(column, pa.string()).to_pylist()]
     return [None if value is None else _quoted(value) for value in column.to_pylist()]
+
+
+def _float(text: str) -> str:
+    return f"{text}.0" if text.lstrip("-").isdigit() else _WORDS.get(text, text)
 
 
 def _quoted(value: Any) -> str:

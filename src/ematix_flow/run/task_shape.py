@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ematix_flow.plan.marks import CORRUPT, POSITION, RAW, SOURCE_VIEW
+from ematix_flow.run.buffers import numbers
 from ematix_flow.run.raw_json import json_rows
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class Shaper:
 
     def __init__(self, sql: str) -> None:
         self._sql = sql
-        self._numbers = pa.array([], pa.int32())
+        self._numbers = numbers(0)
         self._connection = duckdb.connect(":memory:", config={"threads": "1"})
         self._connection.execute("SET TimeZone = 'UTC'")
         _teach(self._connection, sql)
@@ -44,7 +45,7 @@ class Shaper:
     def answer(self, table: pa.Table) -> pa.Table:
         """Give what the query makes of a table."""
         if len(self._numbers) < table.num_rows:
-            self._numbers = pa.array(range(table.num_rows), pa.int32())
+            self._numbers = numbers(table.num_rows)
         numbered = table.append_column(RAW, self._numbers.slice(0, table.num_rows))
         self._connection.register(SOURCE_VIEW, numbered)
         try:
@@ -66,12 +67,12 @@ def _with_source(shaped: pa.Table, table: pa.Table) -> pa.Table:
     index = shaped.schema.get_field_index(RAW)
     if index < 0:
         return shaped
-    numbers = shaped.column(RAW)
+    rows = shaped.column(RAW)
     texts = pa.nulls(shaped.num_rows, pa.string())
-    if numbers.null_count < shaped.num_rows:
+    if rows.null_count < shaped.num_rows:
         names = [name for name in table.column_names if name not in (POSITION, CORRUPT)]
-        written = json_rows(table.take(numbers.drop_null()), names)
-        marked = pc.is_valid(numbers).combine_chunks()
+        written = json_rows(table.take(rows.drop_null()), names)
+        marked = pc.is_valid(rows).combine_chunks()
         texts = pc.replace_with_mask(texts, marked, pa.array(written, pa.string()))
     return shaped.set_column(index, RAW, texts)
 

@@ -84,6 +84,8 @@ def test_an_error_of_ours_has_its_parts() -> None:
     [
         (RunResumed("p", "", "req"), "p: the last run did not finish; this one takes it up"),
         (RunStarted("p", "s.t", "id", "cross_db"), "s.t: loading through Spark."),
+        (RunStarted("p", "s.t", "id", "cross_db", "here"), "s.t: loading in this process."),
+        (RunStarted("p", "s.t", "id", "same_db", "nobody"), "s.t: loading inside the database."),
         (RowsStaged("p", "s.t", 12345, 6), "s.t: 12,345 rows staged, 6 rejected; committing."),
         (RunCommitted("p", "s.t", "id", Counts(inserted=1), replayed=False), "s.t: committed, 1 inserted."),
         (RunCommitted("p", "s.t", "id", Counts(inserted=1), replayed=True), "nothing was loaded again."),

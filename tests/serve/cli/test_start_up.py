@@ -18,6 +18,7 @@ HEAVY = {"pyspark", "pyarrow", "pandas", "sqlglot", "duckdb", "psycopg", "pymysq
 NEEDS = """
 from flows import Copies
 from ematix_flow import ematix
+from ematix_flow.transforms import filter_where
 
 @ematix.connection
 class raw:
@@ -39,6 +40,7 @@ def declare(name, **options):
     ematix.pipeline(name=name, target=Copies, mode="append", target_connection="lite", **options)(lambda conn: "x.csv")
 
 declare("from_files", source_connection="raw")
+declare("from_filtered_files", source_connection="raw", transforms_pre=[filter_where("id > 1")])
 declare("from_itself")
 declare("from_its_twin", source_connection="twin")
 declare("from_another", source_connection="other")
@@ -83,5 +85,5 @@ def test_spark_starts_early_only_where_it_is_needed_for_certain(project: Path) -
     def needed(*, chosen: bool) -> set[str]:
         return {name for name, pipeline in PROJECT.pipelines.items() if needs_spark(pipeline, chosen=chosen)}
 
-    assert needed(chosen=False) == {"from_files"}
-    assert needed(chosen=True) == {"from_files", "from_another", "told_to"}
+    assert needed(chosen=False) == {"from_filtered_files"}
+    assert needed(chosen=True) == {"from_files", "from_filtered_files", "from_another", "told_to"}

@@ -125,12 +125,11 @@ def read_boolean(
     answers = [(w, exp.true()) for w in truthy] + [(w, exp.false()) for w in falsy]
     if not answers:
         return value.become(exp.null(), S.BOOLEAN)
+    branches: list[tuple[exp.Expr, exp.Expr]]
     if dialect == "duckdb":
         # It would make the word small for every comparison.
-        several = ((truthy, exp.true()), (falsy, exp.false()))
-        branches = [
-            (exp.In(this=word.copy(), expressions=[_text(w) for w in words]), a) for words, a in several if words
-        ]
+        several = [(words, answer) for words, answer in ((truthy, exp.true()), (falsy, exp.false())) if words]
+        branches = [(exp.In(this=word.copy(), expressions=[_text(w) for w in words]), a) for words, a in several]
     else:
         branches = [(say("same_text", dialect, x=word, y=w), answer) for w, answer in answers]
     return value.read_as(case(*branches), S.BOOLEAN, failing=failing)

@@ -15,6 +15,9 @@ DIALECTS = ("postgres", "mysql", "sqlite", "duckdb", "spark")
 
 ANY = "*"
 
+_JSON_STRING = r'"(?:[^"\\]|\\.)*"'
+_NO_JSON = r"(?i)nan|inf|,\s*[\]}]"
+
 _PHRASES: dict[str, dict[str, str]] = {
     # text
     "text": {ANY: "CAST(x AS TEXT)", "mysql": "CAST(x AS CHAR)", "spark": "CAST(x AS STRING)"},
@@ -105,7 +108,12 @@ _PHRASES: dict[str, dict[str, str]] = {
         "duckdb": "ENCODE(x)",
         "spark": "CAST(x AS BINARY)",
     },
-    "valid_json": {ANY: "JSON_VALID(x)", "spark": "TRY_PARSE_JSON(x) IS NOT NULL"},
+    "valid_json": {
+        ANY: "JSON_VALID(x)",
+        # DuckDB also takes NaN, Infinity and a comma before the end of a list; such words stand outside of strings.
+        "duckdb": f"JSON_VALID(x) AND NOT REGEXP_MATCHES(REGEXP_REPLACE(x, '{_JSON_STRING}', '', 'g'), '{_NO_JSON}')",
+        "spark": "TRY_PARSE_JSON(x) IS NOT NULL",
+    },
     "random": {ANY: "RANDOM()", "mysql": "RAND()", "spark": "RAND()", "sqlite": "FLOW_RANDOM()"},
 }
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     Subscriber = Callable[[Event], None]
 
-_PATHS = {"same_db": "inside the database", "cross_db": "through Spark"}
+_MOVERS = {"nobody": "inside the database", "here": "in this process", "spark": "through Spark"}
 
 
 def sentence(event: Event) -> str | None:
@@ -41,7 +41,7 @@ def sentence(event: Event) -> str | None:
                 "(--new starts afresh)."
             )
         case RunStarted():
-            return f"{event.target}: loading {_PATHS.get(event.path, event.path)}."
+            return f"{event.target}: loading {_MOVERS.get(event.by, event.path)}."
         case RowsStaged():
             rejected = f", {event.rejected:,} rejected" if event.rejected else ""
             return f"{event.target}: {event.rows:,} rows staged{rejected}; committing."
@@ -105,7 +105,7 @@ class Live:
         """Show an event."""
         match event:
             case RunStarted(path="cross_db"):
-                self._show(event, "starting Spark, reading")
+                self._show(event, "starting Spark, reading" if event.by == "spark" else "reading")
             case RunStarted():
                 self._show(event, "loading inside the database")
             case StageProgress():

@@ -1,0 +1,267 @@
+"""Files give the same rows and the same rejects whoever shapes them: this process, a task of Spark, or Spark itself."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import orc
+
+from ematix_flow import (
+    JSON,
+    UUID,
+    BigInt,
+    Boolean,
+    Bytes,
+    Date,
+    Double,
+    Float,
+    Integer,
+    Numeric,
+    SmallInt,
+    String,
+    Text,
+    Timestamp,
+    TimestampTZ,
+    pk,
+)
+from ematix_flow import normalize as n
+from ematix_flow.transforms import filter_where
+from tests.engine.files import load
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.engine.files import Content, Outcome
+
+pytestmark = pytest.mark.spark
+
+WORDS = [
+    "",
+    " ",
+    " pad ",
+    "\t\n",
+    "Straße",
+    "ΑΣ",
+    "İstanbul",
+    "e\u0301",
+    "👨‍👩‍👧 x",
+    "aab-aab",
+    'quo"te',
+    "a,b",
+    "null",
+]
+NUMBERS = ["0", "-0", "007", "1.5", "2.675", "-2.5", "1e3", "1E+400", ".5", "5.", "+7", " 7", "x", "NaN", "Infinity",
+           "32768", "2147483648", "9223372036854775807", "9223372036854775808", "-9223372036854775808", "9" * 39,
+           "0.123456789012345678901234567890123456789", "99999999.995", "1_000", "0x10", "\uff11"]  # fmt: skip
+MOMENTS = ["2024-02-29", "2023-02-29", "2024-01-02T03:04:05Z", "2024-01-02 03:04:05", "2024-01-02T03:04:05.123456+02:00",
+           "2024-01-02T03:04:05.1-0330", "2024-01-02T23:04:05+14", "2024-01-02T03:04:05z", "0001-01-01T00:00:00Z",
+           "0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59-01:00", "0000-01-01",
+           "2024-01-02T24:00:00", "2024-1-2", "02.01.2024", "2024-01-02T03:04:05.1234567Z", "2024-01-02T03:04:05\n",
+           "1900-01-01T00:00:00", "2024-03-31T01:30:00", "2024-12-30", "x"]  # fmt: skip
+FLAGS = ["true", "T", "1", "yes", "ON", "false", "f", "0", "No", "off", "maybe", "2", " true"]
+JSONS = ['{"a":1}', "[1,2.50]", "null", "NaN", "[1,]", '{"a":NaN}', "x", '"t"', " 1 ", '{"a":1,"a":2}', "01", "{'a':1}"]
+UUIDS = ["6F9619FF-8B86-D011-B42D-00C04FC964FF", "6f9619ff8b86d011b42d00c04fc964ff", "x"]
+
+Case = tuple[Any, "Sequence[str]"]
+CASES: dict[str, Case] = {
+    "plain": (Text | None, WORDS),
+    "short": (String[5] | None, WORDS),
+    "trimmed": (Annotated[Text | None, n.trim()], WORDS),
+    "lowered": (Annotated[Text | None, n.lower()], WORDS),
+    "raised": (Annotated[Text | None, n.upper()], WORDS),
+    "no_empty": (Annotated[Text | None, n.empty_to_null()], WORDS),
+    "no_blank": (Annotated[Text | None, n.whitespace_to_null()], WORDS),
+    "replaced": (Annotated[Text | None, n.replace("a", "ß")], WORDS),
+    "matched": (Annotated[Text | None, n.regex_replace(r"(a+)b", r"<\1\\\&>", "g")], WORDS),
+    "first": (Annotated[Text | None, n.regex_replace(r"A", "$1", "i")], WORDS),
+    "cut": (Annotated[String[3] | None, n.truncate(3)], WORDS),
+    "email": (Annotated[Text | None, n.email_normalize()], [" ADA@Example.COM ", *WORDS]),
+    "phone": (Annotated[Text | None, n.phone_normalize()], ["+41 (0)79 1", *WORDS]),
+    "filled": (Annotated[Text | None, n.default("?")], WORDS),
+    "no_null": (Annotated[Text | None, n.nullif("null")], WORDS),
+    "small": (SmallInt | None, NUMBERS),
+    "whole": (Integer | None, NUMBERS),
+    "big": (BigInt | None, NUMBERS),
+    "money": (Numeric[10, 2] | None, NUMBERS),
+    "wide": (Numeric[38, 10] | None, NUMBERS),
+    "single": (Float | None, NUMBERS),
+    "double": (Double | None, NUMBERS),
+    "an_int": (Annotated[BigInt | None, n.parse_int()], NUMBERS),
+    "must_int": (Annotated[BigInt | None, n.parse_int("error")], NUMBERS),
+    "or_int": (Annotated[Integer | None, n.parse_int("default", 7)], NUMBERS),
+    "a_number": (Annotated[Numeric[12, 3] | None, n.parse_numeric(12, 3)], NUMBERS),
+    "rounded": (Annotated[Double | None, n.round(1)], NUMBERS),
+    "rounded_2": (Annotated[Numeric[20, 5] | None, n.round(2)], NUMBERS),
+    "clamped": (Annotated[Numeric[20, 5] | None, n.clamp(-1, 2)], NUMBERS),
+    "flag": (Boolean | None, FLAGS),
+    "a_flag": (Annotated[Boolean | None, n.parse_bool()], FLAGS),
+    "day": (Date | None, MOMENTS),
+    "at": (Timestamp | None, MOMENTS),
+    "instant": (TimestampTZ | None, MOMENTS),
+    "a_day": (Annotated[Date | None, n.parse_date("DD.MM.YYYY")], MOMENTS),
+    "a_time": (Annotated[TimestampTZ | None, n.parse_timestamp()], MOMENTS),
+    "formatted": (Annotated[Timestamp | None, n.parse_timestamp("YYYY-MM-DD HH24:MI:SS")], MOMENTS),
+    "in_berlin": (Annotated[Timestamp | None, n.to_timezone("Europe/Berlin")], MOMENTS),
+    "in_week": (Annotated[Timestamp | None, n.date_trunc("week")], MOMENTS),
+    "in_hour": (Annotated[TimestampTZ | None, n.date_trunc("hour")], MOMENTS),
+    "in_month": (Annotated[Date | None, n.date_trunc("month")], MOMENTS),
+    "id_of": (UUID | None, UUIDS),
+    "doc": (JSON | None, JSONS),
+    "bytes": (Bytes | None, WORDS),
+}
+
+
+def columns() -> dict[str, Any]:
+    return {"id": Annotated[Text, pk()], **{name: kind for name, (kind, _) in CASES.items()}}
+
+
+def rows() -> list[dict[str, str]]:
+    """Give rows that each have one value: whatever is wrong with a row is wrong with that."""
+    return [
+        {"id": f"{name} {number}", name: value}
+        for name, (_, values) in CASES.items()
+        for number, value in enumerate(values)
+    ]
+
+
+def as_csv(found: Sequence[Mapping[str, str]]) -> bytes:
+    def field(value: str | None) -> str:
+        return "" if value is None else '"' + value.replace('"', '""') + '"'
+
+    names = list(columns())
+    lines = [",".join(names), *(",".join(field(row.get(name)) for name in names) for row in found), "short,line"]
+    return "\n".join([*lines, '"quoted, and short"']).encode() + b'\n"caf\xe9"' + b"," * (len(names) - 1) + b"\n"
+
+
+def as_json_lines(found: Sequence[Mapping[str, str]]) -> bytes:
+    # The first line has every key, so that none is looked for in vain.
+    lines = [json.dumps(dict.fromkeys(columns()) | {"id": f"keys {len(found)}"}), *(json.dumps(row) for row in found)]
+    nested = '","whole":1.50,"doc":{"b":[null,1.10]},"flag":true}'
+    return "\n".join([*lines, "{broken", f'{{"id":"n {len(found)}{nested}']).encode()
+
+
+def three_ways(
+    spark: SparkSession, folder: Path, files: Mapping[str, Content], columns: Mapping[str, Any], **options: Any
+) -> list[Outcome]:
+    """Load the same files three times: shaped in this process, in tasks of Spark, and by Spark."""
+    ways: list[dict[str, Any]] = [{}, {"spark": spark}, {"spark": spark, "transforms_pre": [filter_where("1 = 1")]}]
+    for number, _ in enumerate(ways):
+        (folder / str(number)).mkdir()
+    return [load(folder / str(number), files, columns, **options, **way) for number, way in enumerate(ways)]
+
+
+def agree(outcomes: Sequence[Outcome]) -> Outcome:
+    """Compare three loads value by value, and give the first."""
+    first, *others = outcomes
+    for other in others:
+        assert repr_by_key(first) == repr_by_key(other)
+        assert sorted(first.rejects) == sorted(other.rejects)
+        assert rejected(first) == rejected(other)
+    return first
+
+
+def repr_by_key(found: Outcome) -> dict[Any, str]:
+    # NaN is not equal to itself.
+    return {key: repr(row) for key, row in found.rows.items()}
+
+
+def rejected(found: Outcome) -> list[tuple[str, str]]:
+    sources = [(path.rpartition("/")[2], json.loads(row, parse_float=_digits)) for path, row in found.sources]
+    return sorted((name, repr(sorted(row.items()))) for name, row in sources)
+
+
+def _digits(text: str) -> str:
+    return str(Decimal(text).normalize())
+
+
+@pytest.mark.parametrize(("file_format", "written"), [("csv", as_csv), ("json_lines", as_json_lines)])
+def test_text_becomes_the_same_rows_and_rejects(
+    spark: SparkSession, tmp_path: Path, file_format: str, written: Any
+) -> None:
+    name = {"csv": "ä +%20.csv", "json_lines": "a.jsonl"}[file_format]
+    made = {name: written(rows()), f"b {name}": written([{"id": "alone"}])}
+    found = agree(three_ways(spark, tmp_path, made, columns(), format=file_format))
+    assert found.rows["raised 4"][list(CASES).index("raised")] == "STRASSE"
+    assert found.rows["instant 4"][list(CASES).index("instant")] == datetime(2024, 1, 2, 1, 4, 5, 123456, UTC)
+    assert ("money", "could not be parsed") in {reject[1:] for reject in found.rejects}
+    assert {path.rpartition("/")[2] for path, _ in found.sources} <= {name, f"b {name}"}
+
+
+MOMENT = datetime(2024, 2, 29, 23, 59, 59, 123456)  # noqa: DTZ001 - wall time
+OLD = datetime(1969, 12, 31, 23, 59, 59, 999999)  # noqa: DTZ001
+TYPED: dict[str, tuple[Any, pa.DataType, list[Any]]] = {
+    "text": (Annotated[String[4] | None, n.trim()], pa.string(), [" ä ", "long text", None]),
+    "small": (SmallInt | None, pa.int32(), [1, 70000, None]),
+    "int_text": (Text | None, pa.int16(), [-3, 7, None]),
+    "decimal": (Numeric[8, 2] | None, pa.decimal128(20, 4), [Decimal("1.2350"), Decimal("-1.2350"), Decimal(10**9)]),
+    "dec_text": (Text | None, pa.decimal128(10, 3), [Decimal("1.500"), Decimal("-0.001"), None]),
+    "dec_int": (BigInt | None, pa.decimal128(20, 2), [Decimal("2.00"), Decimal("2.50"), None]),
+    "real": (Float | None, pa.float32(), [0.1, float("nan"), float("inf")]),
+    "double": (Double | None, pa.float64(), [0.1, -0.0, 1e300]),
+    "real_num": (Numeric[10, 2] | None, pa.float64(), [2.675, 1e20, None]),
+    "real_int": (Integer | None, pa.float64(), [3.0, 3.5, float("nan")]),
+    "flag": (Boolean | None, pa.bool_(), [True, False, None]),
+    "flag_text": (Text | None, pa.bool_(), [True, False, None]),
+    "flag_int": (Integer | None, pa.bool_(), [True, False, None]),
+    "day": (Date | None, pa.date32(), [date(1, 1, 1), date(9999, 12, 31), None]),
+    "day_text": (Text | None, pa.date32(), [date(2024, 2, 29), None, None]),
+    "at": (Timestamp | None, pa.timestamp("us"), [MOMENT, OLD, None]),
+    "at_day": (Date | None, pa.timestamp("us"), [MOMENT, OLD, None]),
+    "at_text": (Text | None, pa.timestamp("us"), [MOMENT, MOMENT.replace(microsecond=0), None]),
+    "instant": (TimestampTZ | None, pa.timestamp("us", "UTC"), [MOMENT, OLD, None]),
+    "inst_day": (Date | None, pa.timestamp("ms", "Europe/Berlin"), [MOMENT.replace(microsecond=0), None, None]),
+    "nanos": (Timestamp | None, pa.timestamp("ns"), [1577934245678901999, -1, None]),
+    "bytes": (Bytes | None, pa.binary(), [b"\0\xff", b"", None]),
+    "big": (BigInt | None, pa.int64(), [2**63 - 1, -(2**63), None]),
+}
+
+
+def typed_table() -> pa.Table:
+    """Give rows that each have one value, as `rows` does."""
+    keys = [(name, number) for name, (_, _, values) in TYPED.items() for number in range(len(values))]
+    made = {"id": pa.array([f"{name} {number}" for name, number in keys])}
+    for name, (_, kind, values) in TYPED.items():
+        made[name] = pa.array([values[number] if column == name else None for column, number in keys], kind)
+    return pa.table(made)
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "orc"])
+def test_typed_files_become_the_same_rows_and_rejects(spark: SparkSession, tmp_path: Path, file_format: str) -> None:
+    table = typed_table()
+    if file_format == "parquet":
+        made: dict[str, Content] = {"ä b.parquet": lambda path: pq.write_table(table, path, row_group_size=7)}
+    else:
+        # Spark's own reader of ORC knows no instants, and days and fractions of seconds long ago are not its own.
+        table = table.drop_columns(["instant", "inst_day", "at", "at_day", "nanos", "day"])
+        made = {"a.orc": lambda path: orc.write_table(table, path)}
+    chosen = {name: kind for name, (kind, _, _) in TYPED.items() if name in table.column_names}
+    declared = {"id": Annotated[Text, pk()], **chosen}
+    found = agree(three_ways(spark, tmp_path, made, declared, format=file_format))
+    if "nanos" in chosen:
+        assert found.rows["nanos 1"][list(chosen).index("nanos")] == OLD
+    assert len(found.rows) + len(found.rejects) == table.num_rows
+
+
+@pytest.mark.parametrize("file_format", ["csv", "parquet"])
+def test_the_bound_of_an_incremental_load_is_the_same(spark: SparkSession, tmp_path: Path, file_format: str) -> None:
+    moments = [datetime(2024, 1, 1, tzinfo=UTC) + timedelta(hours=number) for number in range(9)]
+    table = pa.table({"id": list("abcdefghi"), "n": list(range(9)), "at": moments})
+    lines = [f"{row['id']},{row['n']},{row['at'].isoformat()}" for row in table.to_pylist()]
+    made: dict[str, Content] = {"a.csv": "\n".join(["id,n,at", *lines]).encode()}
+    if file_format == "parquet":
+        made = {"a.parquet": lambda path: pq.write_table(table, path)}
+    declared = {"id": Annotated[Text, pk()], "n": BigInt, "at": TimestampTZ}
+    for column in ("n", "at"):
+        (tmp_path / column).mkdir()
+        found = three_ways(spark, tmp_path / column, made, declared, format=file_format, incremental_column=column)
+        assert len(agree(found).rows) == len(moments)
+        assert len({outcome.watermark for outcome in found}) == 1
