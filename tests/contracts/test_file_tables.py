@@ -219,7 +219,7 @@ def test_pipelines_that_write_to_one_folder_at_the_same_time_lose_nothing(flows:
     pipelines = [flows(replace(EVENTS, name=f"events_{n % 2}"), f"loads_{n}", mode="append") for n in range(4)]
     for number, flow in enumerate(pipelines):
         # Each reads rows of its own, so that the source can be given once.
-        flow.query = f"SELECT id + 1000 * {number} AS id, what, at FROM {pipelines[0].source_name}"
+        flow.query = f'SELECT id + 1000 * {number} AS id, what, "at" FROM {pipelines[0].source_name}'
         flow.kept = None
     pipelines[0].give([event(1), event(2)])
     failures: list[BaseException] = []
@@ -231,7 +231,7 @@ def test_pipelines_that_write_to_one_folder_at_the_same_time_lose_nothing(flows:
         except BaseException as error:  # noqa: BLE001 - told by the test itself
             failures.append(error)
 
-    threads = [threading.Thread(target=work, args=(flow,)) for flow in pipelines]
+    threads = [threading.Thread(target=work, args=(flow,), daemon=True) for flow in pipelines]
     for thread in threads:
         thread.start()
     for thread in threads:

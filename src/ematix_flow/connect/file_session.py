@@ -15,6 +15,7 @@ from ematix_flow.errors import TransientError
 from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Callable
 
     from ematix_flow.connect.store import Store
@@ -42,7 +43,12 @@ class FileSession(StoreSession):
 
     def __init__(self, store: Store) -> None:
         super().__init__(store, TABLES)
-        self.connection.create_function(BELOW, 1, self._below)
+
+    def opened(self) -> sqlite3.Connection:
+        """Give a connection that can also be asked for the files of a folder."""
+        connection = super().opened()
+        connection.create_function(BELOW, 1, self._below)
+        return connection
 
     def begin(self) -> None:
         """Begin from the newest state, with every file of it in its place."""

@@ -88,13 +88,17 @@ class StoreSession(SQLiteSession):
     """A session over the newest state; what it commits becomes the next one, unless somebody else was first."""
 
     def __init__(self, store: Store, tables: Sequence[str]) -> None:
-        connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        register(connection)
-        super().__init__(connection, store.shown)
+        super().__init__(self.opened(), store.shown)
         self.store = store
         self._tables = tables
         self.head = Head(0)
         self._load()
+
+    def opened(self) -> sqlite3.Connection:
+        """Give a connection to an empty state, with our functions."""
+        connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        register(connection)
+        return connection
 
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
         """Run a statement; outside of a transaction it is one by itself, begun again as long as others are first."""
@@ -178,7 +182,12 @@ class StoreSession(SQLiteSession):
         if data is None:
             message = f"the state of commit {head.number} in {self.store.shown} is gone"
             raise sqlite3.DatabaseError(message)
-        self.connection.deserialize(data)
+        # Always a new connection: what a used one knows of its tables would be taken for those of another state, and
+        # SQLite reads beyond its memory then.
+        connection = self.opened()
+        connection.deserialize(data)
+        self.connection.close()
+        self.connection = connection
         self.head = head
 
     def _schema_version(self) -> int:
