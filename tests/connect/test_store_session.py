@@ -87,6 +87,21 @@ def test_of_two_that_began_from_the_same_number_one_is_told_and_changes_nothing(
     assert counted(store) == 11
 
 
+def test_one_who_made_other_tables_and_was_overtaken_knows_the_tables_of_the_winner(store: LocalStore) -> None:
+    first, second = counting(store), opened(store)
+    for session in (first, second):
+        session.begin()
+    first.execute("CREATE TABLE a (x TEXT, y TEXT, z TEXT)")
+    second.execute("CREATE TABLE b (x INTEGER)")
+    second.execute("CREATE INDEX b_x ON b (x)")
+    first.commit()
+    with pytest.raises(OvertakenError):
+        second.commit()
+    second.execute("INSERT INTO a VALUES ('1', '2', '3')")
+    assert second.query("SELECT name FROM sqlite_master ORDER BY 1") == [("a",), ("counter",)]
+    assert second.query("SELECT * FROM a") == [("1", "2", "3")]
+
+
 def test_a_transaction_that_changed_nothing_or_was_rolled_back_leaves_no_record(store: LocalStore) -> None:
     session = counting(store)
     before = head_of(store)

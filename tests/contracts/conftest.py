@@ -10,9 +10,11 @@ import pytest
 
 from ematix_flow.commit.runlog.sqlite import SqliteRunLog
 from ematix_flow.connect.registry import open_database
+from ematix_flow.declare.connection import connection_from_fields
+from tests.contracts.file_flows import FileFlow
 from tests.contracts.flows import Flow
 from tests.contracts.lanes import Lane
-from tests.contracts.systems import PARAMETERS, SCHEMAS, SYSTEMS
+from tests.contracts.systems import FOLDERS, GAP_MODES, GAPS, PARAMETERS, SCHEMAS, SYSTEMS, Folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,6 +23,19 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base import Database, Session
     from ematix_flow.declare.layout import Table
     from tests.contracts.systems import System
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run tests on every system; those of flows on folders of files too, in every format if loads are all they are about."""
+    chosen = {mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")}
+    if "system" not in metafunc.fixturenames or "system" in chosen:
+        return
+    names = {metafunc.function.__name__, metafunc.function.__module__.rpartition(".")[2]}
+    folders = FOLDERS if "test_append_and_truncate" in names else FOLDERS[:1]
+    if "flows" not in metafunc.fixturenames or names & set(GAPS):
+        folders = ()
+    more = [pytest.param(folder, id=f"files-{folder.format}") for folder in folders]
+    metafunc.parametrize("system", [*PARAMETERS, *more], indirect=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -32,13 +47,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _chosen(item: pytest.Item) -> bool:
     given = getattr(getattr(item, "callspec", None), "params", {})
-    if given.get("path") != "spark" or "system" not in given:
+    if isinstance(given.get("system"), Folder) and (
+        given.get("path") == "same_db" or given.get("mode") in GAP_MODES or (_on_spark(given) and not _main(given))
+    ):
+        return False
+    if not _on_spark(given) or "system" not in given:
         return True
-    kinds = [system.kind for system in SYSTEMS]
+    kinds = [*(system.kind for system in SYSTEMS), FOLDERS[0].kind]
     return (kinds.index(given["system"].kind) + crc32(item.function.__name__.encode())) % 2 == 0  # type: ignore[attr-defined]
 
 
-@pytest.fixture(params=PARAMETERS)
+def _on_spark(given: dict[str, Any]) -> bool:
+    return bool(given.get("path") == "spark")
+
+
+def _main(given: dict[str, Any]) -> bool:
+    return given["system"] is FOLDERS[0]
+
+
+@pytest.fixture
 def system(request: pytest.FixtureRequest) -> System:
     """Give each system in turn."""
     return request.param  # type: ignore[no-any-return]
@@ -69,14 +96,21 @@ def path() -> str:
 def flows(system: System, path: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Flow]]:
     """Give the function that makes a flow on each system in turn: its table, and options of its write or its own."""
     connection = system.connect(request)
+    source = connection
+    if isinstance(system, Folder):
+        source = connection_from_fields(
+            "source", {"kind": "duckdb", "path": str(request.getfixturevalue("duckdb_path"))}
+        )
     spark = request.getfixturevalue("spark") if path == "spark" else None
     log = SqliteRunLog(tmp_path / "run_log.db")
 
     def make(table: Table, name: str = "flow", **options: Any) -> Flow:
-        own = {key: options.pop(key) for key in ("source", "declared", "query") if key in options}
+        own = {key: options.pop(key) for key in ("source", "declared", "query", "files") if key in options}
+        if isinstance(system, Folder):
+            return FileFlow(connection, table, options, path, spark, log, name, kept=held, origin=source, **own)
         return Flow(connection, table, options, path, spark, log, name, kept=held, **own)
 
-    database = open_database(connection)
+    database = open_database(source)
     # A DuckDB file that stays open is not opened anew for each of a load's sessions.
     with closing(database.session()) if path != "spark" else nullcontext() as held:
         yield make

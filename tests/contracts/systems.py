@@ -45,6 +45,57 @@ SYSTEMS = (
     System("mysql", "mysql_url", field="url", server=True, infinity=False, schemas_outlive=True),
 )
 
+
+@dataclass(frozen=True)
+class Folder(System):
+    """A folder of files of one format, with a DuckDB file beside it for what is loaded from."""
+
+    format: str = "parquet"
+
+    def connect(self, request: pytest.FixtureRequest) -> Connection:
+        """Give the connection to this test's folder, which does not exist yet."""
+        place = str(request.getfixturevalue("tmp_path") / "lake")
+        return connection_from_fields("target", {"kind": self.kind, "path": place, "format": self.format})
+
+
+FOLDERS = tuple(Folder("object_store_local", "duckdb_path", format=f) for f in ("parquet", "csv", "json_lines", "orc"))
+
+_NO_MERGE = "a table of files can be appended to and replaced; rows in it are never looked up"
+_NO_CONSTRAINTS = "files have no constraints, so nothing refuses a key that is there already"
+GAPS = {
+    "test_merge": _NO_MERGE,
+    "test_scd2_event_time": _NO_MERGE,
+    "test_scd2_load_time": _NO_MERGE,
+    "test_scd2_order": _NO_MERGE,
+    "test_closed_versions_count_as_updated_rows_in_the_history": _NO_MERGE,
+    "test_evolve_widens_types_or_refuses_before_a_row_moves": _NO_MERGE,
+    "test_hostile_columns_work_in_every_mode": _NO_MERGE,
+    "test_hostile_table_names_work": _NO_MERGE,
+    "test_look_back_reads_a_tail_again_and_finds_late_rows": _NO_MERGE,
+    "test_null_in_the_watermark_column_can_be_merged_in_every_run": _NO_MERGE,
+    "test_a_source_of_nulls_only_is_loaded_too": _NO_MERGE,
+    "test_staging_is_gone_after_a_load": _NO_MERGE,
+    "test_the_history_has_a_row_per_run_with_its_counts": _NO_MERGE,
+    "test_the_ledger_has_a_token_per_load": _NO_MERGE,
+    "test_the_run_log_names_what_the_target_holds": _NO_MERGE,
+    "test_two_slots_of_two_pipelines_do_not_share_a_token": _NO_MERGE,
+    "test_sharing": _NO_MERGE,
+    "test_a_hostile_name_passes_through_spark_too": _NO_MERGE,
+    "test_a_source_that_went_backwards_loads_nothing_and_keeps_the_watermark": _NO_MERGE,
+    "test_another_watermark_column_starts_from_the_beginning": _NO_MERGE,
+    "test_the_tables_have_the_documented_columns_in_the_documented_places": "they are tables of the state, not of a database",
+    "test_a_slot_that_failed_is_loaded_by_its_next_attempt_under_the_same_run_id": _NO_CONSTRAINTS,
+    "test_a_constraint_of_the_target_refuses_the_load_once": _NO_CONSTRAINTS,
+    "test_a_key_that_is_there_already_fails_the_whole_load_once": _NO_CONSTRAINTS,
+    "test_a_load_that_fails_leaves_the_watermark": _NO_CONSTRAINTS,
+    "test_a_truncate_that_fails_leaves_the_old_rows": _NO_CONSTRAINTS,
+    "test_of_two_rows_that_exclude_each_other_one_is_loaded": _NO_CONSTRAINTS,
+    "test_rows_that_a_constraint_refuses_can_be_rejected": _NO_CONSTRAINTS,
+}
+"""Tests of flows, or whole modules of them, that say nothing about folders of files, each with the reason."""
+
+GAP_MODES = ("merge", "scd1", "scd2", "events")
+
 SCHEMAS = ("analytics", "main", "hist")
 """Schemas that contract tests may use."""
 

@@ -12,11 +12,10 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.ledger import Ledger
-from ematix_flow.failpoints import NAMES
 from ematix_flow.plan.sql.render import native_name
 from ematix_flow.records import Token
 from tests.crash.jobs import KILL_LOOP, numbered
-from tests.crash.journey import ROWS, Load, books, difference, expected, found
+from tests.crash.journey import ROWS, Load, batch_rows, books, difference, expected, found
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -50,15 +49,17 @@ class Sweep:
     posts_missed: int = 0
     """Loads whose post step failed, and with it the run: the step runs again for the next load only."""
 
-    def points(self, action: str, names: Iterable[str] = NAMES) -> list[str]:
-        """Disturb one load at each of these failpoints and give all complaints."""
+    def points(self, action: str, names: Iterable[str] = ()) -> list[str]:
+        """Disturb one load at each of these failpoints, or at all that it passes, and give all complaints."""
+        names = tuple(names) or self.place.points
         return [f"{name}={action}: {said}" for name in names for said in self.point(name, action)]
 
     def point(self, name: str, action: str) -> list[str]:
         """Disturb the next load at one failpoint, run it again, and give the complaints."""
         load = self.next_load()
         before, after = self.expected(), self.expected(load.number)
-        ending = self.run(load, f"{name}={action}")
+        name, _, passing = name.partition("@")
+        ending = self.run(load, f"{name}={action}" + (f"@{passing}" if passing else ""))
         said = [] if reached(ending, name, action) else [f"the load ended otherwise: {ending}"]
         seen = found(self.place, load)
         if seen not in (before, after):
@@ -147,7 +148,7 @@ class KillLoop:
             said += self._open_load()
             if said:
                 return said
-        ending = self._live(self.done() + len(KILL_LOOP), None)
+        ending = self._live(self.done() + len(self.place.modes(KILL_LOOP)), None)
         said = [] if ending.answer is not None else [f"the last life failed: {ending}"]
         return said + self._judge()
 
@@ -160,7 +161,7 @@ class KillLoop:
 
     def _open_load(self) -> list[str]:
         """Look at the load that was under way: in the ledger with all its rows, or not there at all."""
-        load = numbered(self.done())
+        load = numbered(self.place, self.done())
         seen = open_load(self.place, load)
         if seen is None:
             return []
@@ -171,11 +172,11 @@ class KillLoop:
         return [] if right else [f"{load}: the ledger has {tokens} tokens of it, the table {rows} rows"]
 
     def _judge(self) -> list[str]:
-        total = self.done()
+        total, turns = self.done(), len(self.place.modes(KILL_LOOP))
         said = []
-        for index in range(min(len(KILL_LOOP), total)):
-            numbers = list(range(index, total, len(KILL_LOOP)))
-            load = numbered(numbers[-1])
+        for index in range(min(turns, total)):
+            numbers = list(range(index, total, turns))
+            load = numbered(self.place, numbers[-1])
             wrong = difference(found(self.place, load), expected(load.mode, numbers))
             said += [f"{load.mode}: {text}" for text in wrong + books(self.place, load, len(numbers))]
         return said
@@ -190,6 +191,9 @@ def open_load(place: Place, load: Load) -> tuple[int, int] | None:
     with closing(database.session()) as session:
         if not ledger.exists(session) or database.find_table(session, table) is None:
             return None
+        if place.is_folder:
+            known = session.query(f"SELECT COUNT(*) FROM {ledger.name('ledger')} WHERE token = ?", (token.key,))
+            return int(known[0][0]), batch_rows(place, load, token.run_id)
         tokens, rows = session.query(
             f"SELECT (SELECT COUNT(*) FROM {ledger.name('ledger')} WHERE token = '{token.key}'), "
             f"(SELECT COUNT(*) FROM {native_name(table, database.dialect)} WHERE _batch_id = '{token.run_id}')"

@@ -25,7 +25,7 @@ def warm_up() -> None:
     import pymysql  # noqa: F401
     import sqlglot
 
-    from ematix_flow.connect import mysql, postgres_rows, sqlite  # noqa: F401
+    from ematix_flow.connect import file_tables, mysql, postgres_rows, sqlite  # noqa: F401
     from ematix_flow.engine import conductor  # noqa: F401
     from ematix_flow.run import here  # noqa: F401
 
@@ -85,13 +85,14 @@ def _loop(place: Place, acknowledged: str, last: int) -> int:
         file.seek(0)
         start = len(file.read().splitlines())
         for number in range(start, last):
-            run(place, numbered(number))
+            run(place, numbered(place, number))
             file.write(f"{number}\n")
             file.flush()
     return last - start
 
 
-def numbered(number: int) -> Load:
+def numbered(place: Place, number: int) -> Load:
     """Give the load of a number in a kill loop."""
-    mode = KILL_LOOP[number % len(KILL_LOOP)]
+    modes = place.modes(KILL_LOOP)
+    mode = modes[number % len(modes)]
     return Load(mode, number, f"loop_{mode}", slot=f"slot-{number}")

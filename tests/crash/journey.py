@@ -16,22 +16,24 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.clock import Clock
 from ematix_flow.commit.ledger import Ledger, parse_instant
 from ematix_flow.commit.runlog.sqlite import SqliteRunLog
-from ematix_flow.connect.registry import open_database
+from ematix_flow.connect.registry import open_target
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
 from ematix_flow.declare.types import BigInt, Text, TimestampTZ
 from ematix_flow.declare.write import write
 from ematix_flow.engine.options import Options
+from ematix_flow.failpoints import NAMES, STORE_NAMES
 from ematix_flow.plan.sql.ddl import create_table_sql, wanted_table
 from ematix_flow.plan.sql.render import native_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from ematix_flow.connect.base import Database, Session
 
+FOLDER = "object_store_local"
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 KEYS = 7
 BIG = 599
@@ -63,7 +65,23 @@ class Place:
 
     @property
     def database(self) -> Database:
-        return open_database(connection_from_fields("target", {"kind": self.kind, **self.fields}))
+        return open_target(connection_from_fields("target", {"kind": self.kind, **self.fields}))
+
+    @property
+    def is_folder(self) -> bool:
+        return self.kind == FOLDER
+
+    @property
+    def points(self) -> tuple[str, ...]:
+        """Give the failpoints that a load here passes; `@2` is the second passing, which commits its rows."""
+        if not self.is_folder:
+            return NAMES
+        store = (f"{name}@{n}" for name in STORE_NAMES for n in ((1,) if name == "store.mid_settle" else (1, 2)))
+        return (*(name for name in NAMES if not name.startswith("post.")), *store)
+
+    def modes(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Give those of some modes that there are here."""
+        return tuple(name for name in names if not self.is_folder or name in ("append", "truncate"))
 
 
 @dataclass(frozen=True)
@@ -140,7 +158,7 @@ def pipeline_of(place: Place, load: Load) -> Pipeline:
         function=lambda: query,
         targets=(TargetDeclaration(table_of(place, load), chosen, target),),
         source_connection=source,
-        transforms_post=(f"INSERT INTO crash_posts VALUES ('{load.table}', {load.number})",),
+        transforms_post=() if place.is_folder else (f"INSERT INTO crash_posts VALUES ('{load.table}', {load.number})",),
     )
 
 
@@ -169,6 +187,8 @@ def run(place: Place, load: Load) -> dict[str, Any]:
 def prepare(place: Place, *appended: str) -> None:
     """Create the table that the post steps write to, and tables to append to that no key protects from doubling."""
     database = place.database
+    if place.is_folder:
+        return
     with closing(database.session()) as session:
         session.execute("CREATE TABLE crash_posts (pipeline VARCHAR(100), load_number INTEGER)")
         database.create_schema(session, database.place(place.schema, "any").schema)
@@ -213,6 +233,8 @@ def _versions(events: Sequence[tuple[int, datetime, str]]) -> list[tuple[Any, ..
 def found(place: Place, load: Load) -> list[tuple[Any, ...]]:
     """Give what the table shows: rows, or versions for scd2; nothing when there is no table."""
     database = place.database
+    if place.is_folder:
+        return sorted(row[:3] for row in _in_files(place, load))
     table = database.place(place.schema, load.table)
     with closing(database.session()) as session:
         if database.find_table(session, table) is None:
@@ -222,6 +244,23 @@ def found(place: Place, load: Load) -> list[tuple[Any, ...]]:
             rows = session.query(f"SELECT id, value, valid_from, valid_to, is_current FROM {name}")
             return sorted(((int(k), v, _instant(a), _instant(b), bool(now)) for k, v, a, b, now in rows), key=str)
         return sorted((int(k), int(seq), v) for k, seq, v in session.query(f"SELECT id, seq, value FROM {name}"))
+
+
+def batch_rows(place: Place, load: Load, run_id: str) -> int:
+    """Give how many rows one load has in a folder."""
+    return sum(row[3] == run_id for row in _in_files(place, load))
+
+
+def _in_files(place: Place, load: Load, *, settled: bool = False) -> list[tuple[Any, ...]]:
+    """Give the rows that the records of a folder name; a file too many or too few is a row that nobody expects."""
+    from tests.contracts.file_flows import both_ways
+
+    types = {column.name: column.type for column in table_of(place, load).columns} | {"_batch_id": Text()}
+    try:
+        rows = both_ways(place.database, place.schema, load.table, types, settled=settled)  # type: ignore[arg-type]
+    except AssertionError as error:
+        return [(-1, -1, f"{error}", "")]
+    return [tuple(row[name] for name in types) for row in rows]
 
 
 def _instant(value: Any) -> datetime | None:
@@ -243,7 +282,8 @@ def books(place: Place, load: Load, loads: int, posts: int | None = None) -> lis
         tokens = int(one("COUNT(*)", ledger.name("ledger")))
         seen = {
             "loads in the ledger": (tokens, loads),
-            "post steps": (int(one("COUNT(*)", "crash_posts", "pipeline")), loads if posts is None else posts),
+            **({"files": ([row for row in _in_files(place, load, settled=True) if row[0] < 0], [])} if place.is_folder
+               else {"post steps": (int(one("COUNT(*)", "crash_posts", "pipeline")), loads if posts is None else posts)}),
             "successes in the history": (_histories(session, ledger, load, "success"), loads),
             "runs without an end": (_histories(session, ledger, load, "running"), 0),
             "rejects": (

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.failpoints import NAMES
 from tests.crash.harness import Sweep
 from tests.crash.journey import MODES, prepare
 
@@ -27,11 +26,12 @@ def test_a_load_that_is_killed_at_any_failpoint_is_whole_or_absent(nursery: Nurs
 
 def test_an_error_at_any_failpoint_leaves_a_load_whole_or_absent(nursery: Nursery, place: Place) -> None:
     prepare(place, "raised_append")
-    sweeps = cycle([Sweep(nursery, place, mode, f"raised_{mode}") for mode in MODES])
-    assert [said for name, sweep in zip(NAMES, sweeps, strict=False) for said in sweep.points("raise", [name])] == []
+    sweeps = cycle([Sweep(nursery, place, mode, f"raised_{mode}") for mode in place.modes(MODES)])
+    points = zip(place.points, sweeps, strict=False)
+    assert [said for name, sweep in points for said in sweep.points("raise", [name])] == []
 
 
 @pytest.mark.parametrize("point", ["ddl.before_expand", "ddl.after_expand", "token.after_insert", "commit.applied"])
 def test_the_first_load_of_all_can_end_anywhere_too(nursery: Nursery, place: Place, point: str) -> None:
     prepare(place)
-    assert Sweep(nursery, place, "scd2_event", "first").point(point, "kill") == []
+    assert Sweep(nursery, place, place.modes(["scd2_event", "append"])[0], "first").point(point, "kill") == []

@@ -44,9 +44,9 @@ class FileSession(StoreSession):
     def __init__(self, store: Store) -> None:
         super().__init__(store, TABLES)
 
-    def connected(self) -> sqlite3.Connection:
-        """Give a connection that can also be asked for the files below a folder."""
-        connection = super().connected()
+    def opened(self) -> sqlite3.Connection:
+        """Give a connection that can also be asked for the files of a folder."""
+        connection = super().opened()
         connection.create_function(BELOW, 1, self._below)
         return connection
 

@@ -169,11 +169,11 @@ class LocalStore(Store):
 
     def _files(self, prefix: str) -> Iterator[Found]:
         now = time.time()
-        for path in sorted((self.root / prefix).rglob("*")):
+        for key, entry in _walk(str(self.root / prefix), prefix):
             with suppress(FileNotFoundError):
-                seen = path.stat()
+                seen = entry.stat()
                 if S_ISREG(seen.st_mode):
-                    yield Found(path.relative_to(self.root).as_posix(), seen.st_size, now - seen.st_mtime)
+                    yield Found(key, seen.st_size, now - seen.st_mtime)
 
     def output(self, key: str) -> Output:
         """Write a draft beside the name."""
@@ -227,6 +227,20 @@ def told_parts(path: str) -> tuple[str, int]:
     """Give the key and the bytes that a path tells."""
     key, _, size = path.rpartition(":")
     return key, int(size)
+
+
+def _walk(folder: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Give what is below a folder in the order of its names; a folder that goes meanwhile has nothing in it."""
+    try:
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _walk(entry.path, f"{prefix}{entry.name}/")
+        else:
+            yield f"{prefix}{entry.name}", entry
 
 
 def _is_draft(key: str) -> bool:

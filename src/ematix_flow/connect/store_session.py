@@ -93,14 +93,14 @@ class StoreSession(SQLiteSession):
     """A session over the newest state; what it commits becomes the next one, unless somebody else was first."""
 
     def __init__(self, store: Store, tables: Sequence[str]) -> None:
-        super().__init__(self.connected(), store.shown)
+        super().__init__(self.opened(), store.shown)
         self.store = store
         self._tables = tables
         self.head = Head(0)
         self._load()
 
-    def connected(self) -> sqlite3.Connection:
-        """Give a connection to an empty database, with the functions that statements may use."""
+    def opened(self) -> sqlite3.Connection:
+        """Give a connection to an empty state, with our functions."""
         connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         register(connection)
         return connection
@@ -187,12 +187,12 @@ class StoreSession(SQLiteSession):
         if data is None:
             message = f"the state of commit {head.number} in {self.store.shown} is gone"
             raise sqlite3.DatabaseError(message)
-        # Never into a connection that was used: SQLite follows pointers of the state before (its pragma functions, and
-        # statements of another state with the same schema version).
-        fresh = self.connected()
-        fresh.deserialize(data)
+        # Always a new connection: what a used one knows of its tables would be taken for those of another state, and
+        # SQLite reads beyond its memory then.
+        connection = self.opened()
+        connection.deserialize(data)
         self.connection.close()
-        self.connection = fresh
+        self.connection = connection
         self.head = head
 
     def _schema_version(self) -> int:

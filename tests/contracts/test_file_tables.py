@@ -1,0 +1,253 @@
+"""Folders of files as targets: what no database has to promise, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+
+from ematix_flow.connect.file_session import FILES
+from ematix_flow.connect.store_session import COMMITS, head_of, record_of
+from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.file_options import FileOptions
+from ematix_flow.declare.layout import Column, Table
+from ematix_flow.declare.pipeline import TargetDeclaration
+from ematix_flow.declare.types import BigInt, Text, TimestampTZ
+from ematix_flow.declare.write import write
+from ematix_flow.engine.dry_running import dry_run_pipeline
+from ematix_flow.engine.previewing import preview_pipeline
+from ematix_flow.engine.validating import validate_pipeline
+from ematix_flow.errors import UnsupportedError
+from tests.contracts import systems
+from tests.contracts.file_flows import both_ways, globbed
+from tests.contracts.flows import START
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.contracts.file_flows import FileFlow
+
+    Flows = Callable[..., FileFlow]
+
+COLUMNS = (Column(BigInt(), primary_key=True, name="id"), Column(Text(), name="what"), Column(TimestampTZ(), name="at"))
+EVENTS = Table("analytics", "events", COLUMNS)
+PARQUET = pytest.mark.parametrize("system", [pytest.param(systems.FOLDERS[0], id="files")], indirect=True)
+pytestmark = PARQUET
+
+
+def event(key: int, what: str | None = "seen") -> dict[str, Any]:
+    return {"id": key, "what": what, "at": START + timedelta(hours=key)}
+
+
+def root(flow: FileFlow) -> Path:
+    return Path(flow.lake.store.shown)
+
+
+def shown(flow: FileFlow) -> list[str]:
+    """Give the files that readers of the folder see."""
+    found = (path.relative_to(root(flow)).as_posix() for path in root(flow).rglob("*") if path.is_file())
+    return sorted(path for path in found if not path.startswith("_"))
+
+
+def ids(flow: FileFlow) -> list[int]:
+    return [row["id"] for row in flow.rows()]
+
+
+def test_files_lie_in_the_folder_of_their_table_in_the_order_of_their_loads(flows: Flows) -> None:
+    flow = flows(EVENTS, mode="append")
+    for key in range(3):
+        flow.run([event(key)])
+    names = shown(flow)
+    assert all(name.startswith("analytics/events/") and name.endswith(".parquet") for name in names)
+    assert [globbed(root(flow), name, "id") for name in names] == [[(0,)], [(1,)], [(2,)]]
+    assert sorted(globbed(root(flow), "analytics/events/*.parquet", "id")) == [(0,), (1,), (2,)]
+
+
+def test_a_record_names_the_files_of_its_commit(flows: Flows) -> None:
+    flow = flows(EVENTS, mode="truncate")
+    flow.run([event(1)])
+    flow.run([event(2), event(3)])
+    numbers = range(1, head_of(flow.lake.store).number + 1)
+    records = [record_of(flow.lake.store, number) for number in numbers]
+    assert [record["number"] for record in records] == list(numbers)
+    added = [file for record in records for file in record.get("added", ())]
+    removed = [path for record in records for path in record.get("removed", ())]
+    assert [file["rows"] for file in added] == [1, 2]
+    assert removed == [added[0]["path"]]
+    assert shown(flow) == [added[1]["path"]]
+
+
+def test_a_prefix_and_options_say_where_and_how_files_are_written(flows: Flows) -> None:
+    flow = flows(EVENTS, mode="truncate", files=FileOptions(prefix="raw/day=1", parquet_compression="zstd"))
+    flow.run([event(1)])
+    flow.run([event(2)])
+    (name,) = shown(flow)
+    assert name.startswith("raw/day=1/")
+    assert ids(flow) == [2]
+    codecs = duckdb.execute("SELECT DISTINCT compression FROM parquet_metadata(?)", [str(root(flow) / name)]).fetchall()
+    assert codecs == [("ZSTD",)]
+    flow.files = FileOptions(csv_delimiter=";")
+    with pytest.raises(UnsupportedError, match=r"csv_delimiter= is an option of csv files.*writes parquet"):
+        flow.run()
+
+
+@pytest.mark.parametrize("mode", ["merge", "scd2"])
+def test_other_modes_are_refused_with_what_can_do_them(flows: Flows, mode: str) -> None:
+    flow = flows(EVENTS, mode=mode)
+    with pytest.raises(UnsupportedError) as refused:
+        flow.run([event(1)])
+    said = str(refused.value)
+    assert "object_store_local can: append, truncate." in said
+    assert f"{mode} can be done by: duckdb, sqlite, postgres, mysql." in said
+    assert shown(flow) == []
+
+
+def test_post_steps_and_names_that_readers_skip_are_refused(flows: Flows) -> None:
+    flow = flows(EVENTS, mode="append", declared={"transforms_post": ("SELECT 1",)})
+    with pytest.raises(UnsupportedError, match=r"answers no SQL[\s\S]*transform_ref"):
+        flow.run([event(1)])
+    flow = flows(replace(EVENTS, name="_hidden"), mode="append")
+    with pytest.raises(UnsupportedError, match="begin with neither"):
+        flow.run([event(1)])
+
+
+@pytest.mark.parametrize("name", ["Two Words", "it's", 'quo"ted', "semi;colon", "ünïcödé 漢", "per%cent*?[a]"])
+def test_hostile_names_are_folders_like_others(flows: Flows, name: str) -> None:
+    flow = flows(replace(EVENTS, name=name), mode="truncate")
+    flow.run([event(1)])
+    flow.run([event(2, 'it\'s \\ "x"\n%s ? $1')])
+    assert [(row["id"], row["what"]) for row in flow.rows()] == [(2, 'it\'s \\ "x"\n%s ? $1')]
+
+
+def test_truncate_spares_the_files_of_tables_further_down_and_takes_strangers_away(flows: Flows) -> None:
+    outer = flows(EVENTS, "outer", mode="truncate", files=FileOptions(prefix="all"))
+    inner = flows(replace(EVENTS, name="inner"), "inner", mode="append", files=FileOptions(prefix="all/inner"))
+    outer.run([event(1)])
+    inner.run([event(2)])
+    (root(outer) / "all" / "stranger.parquet").write_bytes(b"not even Parquet")
+    outer.run([event(3)])
+    assert ids(inner) == [2]
+    assert len(shown(outer)) == 2
+    assert sorted(globbed(root(outer), "all/*.parquet", "id")) == [(3,)]
+
+
+def test_a_load_that_is_asked_for_again_adds_no_file(flows: Flows) -> None:
+    flow = flows(EVENTS, mode="append")
+    flow.run([event(1)], slot="one")
+    before = shown(flow)
+    assert flow.run([event(1)], slot="one")["recovered"] is True
+    assert shown(flow) == before
+
+
+def test_a_file_that_somebody_deletes_does_not_stop_later_loads(flows: Flows) -> None:
+    flow = flows(EVENTS, mode="append")
+    flow.run([event(1)])
+    (root(flow) / shown(flow)[0]).unlink()
+    flow.run([event(2)])
+    assert globbed(root(flow), "analytics/events/*.parquet", "id") == [(2,)]
+
+
+def test_a_dry_run_counts_and_leaves_nothing_behind(flows: Flows) -> None:
+    flow = flows(EVENTS, mode="append")
+    flow.give([event(1), event(2)])
+    counted = dry_run_pipeline(flow.pipeline, flow.options())
+    assert counted.targets[0].dry_run_error is None
+    assert counted.targets[0].dry_run_rows_affected["rows_inserted"] == 2
+    assert not root(flow).exists()
+    flow.run()
+    before = sorted(root(flow).rglob("*"))
+    dry_run_pipeline(flow.pipeline, flow.options())
+    assert sorted(root(flow).rglob("*")) == before
+
+
+def test_preview_and_validate_say_what_becomes_of_files(flows: Flows) -> None:
+    flow = flows(EVENTS, mode="truncate")
+    flow.give([event(1)])
+    text = preview_pipeline(flow.pipeline, flow.options()).text(verbose=True)
+    assert "REPLACE FILES" in text
+    assert "remove the files that are there" in text
+    assert str(root(flow)) in text
+    assert validate_pipeline(flow.pipeline, flow.options()).text().startswith("flow: ok")
+    assert not root(flow).exists()
+    flow.run()
+    assert validate_pipeline(flow.pipeline, flow.options()).ok
+    flow.write["mode"] = "merge"
+    refused = validate_pipeline(flow.pipeline, flow.options())
+    assert "object_store_local can: append, truncate" in refused.text()
+
+
+def test_a_database_and_a_folder_get_the_same_rows_from_one_source(flows: Flows, tmp_path: Path) -> None:
+    flow = flows(EVENTS, mode="append")
+    other = connection_from_fields("other", {"kind": "duckdb", "path": str(tmp_path / "other.duckdb")})
+    merged = TargetDeclaration(replace(EVENTS, name="merged"), write("merge", incremental_column="at"), other)
+    appended = replace(flow.target, write=write("append", incremental_column="at"))
+    flow.declared = {"targets": (merged, appended), "fan_out": True}
+    flow.run([event(1), event(2)])
+    flow.add([event(3)])
+    result = flow.run()
+    assert {name: one["rows_inserted"] for name, one in result.items()} == {
+        "analytics.merged": 1,
+        "analytics.events": 1,
+    }
+    with duckdb.connect(str(tmp_path / "other.duckdb")) as connection:
+        assert connection.execute("SELECT id FROM analytics.merged ORDER BY 1").fetchall() == [(1,), (2,), (3,)]
+    assert ids(flow) == [1, 2, 3]
+
+
+def test_the_state_has_the_documented_tables(flows: Flows) -> None:
+    flow = flows(EVENTS, mode="append")
+    flow.run([event(1)])
+    with closing(flow.lake.session()) as session:
+        for name in ("run_history", "watermarks", "ledger", "fences", "rejects"):
+            assert flow.lake.find_table(session, flow.lake.bookkeeping(name)) is not None
+        ((path, rows),) = session.query(f"SELECT path, rows FROM {FILES}")
+    assert ([path], rows) == (shown(flow), 1)
+    assert json.loads((root(flow) / COMMITS / "000000000001.json").read_text())["format"] == 1
+
+
+ROUNDS = 12
+
+
+def test_pipelines_that_write_to_one_folder_at_the_same_time_lose_nothing(flows: Flows) -> None:
+    pipelines = [flows(replace(EVENTS, name=f"events_{n % 2}"), f"loads_{n}", mode="append") for n in range(4)]
+    for number, flow in enumerate(pipelines):
+        # Each reads rows of its own, so that the source can be given once.
+        flow.query = f'SELECT id + 1000 * {number} AS id, what, "at" FROM {pipelines[0].source_name}'
+        flow.kept = None
+    pipelines[0].give([event(1), event(2)])
+    failures: list[BaseException] = []
+
+    def work(flow: FileFlow) -> None:
+        try:
+            for _ in range(ROUNDS):
+                flow.run()
+        except BaseException as error:  # noqa: BLE001 - told by the test itself
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(flow,), daemon=True) for flow in pipelines]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert failures == []
+    for flow in pipelines[:2]:
+        types = {"id": BigInt()}
+        found = both_ways(flow.lake, "analytics", flow.table.name, types)
+        assert len(found) == 2 * 2 * ROUNDS
+    assert {row["status"] for row in pipelines[0].points("run_history")} == {"success"}
+    assert len(pipelines[0].points("ledger")) == 4 * ROUNDS
+
+
+@pytest.mark.usefixtures("system")
+def test_every_declared_gap_is_a_test() -> None:
+    folder = Path(__file__).parent
+    text = "\n".join(path.read_text() for path in folder.glob("test_*.py"))
+    missing = [name for name in systems.GAPS if f"def {name}(" not in text and not (folder / f"{name}.py").exists()]
+    assert missing == []
