@@ -208,5 +208,8 @@ def test_a_query_over_files_of_a_bucket_is_evaluated_by_spark(bucket: Bucket, tm
     query = "SELECT id, concat(label, more, date_format(at, ' yyyy')) AS label FROM source WHERE id < 3"
     assert load(fields, warehouse(tmp_path), query)["rows_inserted"] == 2
     assert loaded(tmp_path) == [(1, 'one{"x":1} 1970'), (2, None)]
+    refined = Bucket({**bucket.fields, "prefix": "refined"})
+    assert load(fields, refined.fields, query, name="refining")["rows_inserted"] == 2
+    assert refined.rows() == [(1, 'one{"x":1} 1970'), (2, None)]
     settings = str(spark.sparkContext.getConf().getAll()) if hasattr(spark, "sparkContext") else ""
     assert bucket.fields["secret_access_key"] not in settings

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import io
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self, TypeVar
 
 from ematix_flow.connect.store import StoreError, StoreUnavailableError
 from ematix_flow.errors import RunError, TransientError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
-    from ematix_flow.connect.store import Store
+    from ematix_flow.connect.store import Found, Store
+
+_Answer = TypeVar("_Answer")
+
+ASKED_TOGETHER = 16
 
 LONGEST_RECORD = 256 << 20
 """Bytes after which a record that does not end is refused; most often it is a quote that nobody closed."""
@@ -35,21 +40,25 @@ class Rows:
 
 
 class StoredFile(str):
-    """The address of a file in a store, which travels with the store; the functions below open it there."""
+    """The address of a file in a store, with the store and what was found there; the functions below open it."""
 
-    __slots__ = ("key", "store")
-    key: str
+    __slots__ = ("found", "store")
+    found: Found
     store: Store
 
-    def __new__(cls, store: Store, key: str) -> Self:
+    def __new__(cls, store: Store, found: Found) -> Self:
         """Give the address of an object."""
-        made = super().__new__(cls, store.address(key))
+        made = super().__new__(cls, store.address(found.key))
         made.store = store
-        made.key = key
+        made.found = found
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return StoredFile, (self.store, self.key)
+        return StoredFile, (self.store, self.found)
+
+    def reader(self) -> IO[bytes]:
+        """Open the object as it was found."""
+        return self.store.reader(self.found.key, self.found)
 
 
 def open_bytes(path: str) -> IO[bytes]:
@@ -67,7 +76,7 @@ def open_raw(path: str) -> IO[bytes]:
     """Open a file for reading as it is."""
     with naming(path):
         if isinstance(path, StoredFile):
-            return io.BufferedReader(path.store.reader(path.key))  # type: ignore[type-var]
+            return io.BufferedReader(path.reader())  # type: ignore[type-var]
         return Path(path).open("rb")
 
 
@@ -78,18 +87,23 @@ def for_arrow(path: str) -> Any:
     if not isinstance(path, StoredFile):
         return path
     with naming(path):
-        return pa.PythonFile(path.store.reader(path.key), mode="r")
+        return pa.PythonFile(path.reader(), mode="r")
 
 
 def size_of(path: str) -> int:
     """Give the bytes of a file."""
+    if isinstance(path, StoredFile):
+        return path.found.size
     with naming(path):
-        if not isinstance(path, StoredFile):
-            return Path(path).stat().st_size
-        size = path.store.size(path.key)
-        if size is None:
-            raise FileNotFoundError("it is gone")
-        return size
+        return Path(path).stat().st_size
+
+
+def side_by_side(ask: Callable[[str], _Answer], paths: Sequence[str]) -> list[_Answer]:
+    """Give what each file answers, in order; of files in a store some are asked at a time, for answers come from afar."""
+    if len(paths) == 1 or not isinstance(paths[0], StoredFile):
+        return [ask(path) for path in paths]
+    with ThreadPoolExecutor(ASKED_TOGETHER, "flow-files") as pool:
+        return list(pool.map(ask, paths))
 
 
 @contextmanager

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base import SourceColumn
 from ematix_flow.connect.csv_rows import dialect_of, header_of
-from ematix_flow.connect.file_rows import for_arrow, reaching, unreadable
+from ematix_flow.connect.file_rows import for_arrow, reaching, side_by_side, unreadable
 from ematix_flow.connect.file_session import FileSession
 from ematix_flow.connect.json_rows import keys_of, lines_of
 from ematix_flow.connect.store import LocalStore
@@ -101,7 +101,8 @@ class Files:
                 lines = int(json_options.get("schema_infer_max_records") or SAMPLE_LINES)
                 return FileSet(paths, file_format, _json_columns(paths, lines), csv_options)
             case _:
-                layouts = {path: _typed_columns(path, file_format) for path in paths}
+                found = side_by_side(lambda path: _typed_columns(path, file_format), paths)
+                layouts = dict(zip(paths, found, strict=True))
                 return FileSet(paths, file_format, _common(layouts), csv_options, _groups(layouts))
 
     def _paths(self, pattern: str) -> tuple[str, ...]:
@@ -126,7 +127,8 @@ def _hidden(path: Path, root: Path) -> bool:
 
 
 def _csv_columns(paths: tuple[str, ...], options: Mapping[str, Any]) -> tuple[SourceColumn, ...]:
-    headers = {path: header_of(path, dialect_of(path, options)) for path in paths}
+    found = side_by_side(lambda path: header_of(path, dialect_of(path, options)), paths)
+    headers = dict(zip(paths, found, strict=True))
     layouts = {
         path: tuple(SourceColumn(name, "text", "string") for name in names)
         for path, names in headers.items()
@@ -140,10 +142,9 @@ def _csv_columns(paths: tuple[str, ...], options: Mapping[str, Any]) -> tuple[So
 
 def _json_columns(paths: tuple[str, ...], lines: int) -> tuple[SourceColumn, ...]:
     """Give every key that the first lines of the files have; a line may lack any of them."""
-    names: dict[str, None] = {}
-    for path in paths:
-        for line in islice(lines_of(path), max(lines // len(paths), 10)):
-            names.update(dict.fromkeys(keys_of(line)))
+    each = max(lines // len(paths), 10)
+    found = side_by_side(lambda path: dict.fromkeys(chain(*map(keys_of, islice(lines_of(path), each)))), paths)
+    names = dict.fromkeys(chain(*found))
     if not names:
         raise unreadable(paths[0], "no line is a JSON object")
     columns = tuple(SourceColumn(name, "text", "string") for name in names)

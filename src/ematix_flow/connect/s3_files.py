@@ -17,6 +17,7 @@ from ematix_flow.connect.store_session import COMMITS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ematix_flow.connect.store import Found
     from ematix_flow.declare.connection import ObjectStoreS3Connection
 
 _WILD = re.compile(r"[*?\[]")
@@ -81,17 +82,18 @@ class S3Files(Files):
         return None
 
     def _matching(self, pattern: str) -> tuple[str, ...]:
-        return tuple(StoredFile(self.store, key) for key in self._keys(pattern.strip("/")))
+        return tuple(StoredFile(self.store, found) for found in self._found(pattern.strip("/")))
 
-    def _keys(self, pattern: str) -> list[str]:
+    def _found(self, pattern: str) -> list[Found]:
         wild = _WILD.search(pattern)
         if wild is not None:
             chosen = re.compile(_expression(pattern))
             begin = pattern[: wild.start()].rpartition("/")
-            return [found.key for found in self.store.listed("".join(begin[:2])) if _chosen(found.key, chosen)]
-        if pattern and self.store.size(pattern) is not None:
-            return [pattern]
-        return [found.key for found in self.store.listed(f"{pattern}/" if pattern else "") if visible(found.key)]
+            return [found for found in self.store.listed("".join(begin[:2])) if _chosen(found.key, chosen)]
+        exact = self.store.find(pattern) if pattern else None
+        if exact is not None:
+            return [exact]
+        return [found for found in self.store.listed(f"{pattern}/" if pattern else "") if visible(found.key)]
 
 
 def _chosen(key: str, expression: re.Pattern[str]) -> bool:

@@ -9,6 +9,7 @@ from ematix_flow.connect.s3_client import MissingObjectError, PreconditionError
 from ematix_flow.connect.store import Output, StoreError, StoreUnavailableError, told_path
 
 if TYPE_CHECKING:
+    from ematix_flow.connect.store import Found
     from ematix_flow.connect.store_s3 import S3Store
 
 PART = 8 << 20
@@ -22,15 +23,12 @@ LARGEST_READ = 8 << 20
 class S3Reader(io.RawIOBase):
     """One version of an object; who reads on is given more at a time."""
 
-    def __init__(self, store: S3Store, key: str) -> None:
+    def __init__(self, store: S3Store, found: Found) -> None:
         super().__init__()
-        head = store.head(key)
-        if head is None:
-            raise FileNotFoundError(f"there is no object {store.address(key)}")
         self._store = store
-        self._key = key
-        self._size = int(head["ContentLength"])
-        self._version = str(head["ETag"])
+        self._key = found.key
+        self._size = found.size
+        self._version = found.version
         self._position = 0
         self._window = b""
         self._begin = 0

@@ -24,6 +24,8 @@ class Found:
     key: str
     size: int
     age: float
+    version: str = ""
+    """What tells this content of the object from another one, where the store says so."""
 
 
 class StoreError(OSError):
@@ -51,8 +53,8 @@ class Store(ABC):
         """Give the place of an object for people."""
 
     @abstractmethod
-    def reader(self, key: str) -> IO[bytes]:
-        """Open an object for reading at any place of it; FileNotFoundError when there is none."""
+    def reader(self, key: str, found: Found | None = None) -> IO[bytes]:
+        """Open an object for reading at any place of it, as it was found; FileNotFoundError when there is none."""
 
     @abstractmethod
     def create(self, key: str, data: bytes) -> bool:
@@ -126,8 +128,9 @@ class LocalStore(Store):
         """Give the path of a file."""
         return str(self.root / key)
 
-    def reader(self, key: str) -> IO[bytes]:
+    def reader(self, key: str, found: Found | None = None) -> IO[bytes]:
         """Open a file."""
+        del found
         return (self.root / key).open("rb")
 
     def create(self, key: str, data: bytes) -> bool:

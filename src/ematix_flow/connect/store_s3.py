@@ -25,6 +25,7 @@ from ematix_flow.connect.store import Found, Store, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from datetime import datetime
 
     from ematix_flow.connect.s3_client import S3Place
     from ematix_flow.connect.store import Output
@@ -73,16 +74,20 @@ class S3Store(Store):
         except MissingObjectError:
             return None
 
-    def reader(self, key: str) -> IO[bytes]:
+    def reader(self, key: str, found: Found | None = None) -> IO[bytes]:
         """Open an object for reading by ranges."""
-        return cast("IO[bytes]", S3Reader(self, key))
+        known = found or self.find(key)
+        if known is None:
+            raise FileNotFoundError(f"there is no object {self.address(key)}")
+        return cast("IO[bytes]", S3Reader(self, known))
 
-    def head(self, key: str) -> dict[str, Any] | None:
+    def find(self, key: str) -> Found | None:
         """Give what the service says about an object, or None when there is none."""
         try:
-            return cast("dict[str, Any]", self._ask("read", "head_object", key))
+            head = self._ask("read", "head_object", key)
         except MissingObjectError:
             return None
+        return Found(key, int(head["ContentLength"]), _age(head, head["LastModified"]), str(head["ETag"]))
 
     def range(self, key: str, first: int, last: int, version: str) -> bytes:
         """Give the bytes from the first to the last of one version of an object."""
@@ -96,17 +101,16 @@ class S3Store(Store):
 
     def size(self, key: str) -> int | None:
         """Ask for the size of an object."""
-        head = self.head(key)
-        return None if head is None else int(head["ContentLength"])
+        found = self.find(key)
+        return None if found is None else found.size
 
     def listed(self, prefix: str) -> Iterator[Found]:
         """List page by page; ages are by the clock of the service."""
         for page in self.pages(prefix):
-            now = parsedate_to_datetime(page["ResponseMetadata"]["HTTPHeaders"]["date"])
             for entry in page.get("Contents", ()):
                 if not entry["Key"].endswith("/"):
-                    age = (now - entry["LastModified"]).total_seconds()
-                    yield Found(self._own(entry["Key"]), int(entry["Size"]), age)
+                    age = _age(page, entry["LastModified"])
+                    yield Found(self._own(entry["Key"]), int(entry["Size"]), age, str(entry["ETag"]))
 
     def pages(self, prefix: str, delimiter: str = "") -> Iterator[dict[str, Any]]:
         """Give the answers to a listing; with a delimiter, keys are cut at the first one after the prefix."""
@@ -195,9 +199,8 @@ class S3Store(Store):
             raise
         except StoreError:
             return []  # not every service, and not everybody, may list uploads
-        now = parsedate_to_datetime(page["ResponseMetadata"]["HTTPHeaders"]["date"])
         return [
-            (entry["UploadId"], Found(self._own(entry["Key"]), 0, (now - entry["Initiated"]).total_seconds()))
+            (entry["UploadId"], Found(self._own(entry["Key"]), 0, _age(page, entry["Initiated"])))
             for entry in page.get("Uploads", ())
         ]
 
@@ -264,3 +267,9 @@ class S3Store(Store):
     def _call(self, operation: str, key: str, **arguments: Any) -> Any:
         whole = f"{self.place.prefix}{key}"
         return getattr(client_of(self.place), operation)(Bucket=self.place.bucket, Key=whole, **arguments)
+
+
+def _age(answer: dict[str, Any], since: datetime) -> float:
+    """Give the seconds between an instant and an answer, both by the clock of the service."""
+    now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+    return (now - since).total_seconds()

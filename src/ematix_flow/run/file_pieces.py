@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ematix_flow.connect.file_rows import for_arrow, naming, reaching, size_of, unreadable
+from ematix_flow.connect.file_rows import StoredFile, for_arrow, naming, reaching, side_by_side, size_of, unreadable
 from ematix_flow.errors import RunError
 from ematix_flow.plan.marks import CORRUPT, POSITION
 from ematix_flow.run.buffers import repeated
@@ -43,11 +44,12 @@ def file_pieces(files: FileSet, *, strict: bool = False) -> list[FilePiece]:
     names = tuple(column.name for column in files.columns)
     match files.format:
         case "csv":
-            return [_csv_piece(files, path, names, strict=strict) for path in files.paths]
+            return side_by_side(lambda path: _csv_piece(files, path, names, strict=strict), files.paths)
         case "json_lines":
-            return [piece for path in files.paths for piece in _json_pieces(path, names, strict=strict)]
-    cut = _stripes if files.format == "orc" else _row_groups
-    return [piece for path in files.paths for piece in cut(path, names)]
+            cut = partial(_json_pieces, names=names, strict=strict)
+        case _:
+            cut = partial(_stripes if files.format == "orc" else _row_groups, names=names)
+    return list(chain(*side_by_side(cut, files.paths)))
 
 
 def _csv_piece(files: FileSet, path: str, names: Sequence[str], *, strict: bool) -> FilePiece:
@@ -57,13 +59,13 @@ def _csv_piece(files: FileSet, path: str, names: Sequence[str], *, strict: bool)
     return FilePiece(path, size_of(path), partial(_text_tables, path, read, names, strict=strict))
 
 
-def _json_pieces(path: str, names: Sequence[str], *, strict: bool) -> Iterator[FilePiece]:
+def _json_pieces(path: str, names: Sequence[str], *, strict: bool) -> list[FilePiece]:
     from ematix_flow.connect import json_rows
 
     pieces = json_rows.pieces_of(path)
-    for piece in pieces:
-        read = partial(json_rows.read_rows, path, piece, names)
-        yield FilePiece(path, size_of(path) // len(pieces), partial(_text_tables, path, read, names, strict=strict))
+    size = size_of(path) // len(pieces)
+    reads = [partial(json_rows.read_rows, path, piece, names) for piece in pieces]
+    return [FilePiece(path, size, partial(_text_tables, path, read, names, strict=strict)) for read in reads]
 
 
 def _text_tables(
@@ -127,7 +129,12 @@ def _together(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
 def _parquet_tables(path: str, groups: tuple[int, ...], names: Sequence[str]) -> Iterator[pa.Table]:
     import pyarrow.parquet as pq
 
-    options = {"coerce_int96_timestamp_unit": "us", "page_checksum_verification": True}
+    # From a store a few long ranges are fetched, and not each column by itself.
+    options = {
+        "coerce_int96_timestamp_unit": "us",
+        "page_checksum_verification": True,
+        "pre_buffer": isinstance(path, StoredFile),
+    }
     try:
         # Timestamps of 96 bits reach further than nanoseconds do.
         with reaching(), pq.ParquetFile(for_arrow(path), **options) as file:
