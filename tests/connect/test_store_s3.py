@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from ematix_flow.connect import s3_client, s3_streams, store_s3
 from ematix_flow.connect.s3_client import S3Place
 from ematix_flow.connect.store import StoreError, StoreUnavailableError, told_parts
 from ematix_flow.connect.store_s3 import S3Store
+from ematix_flow.errors import MissingExtraError
 from tests.services.http_faults import FaultyProxy
 from tests.services.s3 import KEY, REGION, SECRET
 
@@ -217,3 +219,15 @@ def test_refusals_say_what_is_wrong(store: S3Store) -> None:
         with pytest.raises(StoreError) as refused:
             S3Store(replace(store.place, **change)).probe()  # type: ignore[arg-type]
         assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("ask", ["probe", "read"])
+def test_a_missing_package_is_named_with_the_command_that_installs_it(
+    ask: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("boto3", "botocore", "botocore.exceptions", "botocore.config"):
+        monkeypatch.setitem(sys.modules, name, None)
+    s3_client._client.cache_clear()
+    store = S3Store(S3Place("bucket"))
+    with pytest.raises(MissingExtraError, match=r'pip install "ematix-flow-spark\[s3\]"'):
+        store.probe() if ask == "probe" else store.read("k")

@@ -5,6 +5,7 @@ A client belongs to one process: what travels to tasks is the place with its cre
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import threading
@@ -137,15 +138,9 @@ def client_of(place: S3Place, seconds: float | None = None) -> Any:
 @lru_cache(maxsize=32)
 def _client(process: int, place: S3Place, seconds: float) -> Any:
     del process
-    try:
-        import boto3
-        from botocore.config import Config
-        from botocore.exceptions import BotoCoreError
-    except ModuleNotFoundError as error:
-        message = f"files in a bucket need the package {error.name!r}, which is not installed"
-        raise MissingExtraError(message, hint='pip install "ematix-flow-spark[s3]"') from None
+    boto3, botocore = (_installed(name) for name in ("boto3", "botocore.config"))
     checksums = "when_supported" if place.is_amazon else "when_required"
-    config = Config(
+    config = botocore.Config(
         connect_timeout=min(CONNECT_SECONDS, seconds),
         read_timeout=seconds,
         # One attempt: whoever repeats a conditional write must know that it may have happened.
@@ -160,8 +155,16 @@ def _client(process: int, place: S3Place, seconds: float) -> Any:
         session = boto3.Session(profile_name=place.profile or None, region_name=place.region or None)
         given = keys if place.access_key_id else {}
         return session.client("s3", endpoint_url=place.endpoint or None, config=config, **given)
-    except (BotoCoreError, ValueError) as error:
+    except (_installed("botocore.exceptions").BotoCoreError, ValueError) as error:
         raise StoreError(str(error)) from None
+
+
+def _installed(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        message = f"files in a bucket need the package {error.name!r}, which is not installed"
+        raise MissingExtraError(message, hint='pip install "ematix-flow-spark[s3]"') from None
 
 
 def asked(place: S3Place, operation: str, call: Callable[[], _Answer], attempts: int = ATTEMPTS) -> _Answer:
@@ -179,13 +182,12 @@ def asked(place: S3Place, operation: str, call: Callable[[], _Answer], attempts:
 
 def once(place: S3Place, operation: str, call: Callable[[], _Answer]) -> _Answer:
     """Give what a request answers, or raise what went wrong as an error of stores."""
-    from botocore.exceptions import BotoCoreError, ClientError
-
+    exceptions = _installed("botocore.exceptions")
     try:
         return call()
-    except ClientError as error:
+    except exceptions.ClientError as error:
         raise _refusal(place, operation, error.response) from None
-    except BotoCoreError as error:
+    except exceptions.BotoCoreError as error:
         raise _failure(place, error) from None
 
 
