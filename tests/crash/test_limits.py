@@ -20,7 +20,7 @@ from ematix_flow.declare.write import write
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.errors import CommitError
 from tests.crash.harness import Sweep
-from tests.crash.journey import BIG, Load, make_giant, prepare
+from tests.crash.journey import BIG, FOLDER, Load, make_giant, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ SMALL = 65_536
 """The size beyond which a child may not write any file, as if its disk were full."""
 
 
-@pytest.mark.parametrize("kind", ["duckdb", "sqlite"])
+@pytest.mark.parametrize("kind", ["duckdb", "sqlite", FOLDER])
 @pytest.mark.parametrize("point", ["stage.task_start", "commit.connected"])
 def test_a_full_disk_fails_the_run_and_changes_nothing(
     nursery: Nursery, place_of: Callable[[str], Place], kind: str, point: str
