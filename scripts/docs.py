@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.registry import DATABASES, FILES
+from ematix_flow.connect.registry import DATABASES, FILE_TABLES, FILES
 from ematix_flow.declare import connection, keywords, normalize, transforms, types
 from ematix_flow.declare.spark_settings import PREFIX, SETTINGS
-from ematix_flow.failpoints import NAMES
+from ematix_flow.failpoints import NAMES, STORE_NAMES
 from ematix_flow.plan.bookkeeping import COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 NOTE = "<!-- Made by `make docs` from the code. -->"
@@ -33,12 +33,20 @@ STAGING = {
     "mysql": "InnoDB table per load, filled by LOAD DATA",
     "sqlite": "Parquet parts, loaded by the driver",
     "duckdb": "Parquet parts, read by the driver",
+    "object_store_local": "files of the final format, out of sight until their record is written",
+    "object_store_s3": "files below `_ematix_flow/stage/`, uploaded in parts",
 }
+FOLDERS = (
+    "A folder of files has no transaction; its commit is a numbered record that only one writer can create (see"
+    " [Files](files.md)). Readers who follow the records see the old rows or the new ones. Readers of the folder see"
+    " whole files, each once; for the moment in which files get their names after a record, or replaced ones go, they"
+    " may see a part of that load, and whoever comes next to the folder finishes it."
+)
 
 
-def systems() -> dict[str, Any]:
-    """Give the class of every database by kind."""
-    return {kind: getattr(importlib.import_module(module), name) for kind, (module, name) in DATABASES.items()}
+def systems(known: Mapping[str, tuple[str, str]] = DATABASES) -> dict[str, Any]:
+    """Give the class of every database by kind, or of other systems."""
+    return {kind: getattr(importlib.import_module(module), name) for kind, (module, name) in known.items()}
 
 
 def table(headings: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
@@ -54,7 +62,7 @@ def guarantees() -> str:
     found = systems()
     rows = [
         (kind, ", ".join(system.capabilities.modes), system.capabilities.guarantee, STAGING[kind])
-        for kind, system in found.items()
+        for kind, system in (found | systems(FILE_TABLES)).items()
     ]
     example = {kind: system(_example(kind)) for kind, system in found.items()}
     type_rows = [
@@ -66,10 +74,11 @@ def guarantees() -> str:
             NOTE,
             PROMISE,
             table(("target", "modes", "guarantee", "staging"), rows),
-            "Files and frames are sources: a file is read once per run, and a broken line is a reject or refuses the load.",
+            FOLDERS,
+            "Files and frames as sources: a file is read once per run, and a broken line is a reject or refuses the load.",
             "## Where a crash is tried",
             TRIED,
-            ", ".join(f"`{name}`" for name in NAMES),
+            ", ".join(f"`{name}`" for name in (*NAMES, *STORE_NAMES)),
             "## Types",
             "How a declared type is written in each database. Instants are kept in UTC.",
             table(("declared", *found), type_rows),

@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.commit import publish as publishing
 from ematix_flow.commit.ledger import Ledger, transaction
 from ematix_flow.connect import mysql_session, postgres, postgres_stage
+from ematix_flow.connect.file_session import FileSession
+from ematix_flow.connect.file_tables import STAGE, FileTables
 from ematix_flow.connect.sqlite_session import SQLiteSession
+from ematix_flow.connect.store import LocalStore
 from ematix_flow.engine import loading
 from ematix_flow.plan.sql import modes
 
@@ -150,6 +153,34 @@ def no_transaction() -> None:
     SQLiteSession.commit = lambda self: None
 
 
+def shown_before_the_record() -> None:
+    """Files get their names before the record that makes them part of their table."""
+
+    def told(self: FileSession) -> dict[str, Any]:
+        FileSession.settle(self)
+        return {}
+
+    FileSession.told = told  # type: ignore[method-assign]
+
+
+def records_replaced() -> None:
+    """A record is written whoever was first."""
+
+    def create(self: LocalStore, key: str, data: bytes) -> bool:
+        path = self.root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        return True
+
+    LocalStore.create = create  # type: ignore[method-assign]
+
+
+def stage_dropped_with_its_files() -> None:
+    """Staging is removed although a record names what is in it."""
+    FileTables.drop_stage = lambda self, session, spec: self.store.remove_below(f"{STAGE}{spec.name}/")
+    FileSession.settle = lambda self: False
+
+
 BUGS: dict[str, Callable[[], None]] = {
     function.__name__: function
     for function in (
@@ -164,5 +195,8 @@ BUGS: dict[str, Callable[[], None]] = {
         truncate_commits,
         truncate_commits_unseen,
         no_transaction,
+        shown_before_the_record,
+        records_replaced,
+        stage_dropped_with_its_files,
     )
 }

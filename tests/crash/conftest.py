@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.crash.journey import FOLDER, Place, make_source
+from tests.crash.folders import FOLDER
+from tests.crash.journey import Place, make_source
 from tests.crash.nursery import Nursery
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.commit.ledger import Ledger
 from ematix_flow.plan.sql.render import native_name
 from ematix_flow.records import Token
+from tests.crash.folders import batch_rows
 from tests.crash.jobs import KILL_LOOP, numbered
-from tests.crash.journey import ROWS, Load, batch_rows, books, difference, expected, found
+from tests.crash.journey import ROWS, Load, books, difference, expected, found, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -193,7 +194,7 @@ def open_load(place: Place, load: Load) -> tuple[int, int] | None:
             return None
         if place.is_folder:
             known = session.query(f"SELECT COUNT(*) FROM {ledger.name('ledger')} WHERE token = ?", (token.key,))
-            return int(known[0][0]), batch_rows(place, load, token.run_id)
+            return int(known[0][0]), batch_rows(database, table_of(place, load), token.run_id)
         tokens, rows = session.query(
             f"SELECT (SELECT COUNT(*) FROM {ledger.name('ledger')} WHERE token = '{token.key}'), "
             f"(SELECT COUNT(*) FROM {native_name(table, database.dialect)} WHERE _batch_id = '{token.run_id}')"

@@ -23,9 +23,10 @@ from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
 from ematix_flow.declare.types import BigInt, Text, TimestampTZ
 from ematix_flow.declare.write import write
 from ematix_flow.engine.options import Options
-from ematix_flow.failpoints import NAMES, STORE_NAMES
+from ematix_flow.failpoints import NAMES
 from ematix_flow.plan.sql.ddl import create_table_sql, wanted_table
 from ematix_flow.plan.sql.render import native_name
+from tests.crash.folders import FOLDER, FOLDER_POINTS, in_files, unsettled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base import Database, Session
 
-FOLDER = "object_store_local"
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 KEYS = 7
 BIG = 599
@@ -73,11 +73,8 @@ class Place:
 
     @property
     def points(self) -> tuple[str, ...]:
-        """Give the failpoints that a load here passes; `@2` is the second passing, which commits its rows."""
-        if not self.is_folder:
-            return NAMES
-        store = (f"{name}@{n}" for name in STORE_NAMES for n in ((1,) if name == "store.mid_settle" else (1, 2)))
-        return (*(name for name in NAMES if not name.startswith("post.")), *store)
+        """Give the failpoints that a load here passes."""
+        return FOLDER_POINTS if self.is_folder else NAMES
 
     def modes(self, names: Iterable[str]) -> tuple[str, ...]:
         """Give those of some modes that there are here."""
@@ -129,16 +126,6 @@ def rows_of(number: int) -> list[Row]:
 def _long(seed: int) -> str:
     """Give half a megabyte that does not compress well."""
     return Random(seed).randbytes(1 << 18).hex()  # noqa: S311 - the same in every process
-
-
-def make_giant(place: Place, path: Path) -> Place:
-    """Give a place whose source has one load of one row of 64 MiB."""
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(
-            "CREATE TABLE events (load INTEGER, id INTEGER, seq INTEGER, value TEXT, seen_at TIMESTAMPTZ)"
-        )
-        connection.execute("INSERT INTO events VALUES (0, 1, 1, ?, ?)", ("x" * (64 << 20), EPOCH.isoformat(" ")))
-    return replace(place, source=str(path))
 
 
 def moment(number: int) -> datetime:
@@ -234,7 +221,7 @@ def found(place: Place, load: Load) -> list[tuple[Any, ...]]:
     """Give what the table shows: rows, or versions for scd2; nothing when there is no table."""
     database = place.database
     if place.is_folder:
-        return sorted(row[:3] for row in _in_files(place, load))
+        return sorted(row[:3] for row in in_files(database, table_of(place, load)))
     table = database.place(place.schema, load.table)
     with closing(database.session()) as session:
         if database.find_table(session, table) is None:
@@ -244,23 +231,6 @@ def found(place: Place, load: Load) -> list[tuple[Any, ...]]:
             rows = session.query(f"SELECT id, value, valid_from, valid_to, is_current FROM {name}")
             return sorted(((int(k), v, _instant(a), _instant(b), bool(now)) for k, v, a, b, now in rows), key=str)
         return sorted((int(k), int(seq), v) for k, seq, v in session.query(f"SELECT id, seq, value FROM {name}"))
-
-
-def batch_rows(place: Place, load: Load, run_id: str) -> int:
-    """Give how many rows one load has in a folder."""
-    return sum(row[3] == run_id for row in _in_files(place, load))
-
-
-def _in_files(place: Place, load: Load, *, settled: bool = False) -> list[tuple[Any, ...]]:
-    """Give the rows that the records of a folder name; a file too many or too few is a row that nobody expects."""
-    from tests.contracts.file_flows import both_ways
-
-    types = {column.name: column.type for column in table_of(place, load).columns} | {"_batch_id": Text()}
-    try:
-        rows = both_ways(place.database, place.schema, load.table, types, settled=settled)  # type: ignore[arg-type]
-    except AssertionError as error:
-        return [(-1, -1, f"{error}", "")]
-    return [tuple(row[name] for name in types) for row in rows]
 
 
 def _instant(value: Any) -> datetime | None:
@@ -282,7 +252,7 @@ def books(place: Place, load: Load, loads: int, posts: int | None = None) -> lis
         tokens = int(one("COUNT(*)", ledger.name("ledger")))
         seen = {
             "loads in the ledger": (tokens, loads),
-            **({"files": ([row for row in _in_files(place, load, settled=True) if row[0] < 0], [])} if place.is_folder
+            **({"files": (unsettled(database, table_of(place, load)), [])} if place.is_folder
                else {"post steps": (int(one("COUNT(*)", "crash_posts", "pipeline")), loads if posts is None else posts)}),
             "successes in the history": (_histories(session, ledger, load, "success"), loads),
             "runs without an end": (_histories(session, ledger, load, "running"), 0),

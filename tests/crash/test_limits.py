@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import resource
 import signal
-from contextlib import nullcontext
+import sqlite3
+from contextlib import closing, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -19,8 +21,9 @@ from ematix_flow.declare.types import BigInt
 from ematix_flow.declare.write import write
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.errors import CommitError
+from tests.crash.folders import FOLDER
 from tests.crash.harness import Sweep
-from tests.crash.journey import BIG, Load, make_giant, prepare
+from tests.crash.journey import BIG, EPOCH, Load, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +38,7 @@ SMALL = 65_536
 """The size beyond which a child may not write any file, as if its disk were full."""
 
 
-@pytest.mark.parametrize("kind", ["duckdb", "sqlite"])
+@pytest.mark.parametrize("kind", ["duckdb", "sqlite", FOLDER])
 @pytest.mark.parametrize("point", ["stage.task_start", "commit.connected"])
 def test_a_full_disk_fails_the_run_and_changes_nothing(
     nursery: Nursery, place_of: Callable[[str], Place], kind: str, point: str
@@ -64,6 +67,16 @@ def test_a_polite_signal_ends_a_load_that_the_next_run_takes_up(nursery: Nursery
     ending = nursery.resume(stopped)
     assert "StoppedError" in ending.error, ending
     assert sweep.undisturbed() == []
+
+
+def make_giant(place: Place, path: Path) -> Place:
+    """Give a place whose source has one load of one row of 64 MiB."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(
+            "CREATE TABLE events (load INTEGER, id INTEGER, seq INTEGER, value TEXT, seen_at TIMESTAMPTZ)"
+        )
+        connection.execute("INSERT INTO events VALUES (0, 1, 1, ?, ?)", ("x" * (64 << 20), EPOCH.isoformat(" ")))
+    return replace(place, source=str(path))
 
 
 @pytest.mark.slow

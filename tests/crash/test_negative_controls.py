@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.connect.postgres_stage import STAGE_SCHEMA
+from tests.crash.folders import FOLDER
 from tests.crash.harness import KillLoop, Sweep
 from tests.crash.journey import Load, difference, expected, found, prepare
 
@@ -44,6 +45,9 @@ CONTROLS = (
     Control("new_token_on_retry", "sqlite", "append", "commit.after_commit", PLAIN),
     Control("no_transaction", "sqlite", "truncate", "commit.applied_first_stmt"),
     Control("staging_reused", "postgres", "append", "stage.collected"),
+    Control("shown_before_the_record", FOLDER, "append", "store.before_record@2", PLAIN),
+    Control("shown_before_the_record", FOLDER, "truncate", "store.before_record@2"),
+    Control("stage_dropped_with_its_files", FOLDER, "append", "gc.mid_drop", PLAIN),
     Control("truncate_commits", "mysql", "truncate", "commit.applied"),
     Control("truncate_commits_unseen", "mysql", "truncate", "commit.applied_first_stmt"),
 )
@@ -51,7 +55,10 @@ CONTROLS = (
 
 @pytest.mark.parametrize(
     "control",
-    [pytest.param(c, id=c.bug, marks=[] if c.kind == "sqlite" else [pytest.mark.service]) for c in CONTROLS],
+    [
+        pytest.param(c, id=f"{c.bug}-{c.mode}", marks=[] if c.kind in ("sqlite", FOLDER) else [pytest.mark.service])
+        for c in CONTROLS
+    ],
 )
 def test_a_kill_shows_the_bug(nursery: Nursery, place_of: Callable[[str], Place], control: Control) -> None:
     place = place_of(control.kind)
@@ -100,6 +107,17 @@ def test_an_owner_that_wakes_up_late_shows_the_bug(
     woken = nursery.resume(stopped)
     assert bool(difference(found(place, new), expected("truncate", [1]))) == bool(bug)
     assert woken.error.startswith("FencedError") != bool(bug)
+
+
+@pytest.mark.parametrize("bug", ["", "records_replaced"])
+def test_a_commit_from_an_old_state_shows_the_bug(nursery: Nursery, place_of: Callable[[str], Place], bug: str) -> None:
+    place = place_of(FOLDER)
+    slow, quick = (Sweep(nursery, place, "append", name) for name in ("slow", "quick"))
+    assert slow.undisturbed() + quick.undisturbed() == []
+    slow.bug = bug
+    stopped = slow.interrupted("store.before_record")
+    assert quick.undisturbed() == []
+    assert bool(slow.finished(stopped) + difference(found(place, quick.next_load()), quick.expected())) == bool(bug)
 
 
 def test_the_kill_loop_shows_the_bug(nursery: Nursery, place_of: Callable[[str], Place], tmp_path: Path) -> None:

@@ -143,7 +143,12 @@ class StoreSession(SQLiteSession):
     def _publish(self, told: Mapping[str, Any]) -> None:
         number = self.head.number + 1
         state = f"{STATES}{number:0{DIGITS}d}-{uuid.uuid4().hex}.sqlite"
-        self.store.create(state, self.connection.serialize())
+        try:
+            self.store.create(state, self.connection.serialize())
+        except OSError as error:
+            # Without a record nothing happened, and nobody has to ask whether it did.
+            message = f"the next state of {self.store.shown} could not be written: {error.strerror or error}"
+            raise TransientError(message, hint="nothing was changed.") from None
         record = {"format": FORMAT, "number": number, "state": state, **told}
         failpoint("store.before_record")
         won = self.store.create(_record_key(number), json.dumps(record, indent=1).encode())
