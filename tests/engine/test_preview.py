@@ -251,14 +251,14 @@ def test_what_cannot_be_planned_is_refused_with_the_place(duck: Warehouse, decla
     assert refused.value.origin is not None
 
 
-def test_a_folder_is_no_target(tmp_path: Path) -> None:
+def test_a_folder_is_no_target_of_a_merge(tmp_path: Path) -> None:
     register_connection(ObjectStoreLocalConnection(name="files", path=str(tmp_path), format="csv"))
 
-    @ematix.pipeline(target=Orders, target_connection="files", mode="append")
+    @ematix.pipeline(target=Orders, target_connection="files", mode="merge")
     def load(conn: Any) -> str:
         return "x.csv"
 
-    with pytest.raises(UnsupportedError, match="not a database"):
+    with pytest.raises(UnsupportedError, match="object_store_local can: append, truncate"):
         load.preview()
 
 

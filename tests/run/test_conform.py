@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pyarrow as pa
 import pytest
 
 from ematix_flow.connect.base import StageColumn
-from ematix_flow.declare.types import Float
+from ematix_flow.declare.types import Float, Timestamp
 from ematix_flow.run.conform import Rules, conform
 
 
@@ -17,3 +19,18 @@ def test_a_number_that_a_float_cannot_hold_is_a_bad_row(value: float) -> None:
     assert good.column(0).to_pylist() == [1.5, float("inf"), None]
     assert bad is not None
     assert bad.column("column_name").to_pylist() == ["a"]
+
+
+def test_moments_that_orc_would_spoil_are_bad_rows_where_the_target_says_so() -> None:
+    whole, half, early = (datetime(year, 1, 1, 0, 0, 0, micro) for year, micro in ((1960, 0), (1960, 5), (1, 0)))  # noqa: DTZ001
+    late = datetime(9999, 12, 31, tzinfo=UTC).replace(tzinfo=None)
+    kept = [whole, datetime(2026, 1, 1, 0, 0, 0, 123456), None]  # noqa: DTZ001
+    batch = pa.RecordBatch.from_pydict({"a": pa.array([*kept, half, early, late], pa.timestamp("us"))})
+    columns = (StageColumn("a", Timestamp()),)
+    good, bad = conform(batch, Rules(columns, frozenset(), forbidden=("far_instant",)))
+    assert good.column(0).to_pylist() == kept
+    assert bad is not None
+    reasons = bad.column("reason").to_pylist()
+    assert "before 1970" in reasons[0]
+    assert all("1678" in reason for reason in reasons[1:])
+    assert conform(batch, Rules(columns, frozenset()))[1] is None
