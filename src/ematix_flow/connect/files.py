@@ -14,7 +14,7 @@ from ematix_flow.connect.file_rows import unreadable
 from ematix_flow.connect.file_session import FileSession
 from ematix_flow.connect.json_rows import keys_of, lines_of
 from ematix_flow.connect.store import LocalStore
-from ematix_flow.connect.store_session import COMMITS
+from ematix_flow.connect.store_session import COMMITS, HOME
 from ematix_flow.declare.connection import format_from_path
 from ematix_flow.errors import RunError
 
@@ -100,7 +100,7 @@ class Files:
                 return FileSet(paths, file_format, _common(layouts), csv_options, _groups(layouts))
 
     def _paths(self, pattern: str) -> tuple[str, ...]:
-        if (self.root / COMMITS).is_dir():
+        if (self.root / HOME / COMMITS).is_dir():
             # Files that loads brought here have their names, and those they replaced are gone, whatever died.
             with closing(FileSession(LocalStore(str(self.root)))) as session:
                 session.settle()

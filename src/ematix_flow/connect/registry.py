@@ -24,6 +24,12 @@ DATABASES = {
 FILE_TABLES = {"object_store_local": ("ematix_flow.connect.file_tables", "FileTables")}
 """Kind -> module and class of a target that is a folder of files."""
 
+LAKES = {
+    "delta_local": ("ematix_flow.connect.delta", "Delta"),
+    "iceberg": ("ematix_flow.connect.iceberg", "Iceberg"),
+}
+"""Kind -> module and class of a lake table."""
+
 FILES = {"object_store_local": ("ematix_flow.connect.files", "Files")}
 """Kind -> module and class of the file system."""
 
@@ -51,17 +57,19 @@ def open_database(reference: str | Connection | None) -> Database:
     return cast("Database", _load(*DATABASES[connection.kind])(connection))
 
 
-def open_target(reference: str | Connection | None) -> Database:
-    """Give the system behind a connection that a load writes to."""
-    return target_of(resolve_connection("default" if reference is None else reference))
+def open_target(reference: str | Connection | None, table: tuple[str, str]) -> Database:
+    """Give the system behind a connection that a load writes to, for the table it writes."""
+    return target_of(resolve_connection("default" if reference is None else reference), table)
 
 
-def target_of(connection: Connection) -> Database:
+def target_of(connection: Connection, table: tuple[str, str]) -> Database:
     """Give the target for a connection as it is."""
+    if connection.kind in LAKES:
+        return cast("Database", _load(*LAKES[connection.kind])(connection, table))
     known = {**DATABASES, **FILE_TABLES}
     if connection.kind not in known:
         message = f"connection {connection.name!r} is {connection.kind}, which batch pipelines cannot write to"
-        raise UnsupportedError(message, hint=f"a target can be: {', '.join(known)}.")
+        raise UnsupportedError(message, hint=f"a target can be: {', '.join({**known, **LAKES})}.")
     return cast("Database", _load(*known[connection.kind])(connection))
 
 

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from ematix_flow.connect.store import Store
 
 HOME = "_ematix_flow/"
-COMMITS = f"{HOME}commits/"
-STATES = f"{HOME}state/"
+"""Where the bookkeeping of a store is, unless a table has its own."""
+
+COMMITS = "commits/"
+STATES = "state/"
 
 DIGITS = 12
 FORMAT = 1
@@ -64,15 +66,19 @@ class Head:
     state: str = ""
 
 
-def head_of(store: Store) -> Head:
+UNKNOWN = Head(-1)
+"""Stands for a state that has to be read anew."""
+
+
+def head_of(store: Store, home: str = HOME) -> Head:
     """Give the newest commit of a store."""
-    number = max((_number(found.key) for found in store.listed(COMMITS)), default=0)
-    return Head(0) if number == 0 else Head(number, str(record_of(store, number)["state"]))
+    number = max((_number(found.key) for found in store.listed(home + COMMITS)), default=0)
+    return Head(0) if number == 0 else Head(number, str(record_of(store, number, home)["state"]))
 
 
-def record_of(store: Store, number: int) -> Mapping[str, Any]:
+def record_of(store: Store, number: int, home: str = HOME) -> Mapping[str, Any]:
     """Give what a commit's record says."""
-    data = store.read(_record_key(number))
+    data = store.read(record_key(number, home))
     if data is None:
         message = f"commit {number} in {store.shown} vanished while it was read"
         raise TransientError(message)
@@ -86,12 +92,13 @@ def record_of(store: Store, number: int) -> Mapping[str, Any]:
 class StoreSession(SQLiteSession):
     """A session over the newest state; what it commits becomes the next one, unless somebody else was first."""
 
-    def __init__(self, store: Store, tables: Sequence[str] = ()) -> None:
+    def __init__(self, store: Store, tables: Sequence[str] = (), home: str = HOME) -> None:
         connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         register(connection)
         super().__init__(connection, store.shown)
         self.store = store
         self._tables = tables
+        self.home = home
         self.head = Head(0)
         self._load()
 
@@ -128,7 +135,11 @@ class StoreSession(SQLiteSession):
         told = self.told() if changed else {}
         super().commit()
         if changed:
-            self._publish(told)
+            try:
+                self._publish(told)
+            except BaseException:
+                self.head = UNKNOWN
+                raise
 
     def told(self) -> Mapping[str, Any]:
         """Give what else a record shall say about its commit."""
@@ -136,12 +147,12 @@ class StoreSession(SQLiteSession):
 
     def _publish(self, told: Mapping[str, Any]) -> None:
         number = self.head.number + 1
-        state = f"{STATES}{number:0{DIGITS}d}-{uuid.uuid4().hex}.sqlite"
+        state = f"{self.home}{STATES}{number:0{DIGITS}d}-{uuid.uuid4().hex}.sqlite"
         self.store.create(state, self.connection.serialize())
         record = {"format": FORMAT, "number": number, "state": state, **told}
         failpoint("store.before_record")
-        won = self.store.create(_record_key(number), json.dumps(record, indent=1).encode())
-        based = self.head.number == 0 or self.store.size(_record_key(self.head.number)) is not None
+        won = self.store.create(record_key(number, self.home), json.dumps(record, indent=1).encode())
+        based = self.head.number == 0 or self.store.size(record_key(self.head.number, self.home)) is not None
         if won and based:
             self.head = Head(number, state)
             if number % TIDY_EVERY == 0:
@@ -149,28 +160,27 @@ class StoreSession(SQLiteSession):
             return
         if won:
             # The base was tidied away: others are far ahead, and nobody reads a record behind them.
-            self.store.delete(_record_key(number))
+            self.store.delete(record_key(number, self.home))
         self.store.delete(state)
-        self._load()
         message = f"another load was committed to {self.store.shown} first"
         raise TransientError(message, hint="nothing was changed; it is tried again by itself, or run it again.")
 
     def tidy(self) -> None:
         """Remove records and states that no session can still begin from."""
         for prefix, (newest, seconds) in KEPT.items():
-            for found in list(self.store.listed(prefix)):
+            for found in list(self.store.listed(self.home + prefix)):
                 if _number(found.key) <= self.head.number - newest and found.age > seconds:
                     self.store.delete(found.key)
 
     def _load(self) -> None:
-        head = head_of(self.store)
+        head = head_of(self.store, self.home)
         if 0 < head.number == self.head.number:
             return
         data = _empty(self._tables) if head.number == 0 else self.store.read(head.state)
         for _ in range(LOADS):
             if data is not None:
                 break
-            head = head_of(self.store)
+            head = head_of(self.store, self.home)
             data = self.store.read(head.state)
         if data is None:
             message = f"the state of commit {head.number} in {self.store.shown} is gone"
@@ -197,8 +207,9 @@ def _is_temporary(sql: str) -> bool:
     return sql.lstrip().upper().startswith(_SCRATCH)
 
 
-def _record_key(number: int) -> str:
-    return f"{COMMITS}{number:0{DIGITS}d}.json"
+def record_key(number: int, home: str = HOME) -> str:
+    """Give the key of a commit's record."""
+    return f"{home}{COMMITS}{number:0{DIGITS}d}.json"
 
 
 def _number(key: str) -> int:

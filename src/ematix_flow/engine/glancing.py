@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ematix_flow.connect.base import Database
-    from ematix_flow.declare.pipeline import Pipeline
+    from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.planning import Asked
 
 NOWHERE = "postgresql://unresolved"
@@ -63,29 +63,28 @@ class SeenSource:
         return pipeline if self.known else replace(pipeline, force_path=None)
 
 
-def glimpse(reference: str | Connection | None) -> Glimpse:
+def glimpse(
+    reference: str | Connection | None, opened: Callable[[Connection], Database | Files] = system_of
+) -> Glimpse:
     """Give the system behind a connection; one that cannot be resolved is taken as it is written, or as PostgreSQL."""
     reference = "default" if reference is None else reference
     name = reference if isinstance(reference, str) else reference.name
     try:
-        return Glimpse(system_of(resolve_connection(reference)), name)
+        return Glimpse(opened(resolve_connection(reference)), name)
     except (ConnectionMissingError, MissingSecretError, RunError) as error:
         note = redact(error.what)
     try:
         written = reference if isinstance(reference, Connection) else find_connection(reference).connection
     except FlowError:
         written, note = PostgresConnection(name, url=NOWHERE), f"{note}; its SQL is shown as for PostgreSQL"
-    return Glimpse(system_of(_nowhere(written)), name, (note,), resolved=False)
+    return Glimpse(opened(_nowhere(written)), name, (note,), resolved=False)
 
 
-def glimpse_target(reference: str | Connection | None) -> tuple[Database, Glimpse]:
-    """Give the target behind a connection, and how it was found."""
-    seen = glimpse(reference)
-    if not isinstance(seen.system, Files):
-        return seen.system, seen
-    reference = "default" if reference is None else reference
-    written = reference if isinstance(reference, Connection) else find_connection(reference).connection
-    return target_of(resolve_connection(reference) if seen.resolved else written), seen
+def glimpse_target(target: TargetDeclaration) -> tuple[Database, Glimpse]:
+    """Give the system that a target lives in, and how it was found."""
+    seen = glimpse(target.connection, lambda found: target_of(found, (target.table.schema, target.table.name)))
+    assert not isinstance(seen.system, Files)  # noqa: S101 - targets are never plain sources
+    return seen.system, seen
 
 
 def _nowhere(connection: Connection) -> Connection:

@@ -11,12 +11,12 @@ from ematix_flow.commit.ledger import HistoryRow, Ledger, open_run, transaction
 from ematix_flow.commit.offenders import without_offenders
 from ematix_flow.commit.publish import publish
 from ematix_flow.connect.redact import safe_text
-from ematix_flow.connect.registry import open_target
 from ematix_flow.engine.expanding import expand
 from ematix_flow.engine.ordering import order_for
 from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
 from ematix_flow.engine.spark import session_for, spark_is_chosen
 from ematix_flow.engine.staging import Staging, stage
+from ematix_flow.engine.targets import target_for
 from ematix_flow.errors import FencedError, RefusedError, StagingLostError, TransientError
 from ematix_flow.events import RowsStaged, RunCommitted, RunFailed, RunStarted, StageProgress
 from ematix_flow.failpoints import failpoint
@@ -66,7 +66,7 @@ def load_target(
     pipeline: Pipeline, target: TargetDeclaration, source: OpenSource, slot: str, options: Options
 ) -> Loaded:
     """Load one target, or find that an earlier attempt already did."""
-    database = open_target(target.connection)
+    database = target_for(target.connection, target.table, session_for(options))
     token = token_for(pipeline, target, slot)
     started = options.clock.now()
     history = HistoryRow(

@@ -160,9 +160,9 @@ def _latest_version(
     """Give the newest `valid_from` of current versions, where a load's own instant begins the new ones."""
     if target.write.mode != "scd2" or target.write.event_timestamp_column is not None:
         return None
-    as_text = "CHAR" if database.dialect == "mysql" else "VARCHAR"
+    as_text = {"mysql": "CHAR", "spark": "STRING"}.get(database.dialect, "VARCHAR")
     sql = f"SELECT CAST(MAX(valid_from) AS {as_text}) FROM {native_name(place, database.dialect)} WHERE is_current"
-    rows = session.query(sql)
+    rows = database.data(session).query(sql)
     return parse_instant(rows[0][0]) if rows and rows[0][0] is not None else None
 
 
