@@ -34,5 +34,8 @@ class LakeEngine(Protocol):
     def columns(self, table: str) -> list[tuple[str, str, bool]] | None:
         """Give name, type and nullability of a table's columns, or None where there is no such table."""
 
+    def keep(self, name: str, query: str) -> None:
+        """Work out a query once and show its rows as a relation of this session."""
+
     def forget(self, name: str) -> None:
         """Remove a relation of this session and what is kept of it."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 LOCKS = "locks/"
 POINTS = "points/"
 POINTS_FOLDER = "FLOW_POINTS_FOLDER"
+KEEP = "CACHE TABLE "
 STATE_TABLE = "ematix_flow_lake"
 
 BEAT_SECONDS = 5.0
@@ -296,8 +297,11 @@ class RowsSession(Session):
         """Run a statement; its numbers are told."""
         del parameters
         self._show_points(sql)
-        if sql.startswith("CACHE TABLE "):
-            self._shown.append(sql.split()[2])
+        if sql.startswith(KEEP):
+            name, _, query = sql.removeprefix(KEEP).partition(" AS ")
+            self._shown.append(name)
+            self._engine().keep(name, query)
+            return 0
         if POINTS_FOLDER in sql:
             return self._write_points(sql)
         if sql.startswith(("INSERT ", "MERGE ")):

@@ -194,7 +194,7 @@ def _publish(
     try:
         return _patiently(order, attempt)
     except RefusedError:
-        if not order.rejects_allowed or spec is None:
+        if not order.rejects_allowed or spec is None or not attempt.database.capabilities.constraints:
             raise
         return _patiently(without_offenders(order, attempt.database), attempt)
 

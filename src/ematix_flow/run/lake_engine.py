@@ -85,21 +85,23 @@ class SparkEngine:
 
     def columns(self, table: str) -> list[tuple[str, str, bool]] | None:
         """Give name, type and nullability of a table's columns, or None where there is no such table."""
-        from pyspark.errors import AnalysisException
-
-        try:
-            fields = self._session().sql(f"SELECT * FROM {table} LIMIT 0").schema.fields
-        except AnalysisException as error:
-            if error.getCondition() in ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"):
+        spark = self._session()
+        with _told():
+            if not spark.catalog.tableExists(table):
                 return None
-            raise
+            fields = spark.table(table).schema.fields
         return [(field.name, field.dataType.simpleString(), field.nullable) for field in fields]
+
+    def keep(self, name: str, query: str) -> None:
+        """Work out a query once and show its rows as a relation of this session."""
+        with _told():
+            # Not cached as a view: every mention of one is planned anew with all that it is made of.
+            self._session().sql(query).localCheckpoint().createOrReplaceTempView(name)
 
     def forget(self, name: str) -> None:
         """Remove a relation of this session and what is kept of it."""
         spark = self._session()
         with _told():
-            spark.sql(f"UNCACHE TABLE IF EXISTS {name}")
             spark.catalog.dropTempView(name)
 
 

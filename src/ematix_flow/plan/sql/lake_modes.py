@@ -13,7 +13,8 @@ from ematix_flow.connect.base import WorkTable
 from ematix_flow.plan.sql.modes import duplicate_checks
 from ematix_flow.plan.sql.program import Program, Statement
 from ematix_flow.plan.sql.render import STAGED, identifier_value, instant, native_column, native_name, render
-from ematix_flow.plan.sql.scd2 import laid_out, points_columns, version_hash
+from ematix_flow.plan.sql.row_hash import row_hash_sql
+from ematix_flow.plan.sql.scd2 import laid_out, points_columns
 from ematix_flow.records import mark_of
 
 if TYPE_CHECKING:
@@ -99,11 +100,12 @@ def scd2_by_load_time(load: Load) -> Program:
     )
     opened = (
         f"SELECT {_listed(load.names, 'c')}, {now} AS valid_from, CAST(NULL AS TIMESTAMP) AS valid_to, "
-        f"TRUE AS is_current, TRUE AS _flow_stamp, {_flags(inserted='1')} FROM {views.changes} AS c"
+        f"TRUE AS is_current, {_hash(load, 'c')} AS row_hash, TRUE AS _flow_stamp, {_flags(inserted='1')} "
+        f"FROM {views.changes} AS c"
     )
     ended = f"(tgt.valid_from < {now} AND ({_ended(load, f's.{_name(load.keys[0])} IS NULL')}))"
     closed = (
-        f"SELECT {_listed(load.names, 'tgt')}, tgt.valid_from, {now}, FALSE, FALSE, {_flags(closed='1')} "
+        f"SELECT {_listed(load.names, 'tgt')}, tgt.valid_from, {now}, FALSE, tgt.row_hash, FALSE, {_flags(closed='1')} "
         f"FROM {_target(load)} AS tgt LEFT JOIN {views.changes} AS c ON {_same(load.keys, 'tgt', 'c')} "
         f"LEFT JOIN {_staged()} AS s ON {_same(load.keys)} "
         f"WHERE tgt.is_current AND (c.{_name(load.keys[0])} IS NOT NULL OR {ended})"
@@ -155,12 +157,14 @@ def _actions(load: Load, views: _Scratch) -> str:
     )
     written = (
         f"SELECT {_listed(names, 'd')}, d.valid_from, CASE WHEN {expires} THEN {now} ELSE d.valid_to END AS valid_to, "
-        f"d.is_current AND NOT {expires} AS is_current, NOT {there} OR {changes} AS _flow_stamp, {flags} "
+        f"d.is_current AND NOT {expires} AS is_current, {_hash(load, 'd')} AS row_hash, "
+        f"NOT {there} OR {changes} AS _flow_stamp, {flags} "
         f"FROM {views.desired} AS d LEFT JOIN {_target(load)} AS tgt ON {same} "
         f"WHERE d._flow_kept = 1 AND (NOT {there} OR {changes} OR {closes} OR {expires})"
     )
     removed = (
-        f"SELECT {_listed(names, 'tgt')}, tgt.valid_from, tgt.valid_to, tgt.is_current, FALSE, {_flags(deleted='1')} "
+        f"SELECT {_listed(names, 'tgt')}, tgt.valid_from, tgt.valid_to, tgt.is_current, tgt.row_hash, FALSE, "
+        f"{_flags(deleted='1')} "
         f"FROM {_target(load)} AS tgt JOIN {views.touched} AS k ON {_same(load.keys, 'tgt', 'k')} "
         f"LEFT JOIN {views.desired} AS d ON {same} AND d._flow_kept = 1 WHERE d.{_name(load.keys[0])} IS NULL"
     )
@@ -168,7 +172,7 @@ def _actions(load: Load, views: _Scratch) -> str:
     if load.delete_absent or load.expire_before is not None:
         ended = _ended(load, "TRUE")
         parts.append(
-            f"SELECT {_listed(names, 'tgt')}, tgt.valid_from, {now}, FALSE, FALSE, {_flags(closed='1')} "
+            f"SELECT {_listed(names, 'tgt')}, tgt.valid_from, {now}, FALSE, tgt.row_hash, FALSE, {_flags(closed='1')} "
             f"FROM {_target(load)} AS tgt LEFT ANTI JOIN {views.touched} AS k ON {_same(load.keys, 'tgt', 'k')} "
             f"WHERE tgt.is_current AND tgt.valid_from < {now} AND ({ended})"
         )
@@ -197,20 +201,25 @@ def _remember(load: Load, views: _Scratch) -> str:
 
 def _carry(load: Load, views: _Scratch) -> Statement:
     """Give the statement that carries the actions over."""
-    everything = (*load.names, *BOUNDS)
-    sets = ", ".join(f"tgt.{_name(n)} = s.{_name(n)}" for n in (*load.names, "valid_to", "is_current"))
+    everything = (*load.names, *BOUNDS, "row_hash")
+    sets = ", ".join(f"tgt.{_name(n)} = s.{_name(n)}" for n in (*load.names, "valid_to", "is_current", "row_hash"))
     stamp = _stamp(load)
     sql = (
         f"MERGE INTO {_target(load)} AS tgt USING {views.actions} AS s "
         f"ON {_same(load.keys)} AND tgt.valid_from = s.valid_from "
         f"WHEN MATCHED AND s._flow_deleted = 1 THEN DELETE "
-        f"WHEN MATCHED AND s._flow_stamp THEN UPDATE SET {sets}, tgt.row_hash = {version_hash(load)}, "
+        f"WHEN MATCHED AND s._flow_stamp THEN UPDATE SET {sets}, "
         f"tgt._loaded_at = {stamp[0]}, tgt._batch_id = {stamp[1]} "
         f"WHEN MATCHED THEN UPDATE SET tgt.valid_to = s.valid_to, tgt.is_current = s.is_current "
-        f"WHEN NOT MATCHED THEN INSERT ({_listed((*everything, 'row_hash', '_loaded_at', '_batch_id'))}) "
-        f"VALUES ({_listed(everything, 's')}, {version_hash(load)}, {', '.join(stamp)})"
+        f"WHEN NOT MATCHED THEN INSERT ({_listed((*everything, '_loaded_at', '_batch_id'))}) "
+        f"VALUES ({_listed(everything, 's')}, {', '.join(stamp)})"
     )
     return Statement(sql, "", "write the versions", final=True)
+
+
+def _hash(load: Load, alias: str) -> str:
+    by_name = {column.name: column for column in load.columns}
+    return row_hash_sql([by_name[name] for name in load.compare], alias, DIALECT)
 
 
 def _tally(views: _Scratch) -> str:

@@ -245,7 +245,7 @@ def _correct_versions(load: Load) -> str:
         f"UPDATE {table_sql(load.target)} AS tgt SET {', '.join(sets)} FROM {quoted(DESIRED)} AS s "
         f"WHERE {_same_version(load, 'tgt', 's')} AND ({' OR '.join(changed)})",
         load.dialect,
-        {HASH: version_hash(load)},
+        {HASH: _hash(load)},
     )
 
 
@@ -273,12 +273,11 @@ def _insert_versions(load: Load, relation: str, bounds: str, where: str) -> str:
         f"INSERT INTO {table_sql(load.target)} ({columns}) SELECT {values}, {bounds}, {HASH}(), {stamp} "
         f"FROM {quoted(relation)} AS s{where}",
         load.dialect,
-        {HASH: version_hash(load)},
+        {HASH: _hash(load)},
     )
 
 
-def version_hash(load: Load) -> str:
-    """Give the dialect's expression for the row hash of the version `s`."""
+def _hash(load: Load) -> str:
     by_name = {column.name: column for column in load.columns}
     return row_hash_sql([by_name[name] for name in load.compare], "s", load.dialect)
 
