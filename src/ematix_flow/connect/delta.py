@@ -12,6 +12,7 @@ from ematix_flow.connect import delta_log
 from ematix_flow.connect.base import SparkNeeds, TableName
 from ematix_flow.connect.lake import LakeTable
 from ematix_flow.connect.lake_session import Applier
+from ematix_flow.connect.lake_source import LakeSource
 from ematix_flow.connect.store import LocalStore
 from ematix_flow.errors import RunError, UnsupportedError
 
@@ -91,6 +92,43 @@ class Delta(LakeTable):
     def columns(self) -> list[tuple[str, str, bool]] | None:
         """Read the columns from the table's log."""
         return delta_log.columns(self.store, self.folder)
+
+
+class DeltaSource(LakeSource):
+    """The Delta tables below a folder."""
+
+    kind = "delta_local"
+    spark_needs = Delta.spark_needs
+
+    def __init__(self, connection: DeltaLocalConnection) -> None:
+        self.name = connection.name
+        self._shown = connection.path
+        self._store = LocalStore(str(Path(connection.path).absolute()))
+
+    def info(self) -> Mapping[str, object]:
+        """Give the folder under `dbname`."""
+        return {"host": None, "port": None, "dbname": self._shown, "user": None}
+
+    def probe(self) -> str:
+        """Say whether the folder is there."""
+        if not Path(self._store.shown).is_dir():
+            message = f"folder {self._store.shown} does not exist"
+            raise RunError(message)
+        return f"folder {self._store.shown}"
+
+    def relation(self, schema: str, name: str) -> tuple[str, ...]:
+        """Give the table's folder as Spark takes it."""
+        return ("delta", self._store.path("/".join(part for part in (schema, name) if part)))
+
+    def newest(self, engine: LakeEngine, schema: str, name: str) -> str:
+        """Read the newest version from the table's log."""
+        del engine
+        folder = "".join(f"{part}/" for part in (schema, name) if part)
+        found = delta_log.version(self._store, folder)
+        if found is None:
+            message = f"there is no Delta table at {self._store.path(folder)}"
+            raise RunError(message)
+        return str(found)
 
 
 class _Changes(Applier):

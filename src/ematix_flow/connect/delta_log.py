@@ -16,10 +16,18 @@ LOG = "_delta_log/"
 
 def commits(store: Store, folder: str) -> Iterator[list[dict[str, Any]]]:
     """Give the actions of every commit that the log still holds one by one, the newest first."""
-    keys = [f.key for f in store.listed(f"{folder}{LOG}") if f.key.endswith(".json") and _is_commit(f.key)]
+    keys = [f.key for f in store.listed(f"{folder}{LOG}") if _is_commit(f.key)]
     for key in reversed(keys):
         data = store.read(key)
         yield [json.loads(line) for line in (data or b"").splitlines() if line]
+
+
+def version(store: Store, folder: str) -> int | None:
+    """Give the number of the newest commit, or None where there is no table."""
+    numbers = [
+        int(f.key.rpartition("/")[2].partition(".")[0]) for f in store.listed(f"{folder}{LOG}") if _is_commit(f.key)
+    ]
+    return max(numbers, default=None)
 
 
 def columns(store: Store, folder: str) -> list[tuple[str, str, bool]] | None:
@@ -57,7 +65,8 @@ def _names(said: str) -> str:
 
 
 def _is_commit(key: str) -> bool:
-    return key.rpartition("/")[2].partition(".")[0].isdecimal() and key.count(".") == 1
+    name, dot, extension = key.rpartition("/")[2].partition(".")
+    return name.isdecimal() and bool(dot) and extension == "json"
 
 
 def _fields(schema: str) -> list[tuple[str, str, bool]]:

@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 from ematix_flow.connect.base import SparkNeeds, TableName
 from ematix_flow.connect.lake import LakeTable
 from ematix_flow.connect.lake_session import Applier
+from ematix_flow.connect.lake_source import LakeSource
 from ematix_flow.connect.store import LocalStore
-from ematix_flow.errors import UnsupportedError
+from ematix_flow.errors import RunError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -104,6 +105,46 @@ class Iceberg(LakeTable):
     def columns(self) -> list[tuple[str, str, bool]] | None:
         """Ask the catalog for the columns."""
         return self.engine().columns(_table(self.catalog.name, self.table))
+
+
+class IcebergSource(LakeSource):
+    """The tables of an Iceberg catalog."""
+
+    kind = "iceberg"
+
+    def __init__(self, connection: IcebergConnection) -> None:
+        self.name = connection.name
+        self._catalog = IcebergCatalog(connection)
+
+    @property
+    def spark_needs(self) -> SparkNeeds:
+        """Give the packages of the catalog."""
+        return self._catalog.needs
+
+    def info(self) -> Mapping[str, object]:
+        """Give the warehouse under `dbname`."""
+        return {"host": None, "port": None, "dbname": self._catalog.shown, "user": None}
+
+    def probe(self) -> str:
+        """Say where the catalog is."""
+        return f"catalog of type {self._catalog.type}, {self._catalog.shown}"
+
+    def prepare(self, engine: LakeEngine) -> None:
+        """Make the catalog known to the engine."""
+        engine.catalog(self._catalog.name, self._catalog.settings)
+
+    def relation(self, schema: str, name: str) -> tuple[str, ...]:
+        """Give the table in its namespace."""
+        return (self._catalog.name, schema or "default", name)
+
+    def newest(self, engine: LakeEngine, schema: str, name: str) -> str:
+        """Ask for the snapshot that the table shows now."""
+        table = _table(self._catalog.name, (schema, name))
+        if engine.columns(table) is None:
+            message = f"there is no Iceberg table {schema}.{name} in connection {self.name!r}"
+            raise RunError(message)
+        rows = engine.query(f"SELECT snapshot_id FROM {table}.refs WHERE name = 'main'")
+        return str(rows[0][0]) if rows else ""
 
 
 class IcebergCatalog:

@@ -11,6 +11,7 @@ from ematix_flow.errors import MissingExtraError, UnsupportedError
 if TYPE_CHECKING:
     from ematix_flow.connect.base import Database
     from ematix_flow.connect.files import Files
+    from ematix_flow.connect.lake_source import LakeSource
     from ematix_flow.declare.connection import Connection
 
 DATABASES = {
@@ -30,22 +31,28 @@ LAKES = {
 }
 """Kind -> module and class of a lake table."""
 
+LAKE_SOURCES = {
+    "delta_local": ("ematix_flow.connect.delta", "DeltaSource"),
+    "iceberg": ("ematix_flow.connect.iceberg", "IcebergSource"),
+}
+"""Kind -> module and class of the lake tables that are read."""
+
 FILES = {"object_store_local": ("ematix_flow.connect.files", "Files")}
 """Kind -> module and class of the file system."""
 
 
-def open_system(reference: str | Connection | None) -> Database | Files:
+def open_system(reference: str | Connection | None) -> Database | Files | LakeSource:
     """Give the system behind a connection or a connection's name; no connection is made yet."""
     return system_of(resolve_connection("default" if reference is None else reference))
 
 
-def system_of(connection: Connection) -> Database | Files:
+def system_of(connection: Connection) -> Database | Files | LakeSource:
     """Give the system for a connection as it is; a preview may hand in one whose references are not filled in."""
-    known = {**DATABASES, **FILES}
+    known = {**DATABASES, **FILES, **LAKE_SOURCES}
     if connection.kind not in known:
         message = f"connection {connection.name!r} is {connection.kind}, which batch pipelines cannot use"
         raise UnsupportedError(message, hint=f"batch pipelines can use: {', '.join(known)}.")
-    return cast("Database | Files", _load(*known[connection.kind])(connection))
+    return cast("Database | Files | LakeSource", _load(*known[connection.kind])(connection))
 
 
 def open_database(reference: str | Connection | None) -> Database:

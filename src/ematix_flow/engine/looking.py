@@ -59,6 +59,8 @@ def look_at_source(source: OpenSource, opened: Opener = wait_for) -> Look:
         return Look(replace(seen, source_columns=frame_columns(value.frame)))
     if source.files is not None:
         return _look_at_files(source, seen)
+    if source.lake is not None:
+        return Look(replace(seen, source_sql=source_query(source)))
     if source.database is None:
         return Look(seen)
     sql = source_query(source)
@@ -70,6 +72,8 @@ def look_at_source(source: OpenSource, opened: Opener = wait_for) -> Look:
 def source_query(source: OpenSource) -> str:
     """Give the source as a query of its dialect; empty for files and frames without one."""
     value = source.value
+    if source.lake is not None:
+        return value.sql or f"SELECT * FROM {'.'.join(part for part in value.table or () if part)}"
     if value.sql and source.database is not None and len(statements_in(value.sql, source.dialect)) != 1:
         # Asking about the first statement would run the second one.
         message = f"the source is not one query: {value.sql}"

@@ -143,7 +143,7 @@ def report(
     is_dry_run: bool = False,
 ) -> PreviewResult:
     """Give the report of planned targets."""
-    system = source.database or source.files
+    system = source.database or source.files or source.lake
     planned = tuple(target.plan for target in targets if target.plan is not None)
     plan = Plan(
         pipeline=pipeline.name,

@@ -36,6 +36,12 @@ _NEEDED: list[SparkNeeds] = []
 """What the systems need that this process has worked with; a session has all of it, so that it need not be replaced."""
 
 
+def need(needs: SparkNeeds) -> None:
+    """Let every session from now on have what a system needs."""
+    if needs not in _NEEDED:
+        _NEEDED.append(needs)
+
+
 def with_needs(settings: SparkSettings, needs: Sequence[SparkNeeds]) -> SparkSettings:
     """Give the settings with what systems need; what the user says himself comes last."""
     packages = dict.fromkeys((*(package for need in needs for package in need.packages), *settings.packages))
@@ -50,13 +56,11 @@ def with_needs(settings: SparkSettings, needs: Sequence[SparkNeeds]) -> SparkSet
 def session_for(options: Options) -> Callable[..., Any]:
     """Give the function that a load calls when it needs Spark; it may name modules for workers to have at hand."""
 
-    def session(imports: Sequence[str] = (), needs: SparkNeeds | None = None) -> Any:
+    def session(imports: Sequence[str] = ()) -> Any:
         if options.spark is not None:
             return options.spark
         from ematix_flow.run.session import spark_session
 
-        if needs is not None and needs not in _NEEDED:
-            _NEEDED.append(needs)
         return spark_session(replace(with_needs(spark_settings(), _NEEDED), worker_imports=tuple(imports)))
 
     return session

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.registry import open_target
+from ematix_flow.engine.spark import need
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,11 +19,14 @@ if TYPE_CHECKING:
 def target_for(connection: str | Connection | None, table: Table, spark: Callable[..., Any]) -> Database:
     """Give the system that a table lives in; `spark` is called if that system works with Spark."""
     database = open_target(connection, (table.schema, table.name))
-    database.use(lambda: _engine(database, spark))
+    if database.spark_needs.packages:
+        need(database.spark_needs)
+    database.use(lambda: engine_on(spark))
     return database
 
 
-def _engine(database: Database, spark: Callable[..., Any]) -> LakeEngine:
+def engine_on(spark: Callable[..., Any]) -> LakeEngine:
+    """Give the engine for lake tables on a Spark session."""
     from ematix_flow.run.lake_engine import SparkEngine
 
-    return SparkEngine(lambda: spark(needs=database.spark_needs))
+    return SparkEngine(spark)

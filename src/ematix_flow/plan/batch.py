@@ -299,7 +299,7 @@ def _read(observed: Observed, shaping: Shaping, source: SourceValue) -> Read:
     if source.frame is not None:
         kind = "frame"
     elif observed.source_dialect == "spark":
-        kind = "files"
+        kind = "files" if observed.source_path or observed.source_format else "lake"
     else:
         kind = "sql"
     return Read(
