@@ -49,6 +49,9 @@ NAMES = (
 STORE_NAMES = ("store.before_record", "store.after_record", "store.mid_settle")
 """Further ones of targets that commit by a record in a store."""
 
+LAKE_NAMES = ("store.before_change", "store.after_change", "store.before_record")
+"""Further ones of lake tables, whose own commit comes before the record."""
+
 
 class FailpointError(RuntimeError):
     """Raised by a failpoint whose action is `raise`."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import uuid
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
 
@@ -56,6 +57,13 @@ class Counts:
     def plus(self, name: str, rows: int) -> Counts:
         """Give the counts with `rows` added under `name`."""
         return replace(self, **{name: getattr(self, name) + rows})
+
+    def with_all(self, more: Iterable[Sequence[Any]]) -> Counts:
+        """Give the counts with every pair of a name and rows added."""
+        result = self
+        for name, rows in more:
+            result = result.plus(str(name), int(rows or 0))
+        return result
 
 
 @dataclass(frozen=True, slots=True)

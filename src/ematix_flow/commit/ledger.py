@@ -45,8 +45,8 @@ class Ledger:
     """The bookkeeping tables of one database."""
 
     def __init__(self, database: Database) -> None:
-        self.database = database
-        self.dialect = database.dialect
+        self.database = database.books
+        self.dialect = self.database.dialect
 
     def name(self, table: str) -> str:
         """Give the SQL name of one of our tables."""

@@ -85,13 +85,12 @@ class Order:
 def publish(order: Order, database: Database, clock: Clock) -> Committed:
     """Commit the load, or give the commit that an earlier attempt already made."""
     session = database.session()
-    ledger = Ledger(database)
     try:
         failpoint("commit.connected")
         try:
             names = _work_tables(order, database, session)
             session.begin()
-            counts = _apply(order, ledger, session, names, clock)
+            counts = _apply(order, database, session, names, clock)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the whole transaction goes, and it is raised again
             session.rollback()
             return _refused(order, database, error)
@@ -124,6 +123,8 @@ def rehearse(
                 relation = numbered(order.columns, database.dialect, relation, *only)
                 counts = Counts(staged=int(session.query(f"SELECT COUNT(*) FROM {relation} AS counted")[0][0]))
             relation = _without_duplicates(order, database, session, relation)
+            if order.program.tally and not database.capabilities.rolls_back:
+                return _balanced(order, _counted(order, database, session, relation, counts))
             return _run_program(order, database, session, relation, counts, names)
         except database.errors as error:
             if database.is_transient(error):
@@ -154,25 +155,29 @@ def _incoming_columns(order: Order) -> tuple[StageColumn, ...]:
     return (*order.columns, StageColumn(FAILED, Text())) if order.marked else order.columns
 
 
-def _apply(order: Order, ledger: Ledger, session: Session, names: dict[str, str], clock: Clock) -> Counts:
-    now = clock.now()
+def _apply(order: Order, database: Database, session: Session, names: dict[str, str], clock: Clock) -> Counts:
+    now, ledger = clock.now(), Ledger(database)
+
+    def write_down(counts: Counts) -> None:
+        ledger.finish_token(session, order.token, counts, *_range(order))
+        ledger.record(session, replace(order.history, status="success", finished_at=now, counts=counts))
+
     ledger.lock_fence(session, order.fence)
     failpoint("commit.fence_locked")
     ledger.insert_token(session, order.token, order.fence, order.schema_hash, now)
     failpoint("commit.ledger_inserted")
     _mark_replayed(order, ledger, session, now)
-    relation, counts = _staged(order, ledger.database, session, names)
+    relation, counts = _staged(order, database, session, names)
     failpoint("commit.verified")
-    relation = _without_duplicates(order, ledger.database, session, relation)
-    counts = _run_program(order, ledger.database, session, relation, counts, names)
-    failpoint("commit.applied")
+    relation = _without_duplicates(order, database, session, relation)
     if order.watermark_after is not None:
         ledger.move_watermark(session, order.watermark_name, order.watermark_before, order.watermark_after, now)
     failpoint("commit.watermark")
-    _reject(order, ledger, session, now)
+    _reject(order, database, ledger, session, now)
     failpoint("commit.dlq")
-    ledger.finish_token(session, order.token, counts, *_range(order))
-    ledger.record(session, replace(order.history, status="success", finished_at=now, counts=counts))
+    counts = _run_program(order, database, session, relation, counts, names, write_down)
+    failpoint("commit.applied")
+    write_down(counts)
     failpoint("commit.before_commit")
     return counts
 
@@ -249,11 +254,11 @@ def _refuse_empty(order: Order, rows: int) -> None:
 
 def _without_duplicates(order: Order, database: Database, session: Session, relation: str) -> str:
     """Fold equal duplicates of a key; refuse duplicates that differ, with the keys named."""
-    checks = order.program.duplicates
-    if checks is None or not session.query(bind_staged(checks.repeated_keys, database.dialect, relation)):
+    checks, rows = order.program.duplicates, database.data(session)
+    if checks is None or not rows.query(bind_staged(checks.repeated_keys, database.dialect, relation)):
         return relation
     distinct = bind_staged(checks.distinct, database.dialect, relation)
-    conflicts = session.query(bind_staged(checks.repeated_keys, database.dialect, distinct))
+    conflicts = rows.query(bind_staged(checks.repeated_keys, database.dialect, distinct))
     if conflicts:
         keys = "; ".join(", ".join(str(value) for value in row) for row in conflicts)
         message = f"the load has different rows for the same key: {keys}"
@@ -262,22 +267,47 @@ def _without_duplicates(order: Order, database: Database, session: Session, rela
     return distinct
 
 
-def _run_program(
-    order: Order, database: Database, session: Session, relation: str, counts: Counts, names: dict[str, str]
+def _run_program(  # noqa: PLR0913, PLR0917 - what a program is run over
+    order: Order,
+    database: Database,
+    session: Session,
+    relation: str,
+    counts: Counts,
+    names: dict[str, str],
+    write_down: Callable[[Counts], None] | None = None,
 ) -> Counts:
-    for index, statement in enumerate(order.program.statements):
-        sql = statement.sql
+    """Run the statements and give the counts; `write_down` is told those that are known before the final one."""
+    program, rows = order.program, database.data(session)
+
+    def bound(sql: str) -> str:
         for work, actual in names.items():
             sql = sql.replace(native_column(work, database.dialect), actual)
-        counted = bind_staged(statement.counted, database.dialect, relation)
-        told = int(session.query(counted)[0][0]) if counted else None
         # Bound last: the relation may itself hold the name of a work table.
-        changed = session.execute(bind_staged(sql, database.dialect, relation))
-        rows = changed if told is None else told
-        counts = counts.plus(statement.counts, rows) if statement.counts else counts
+        return bind_staged(sql, database.dialect, relation)
+
+    for index, statement in enumerate(program.statements):
+        if statement.final and not program.tells:
+            counts = counts.with_all(rows.query(bound(program.tally)))
+        if statement.final and write_down is not None:
+            write_down(counts)
+        told = int(rows.query(bound(statement.counted))[0][0]) if statement.counted else None
+        changed = rows.execute(bound(statement.sql))
+        if statement.final and program.tells:
+            counts = counts.with_all(rows.numbers.items())
+        if statement.counts:
+            counts = counts.plus(statement.counts, changed if told is None else told)
         if index == 0:
             failpoint("commit.applied_first_stmt")
     return _balanced(order, counts)
+
+
+def _counted(order: Order, database: Database, session: Session, relation: str, counts: Counts) -> Counts:
+    """Count what the program would do where it cannot be rolled back; only scratch relations are filled."""
+    rows = database.data(session)
+    for statement in order.program.statements:
+        if statement.scratch:
+            rows.execute(bind_staged(statement.sql, database.dialect, relation))
+    return counts.with_all(rows.query(bind_staged(order.program.tally, database.dialect, relation)))
 
 
 def _balanced(order: Order, counts: Counts) -> Counts:
@@ -294,14 +324,14 @@ def _balanced(order: Order, counts: Counts) -> Counts:
     return replace(counts, unchanged=max(0, counts.staged - touched))
 
 
-def _reject(order: Order, ledger: Ledger, session: Session, now: datetime) -> None:
+def _reject(order: Order, database: Database, ledger: Ledger, session: Session, now: datetime) -> None:
     for row in order.excluded:
         ledger.insert_reject(session, order.token, row.number, row.reason, row.row_json, now)
     expected = sum(part.rejected for part in order.parts)
     if not expected or order.stage is None:
         return
-    _refuse_rejects(order, ledger.database, session)
-    relation = ledger.database.reject_relation(session, order.stage, order.parts)
+    _refuse_rejects(order, database, session)
+    relation = database.reject_relation(session, order.stage, order.parts)
     written = ledger.insert_rejects(session, order.token, relation, now, once=order.may_lack)
     if written != expected and not order.may_lack:
         message = f"{expected} rows were rejected but {written} could be written to the rejects table"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ematix_flow.errors import TransientError, UnsupportedError
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from ematix_flow.connect.lake_engine import LakeEngine
     from ematix_flow.declare.types import ColumnType
     from ematix_flow.records import Part
 
@@ -42,10 +44,24 @@ class Capabilities:
     """False where the database itself would take a value outside the declared type."""
     float_bits: bool = True
     """True where SQL can give the bits of a float, which the row hash needs."""
+    constraints: bool = True
+    """True where the system itself keeps keys unique."""
+    rolls_back: bool = True
+    """False where a change of rows is final at once, so that a rehearsal may only count."""
+    tells_merges: bool = False
+    """True where a MERGE answers with the rows it inserted, updated and deleted."""
     answers_sql: bool = True
     """False where a table is a list of files that tasks write whole, and nobody can be asked about its rows."""
     cannot_store: tuple[str, ...] = ()
     """Values of a declared type that the database has no place for: nul (in text), nan, infinity, far_instant."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkNeeds:
+    """What a Spark session must have to read and write a system: Java packages and settings; no secret."""
+
+    packages: tuple[str, ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +101,8 @@ class TableName:
     schema: str
     """Empty where the system has no schemas."""
     name: str
+    catalog: str = ""
+    """Empty where the system has no catalogs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +165,9 @@ class Opened:
 class Session(ABC):
     """One control connection of the driver, with explicit transactions; never used in a task."""
 
+    numbers: Mapping[str, int] = MappingProxyType({})
+    """What the last statement did, by the names of `records.Counts`, where the system tells more than one number."""
+
     @abstractmethod
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
         """Run a statement and give the rows it changed (0 where the statement has no such count)."""
@@ -192,6 +213,39 @@ class Stager(ABC):
         """Drop what was staged, as far as that is possible."""
 
 
+class Bookkeeper(Protocol):
+    """As much of a database as our own tables need."""
+
+    @property
+    def dialect(self) -> str:
+        """Give the name by which sqlglot knows its SQL."""
+
+    @property
+    def errors(self) -> tuple[type[BaseException], ...]:
+        """Give the exception classes of the driver."""
+
+    def is_duplicate_key(self, error: BaseException) -> bool:
+        """Say whether the error is a violation of a unique constraint."""
+
+    def bookkeeping(self, name: str) -> TableName:
+        """Give the place of one of our own tables."""
+
+    def create_schema(self, session: Session, schema: str) -> None:
+        """Create a schema when it is missing and this system has schemas."""
+
+    def find_table(self, session: Session, table: TableName) -> FoundTable | None:
+        """Describe a table, or None when it does not exist."""
+
+    def ddl_type(self, column_type: ColumnType, *, in_key: bool = False) -> str:
+        """Give the type of a declared column in this database's DDL."""
+
+    def check_clause(self, column: StageColumn) -> str:
+        """Give a CHECK condition for limits that this database does not enforce by type."""
+
+    def table_options(self, partitions: Sequence[str] = ()) -> str:
+        """Give what follows the column list in CREATE TABLE."""
+
+
 class Database(ABC):
     """A SQL database as a source and as a target."""
 
@@ -201,6 +255,7 @@ class Database(ABC):
     capabilities: Capabilities
     task_imports: ClassVar[tuple[str, ...]] = ()
     """Modules that its reads and stagers load inside tasks, which workers may have at hand."""
+    spark_needs: ClassVar[SparkNeeds] = SparkNeeds()
     timezone: str | None = None
     """The zone of this database's timestamps without one; UTC when it says nothing."""
 
@@ -229,6 +284,19 @@ class Database(ABC):
     def look(self) -> Session:
         """Open a session that is only for looking: it waits for no lock, and the database stays as it is."""
         return self.session()
+
+    @property
+    def books(self) -> Bookkeeper:
+        """Give what keeps our own tables: this database, unless its tables cannot hold them."""
+        return self
+
+    def use(self, engine: Callable[[], LakeEngine]) -> None:
+        """Take the engine that reads and writes the rows; most systems have one of their own."""
+        del engine
+
+    def data(self, session: Session) -> Session:
+        """Give the session over the rows of tables that belongs to a session: the same one, unless these lie elsewhere."""
+        return session
 
     @abstractmethod
     def is_transient(self, error: BaseException) -> bool:
@@ -270,8 +338,9 @@ class Database(ABC):
     def create_schema(self, session: Session, schema: str) -> None:
         """Create a schema when it is missing and this system has schemas."""
 
-    def table_options(self) -> str:
-        """Give what follows the column list in CREATE TABLE."""
+    def table_options(self, partitions: Sequence[str] = ()) -> str:
+        """Give what follows the column list in CREATE TABLE; partitions mean nothing to most databases."""
+        del partitions
         return ""
 
     def check_files(self, options: Mapping[str, Any]) -> None:

@@ -33,8 +33,8 @@ class FileStager(Stager):
 
     def __init__(self, store: Store, file_format: str, spec: StageSpec, partition: int, attempt: int) -> None:
         staged = pa.ipc.read_schema(pa.py_buffer(spec.schema))
-        self._stamp = (datetime.fromisoformat(spec.stamp[0]), spec.stamp[1])
-        self._schema = pa.schema([*staged, *STAMP])
+        self._stamp = (datetime.fromisoformat(spec.stamp[0]), spec.stamp[1]) if spec.stamp[0] else ()
+        self._schema = pa.schema([*staged, *STAMP]) if self._stamp else staged
         stem = f"{spec.folder}part-{partition:05d}-{attempt}"
         options = dict(spec.options)
         self._rows = _File(store, stem, file_format, self._schema, options)
@@ -44,7 +44,7 @@ class FileStager(Stager):
         """Add rows, with the stamp of the load."""
         stamp = [
             pa.repeat(pa.scalar(value, field.type), batch.num_rows)
-            for value, field in zip(self._stamp, STAMP, strict=True)
+            for value, field in zip(self._stamp, STAMP, strict=False)
         ]
         self._rows.write(pa.RecordBatch.from_arrays([*batch.columns, *stamp], schema=self._schema))
 

@@ -14,7 +14,7 @@ from ematix_flow.connect.file_rows import for_arrow, reaching, side_by_side, unr
 from ematix_flow.connect.file_session import FileSession
 from ematix_flow.connect.json_rows import keys_of, lines_of
 from ematix_flow.connect.store import LocalStore
-from ematix_flow.connect.store_session import COMMITS
+from ematix_flow.connect.store_session import COMMITS, HOME
 from ematix_flow.declare.connection import format_from_path
 from ematix_flow.errors import RunError
 
@@ -107,7 +107,7 @@ class Files:
 
     def _paths(self, pattern: str) -> tuple[str, ...]:
         # Loads may have brought files to this folder or to one above, of which this is a part.
-        home = next((folder for folder in (self.root, *self.root.parents) if (folder / COMMITS).is_dir()), None)
+        home = next((folder for folder in (self.root, *self.root.parents) if (folder / HOME / COMMITS).is_dir()), None)
         if home is None:
             return self._matching(pattern)
         # Files that loads brought here have their names, and those they replaced are gone, whatever died.

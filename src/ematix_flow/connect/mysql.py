@@ -130,8 +130,9 @@ class MySQL(Database):
         length = getattr(column.type, "length", 0)
         return f"CHAR_LENGTH({quoted(column.name)}) <= {length}" if length > LONGEST_VARCHAR else ""
 
-    def table_options(self) -> str:
+    def table_options(self, partitions: Sequence[str] = ()) -> str:
         """InnoDB, and text that compares by bytes."""
+        del partitions
         return OPTIONS
 
     def create_schema(self, session: Session, schema: str) -> None:

@@ -12,6 +12,7 @@ from ematix_flow.errors import MissingExtraError, UnsupportedError
 if TYPE_CHECKING:
     from ematix_flow.connect.base import Database
     from ematix_flow.connect.files import Files
+    from ematix_flow.connect.lake_source import LakeSource
     from ematix_flow.declare.connection import Connection
 
 DATABASES = {
@@ -28,6 +29,18 @@ FILE_TABLES = {
 }
 """Kind -> module and class of a target that is a folder of files."""
 
+LAKES = {
+    "delta_local": ("ematix_flow.connect.delta", "Delta"),
+    "iceberg": ("ematix_flow.connect.iceberg", "Iceberg"),
+}
+"""Kind -> module and class of a lake table."""
+
+LAKE_SOURCES = {
+    "delta_local": ("ematix_flow.connect.delta", "DeltaSource"),
+    "iceberg": ("ematix_flow.connect.iceberg", "IcebergSource"),
+}
+"""Kind -> module and class of the lake tables that are read."""
+
 FILES = {
     "object_store_local": ("ematix_flow.connect.files", "Files"),
     "object_store_s3": ("ematix_flow.connect.s3_files", "S3Files"),
@@ -35,18 +48,18 @@ FILES = {
 """Kind -> module and class of the file system."""
 
 
-def open_system(reference: str | Connection | None) -> Database | Files:
+def open_system(reference: str | Connection | None) -> Database | Files | LakeSource:
     """Give the system behind a connection or a connection's name; no connection is made yet."""
     return system_of(resolve_connection("default" if reference is None else reference))
 
 
-def system_of(connection: Connection) -> Database | Files:
+def system_of(connection: Connection) -> Database | Files | LakeSource:
     """Give the system for a connection as it is; a preview may hand in one whose references are not filled in."""
-    known = {**DATABASES, **FILES}
+    known = {**DATABASES, **FILES, **LAKE_SOURCES}
     if connection.kind not in known:
         message = f"connection {connection.name!r} is {connection.kind}, which batch pipelines cannot use"
         raise UnsupportedError(message, hint=f"batch pipelines can use: {', '.join(known)}.")
-    return cast("Database | Files", _load(*known[connection.kind])(connection))
+    return cast("Database | Files | LakeSource", _load(*known[connection.kind])(connection))
 
 
 def open_database(reference: str | Connection | None) -> Database:
@@ -58,24 +71,26 @@ def open_database(reference: str | Connection | None) -> Database:
     return cast("Database", _load(*DATABASES[connection.kind])(connection))
 
 
-def open_target(reference: str | Connection | None) -> Database:
-    """Give the system behind a connection that a load writes to."""
-    return target_of(resolve_connection("default" if reference is None else reference))
+def open_target(reference: str | Connection | None, table: tuple[str, str]) -> Database:
+    """Give the system behind a connection that a load writes to, for the table it writes."""
+    return target_of(resolve_connection("default" if reference is None else reference), table)
 
 
-def target_of(connection: Connection) -> Database:
+def target_of(connection: Connection, table: tuple[str, str]) -> Database:
     """Give the target for a connection as it is."""
+    if connection.kind in LAKES:
+        return cast("Database", _load(*LAKES[connection.kind])(connection, table))
     known = {**DATABASES, **FILE_TABLES}
     if connection.kind not in known:
         message = f"connection {connection.name!r} is {connection.kind}, which batch pipelines cannot write to"
-        raise UnsupportedError(message, hint=f"a target can be: {', '.join(known)}.")
+        raise UnsupportedError(message, hint=f"a target can be: {', '.join({**known, **LAKES})}.")
     return cast("Database", _load(*known[connection.kind])(connection))
 
 
 def kinds_with(mode: str) -> tuple[str, ...]:
     """Give the kinds of targets that can do a mode, as far as they are installed."""
     kinds = []
-    for kind, place in {**DATABASES, **FILE_TABLES}.items():
+    for kind, place in {**DATABASES, **FILE_TABLES, **LAKES}.items():
         with suppress(MissingExtraError):
             if mode in _load(*place).capabilities.modes:
                 kinds.append(kind)

@@ -12,7 +12,7 @@ from ematix_flow.connect.file_session import FileSession, visible
 from ematix_flow.connect.files import Files
 from ematix_flow.connect.s3_client import place_of
 from ematix_flow.connect.store_s3 import S3Store
-from ematix_flow.connect.store_session import COMMITS
+from ematix_flow.connect.store_session import COMMITS, HOME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,7 +77,7 @@ class S3Files(Files):
         place, parts = self.store.place, self.store.place.prefix.split("/")[:-1]
         for count in range(len(parts), -1, -1):
             above = S3Store(replace(place, prefix="".join(f"{part}/" for part in parts[:count])))
-            if next(above.listed(COMMITS), None) is not None:
+            if next(above.listed(HOME + COMMITS), None) is not None:
                 return above
         return None
 

@@ -45,6 +45,10 @@ class Store(ABC):
         """Give the place for people; no secret."""
 
     @abstractmethod
+    def path(self, key: str) -> str:
+        """Give the address under which Spark finds an object."""
+
+    @abstractmethod
     def read(self, key: str) -> bytes | None:
         """Give an object, or None when there is none."""
 
@@ -59,6 +63,10 @@ class Store(ABC):
     @abstractmethod
     def create(self, key: str, data: bytes) -> bool:
         """Write an object that is not there yet, whole or not at all; False when somebody else was first."""
+
+    @abstractmethod
+    def write(self, key: str, data: bytes) -> None:
+        """Write an object, whole or not at all, in place of whatever is there."""
 
     @abstractmethod
     def size(self, key: str) -> int | None:
@@ -117,6 +125,10 @@ class LocalStore(Store):
         """Give the folder."""
         return str(self.root)
 
+    def path(self, key: str) -> str:
+        """Give the path of a file."""
+        return str(self.root / key)
+
     def read(self, key: str) -> bytes | None:
         """Read a file."""
         try:
@@ -150,6 +162,14 @@ class LocalStore(Store):
             draft.unlink(missing_ok=True)
         sync(path.parent)
         return True
+
+    def write(self, key: str, data: bytes) -> None:
+        """Write beside the name and rename."""
+        path = self.root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        draft.write_bytes(data)
+        draft.replace(path)
 
     def size(self, key: str) -> int | None:
         """Ask for the size of a file."""

@@ -58,6 +58,10 @@ class S3Store(Store):
         """Give the address of an object."""
         return f"s3://{self.place.bucket}/{self.place.prefix}{key}"
 
+    def path(self, key: str) -> str:
+        """Give the address that Hadoop's client takes."""
+        return f"s3a://{self.place.bucket}/{self.place.prefix}{key}"
+
     def probe(self) -> str:
         """Say that the bucket answers; nobody waits longer than a few seconds."""
         client = client_of(self.place, PROBE_SECONDS)
@@ -128,6 +132,10 @@ class S3Store(Store):
             arguments["ContinuationToken"] = page["NextContinuationToken"]
 
     # Writing
+
+    def write(self, key: str, data: bytes) -> None:
+        """Put an object in place of whatever is there."""
+        self._ask("write", "put_object", key, Body=data)
 
     def create(self, key: str, data: bytes) -> bool:
         """Put an object that must not be there yet; after a lost answer its bytes tell whose it is."""

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from ematix_flow.connect.store import Store
 
 HOME = "_ematix_flow/"
-COMMITS = f"{HOME}commits/"
-STATES = f"{HOME}state/"
+"""Where the bookkeeping of a store is, unless a table has its own."""
+
+COMMITS = "commits/"
+STATES = "state/"
 
 DIGITS = 12
 FORMAT = 1
@@ -65,20 +67,24 @@ class Head:
     state: str = ""
 
 
-def head_of(store: Store) -> Head:
+UNKNOWN = Head(-1)
+"""Stands for a state that has to be read anew."""
+
+
+def head_of(store: Store, home: str = HOME) -> Head:
     """Give the newest commit of a store."""
-    number = newest_of(store)
-    return Head(0) if number == 0 else Head(number, str(record_of(store, number)["state"]))
+    number = newest_of(store, home)
+    return Head(0) if number == 0 else Head(number, str(record_of(store, number, home)["state"]))
 
 
-def newest_of(store: Store) -> int:
+def newest_of(store: Store, home: str = HOME) -> int:
     """Give the number of the newest commit."""
-    return max((_number(found.key) for found in store.listed(COMMITS)), default=0)
+    return max((_number(found.key) for found in store.listed(home + COMMITS)), default=0)
 
 
-def record_of(store: Store, number: int) -> Mapping[str, Any]:
+def record_of(store: Store, number: int, home: str = HOME) -> Mapping[str, Any]:
     """Give what a commit's record says."""
-    data = store.read(_record_key(number))
+    data = store.read(record_key(number, home))
     if data is None:
         message = f"commit {number} in {store.shown} vanished while it was read"
         raise TransientError(message)
@@ -92,9 +98,10 @@ def record_of(store: Store, number: int) -> Mapping[str, Any]:
 class StoreSession(SQLiteSession):
     """A session over the newest state; what it commits becomes the next one, unless somebody else was first."""
 
-    def __init__(self, store: Store, tables: Sequence[str]) -> None:
+    def __init__(self, store: Store, tables: Sequence[str], home: str = HOME) -> None:
         super().__init__(self.opened(), store.shown)
         self.store = store
+        self.home = home
         self._tables = tables
         self.head = Head(0)
         self._load()
@@ -134,7 +141,11 @@ class StoreSession(SQLiteSession):
         told = self.told() if changed else {}
         super().commit()
         if changed:
-            self._publish(told)
+            try:
+                self._publish(told)
+            except BaseException:
+                self.head = UNKNOWN
+                raise
 
     def told(self) -> Mapping[str, Any]:
         """Give what else a record shall say about its commit."""
@@ -142,7 +153,7 @@ class StoreSession(SQLiteSession):
 
     def _publish(self, told: Mapping[str, Any]) -> None:
         number = self.head.number + 1
-        state = f"{STATES}{number:0{DIGITS}d}-{uuid.uuid4().hex}.sqlite"
+        state = f"{self.home}{STATES}{number:0{DIGITS}d}-{uuid.uuid4().hex}.sqlite"
         try:
             self.store.create(state, self.connection.serialize())
         except OSError as error:
@@ -151,7 +162,7 @@ class StoreSession(SQLiteSession):
             raise TransientError(message, hint="nothing was changed.") from None
         record = {"format": FORMAT, "number": number, "state": state, **told}
         failpoint("store.before_record")
-        won = self.store.create(_record_key(number), json.dumps(record, indent=1).encode())
+        won = self.store.create(record_key(number, self.home), json.dumps(record, indent=1).encode())
         based = self.head.number == 0 or self.store.size(self.head.state) is not None
         if won and based:
             self.head = Head(number, state)
@@ -160,34 +171,33 @@ class StoreSession(SQLiteSession):
             return
         if won:
             # The base was tidied away: others are far ahead, and nobody reads a record behind them.
-            self.store.delete(_record_key(number))
+            self.store.delete(record_key(number, self.home))
         self.store.delete(state)
-        self._load()
         message = f"another load was committed to {self.store.shown} first"
         raise OvertakenError(message, hint="nothing was changed; it is tried again by itself, or run it again.")
 
     def tidy(self) -> None:
         """Remove records and states that no session can still begin from."""
         for prefix, (newest, seconds) in KEPT.items():
-            for found in list(self.store.listed(prefix)):
+            for found in list(self.store.listed(self.home + prefix)):
                 number = _number(found.key)
                 needed = number == FIRST and prefix == COMMITS
                 young = bool(seconds) and found.age <= seconds
                 if number <= self.head.number - newest and not young and not needed:
                     self.store.delete(found.key)
-            for found in list(self.store.unfinished(prefix)):
+            for found in list(self.store.unfinished(self.home + prefix)):
                 if found.age > UNFINISHED_SECONDS:
                     self.store.delete(found.key)
 
     def _load(self) -> None:
-        if 0 < self.head.number == newest_of(self.store):
+        if 0 < self.head.number == newest_of(self.store, self.home):
             return
-        head = head_of(self.store)
+        head = head_of(self.store, self.home)
         data = _empty(self._tables) if head.number == 0 else self.store.read(head.state)
         for _ in range(LOADS):
             if data is not None:
                 break
-            head = head_of(self.store)
+            head = head_of(self.store, self.home)
             data = self.store.read(head.state)
         if data is None:
             message = f"the state of commit {head.number} in {self.store.shown} is gone"
@@ -219,8 +229,9 @@ def _is_temporary(sql: str) -> bool:
     return sql.lstrip().upper().startswith(_SCRATCH)
 
 
-def _record_key(number: int) -> str:
-    return f"{COMMITS}{number:0{DIGITS}d}.json"
+def record_key(number: int, home: str = HOME) -> str:
+    """Give the key of a commit's record."""
+    return f"{home}{COMMITS}{number:0{DIGITS}d}.json"
 
 
 def _number(key: str) -> int:

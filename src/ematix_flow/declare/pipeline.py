@@ -122,6 +122,19 @@ class Source:
     postgres_table = mysql_table = sqlite_table = duckdb_table = _table
 
     @classmethod
+    def _lake(
+        cls, connection: Any, schema: str, table: str, *, version: int | str | None = None, timestamp: Any = None
+    ) -> Source:
+        if version is not None and timestamp is not None:
+            message = "a source has version= or timestamp=, not both"
+            raise DeclareError(message)
+        moment = timestamp.isoformat() if hasattr(timestamp, "isoformat") else timestamp
+        travel = {"version": version, "timestamp": moment}
+        return cls(connection, table=(schema, table), options={k: v for k, v in travel.items() if v is not None})
+
+    delta = iceberg = _lake
+
+    @classmethod
     def files(cls, connection: Any, path: str, **options: Any) -> Source:
         """Name files below a file connection, with read options."""
         return cls(connection, path=path, options=options)

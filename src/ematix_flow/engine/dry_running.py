@@ -25,6 +25,7 @@ from ematix_flow.engine.results import counts_of
 from ematix_flow.engine.sourcing import source_for
 from ematix_flow.engine.spark import session_for, spark_is_chosen
 from ematix_flow.engine.staging import Staging, stage
+from ematix_flow.engine.targets import target_for
 from ematix_flow.errors import DriftError, FlowError, RefusedError
 from ematix_flow.plan.explain import TargetSummary, summary_of
 from ematix_flow.records import Counts, Fence
@@ -66,7 +67,7 @@ def _try(pipeline: Pipeline, target: TargetDeclaration, source: OpenSource, opti
         declared_columns=target.table.column_names,
     )
     try:
-        with _database(target, source) as (database, reachable):
+        with _database(target, source, session_for(options)) as (database, reachable):
             token = token_for(pipeline, target, f"dry-run-{uuid.uuid4().hex}")
             asked = Asked(pipeline, target, reachable, database, token, options.clock.now(), spark_is_chosen(options))
             for summary in _steps(asked, session_for(options)):  # noqa: B007 - the last one counts, also after an error
@@ -84,7 +85,7 @@ def _steps(asked: Asked, spark: Spark) -> Iterator[TargetSummary]:
     except DriftError:
         yield summary_of(plan_despite_drift(asked, observe))
         raise
-    plan = replace(plan, connection_info=dict(open_target(asked.target.connection).info()))
+    plan = replace(plan, connection_info=dict(_place(asked.target).info()))
     countable = asked.database.capabilities.transactional_ddl or not plan.ensure.statements
     if not countable:
         note = f"{asked.database.kind} cannot roll back a change of a table: the rows of the source are counted instead"
@@ -97,6 +98,10 @@ def _steps(asked: Asked, spark: Spark) -> Iterator[TargetSummary]:
     yield replace(summary_of(plan), dry_run_rows_affected=known)
 
 
+def _place(target: TargetDeclaration) -> Database:
+    return open_target(target.connection, (target.table.schema, target.table.name))
+
+
 def _rehearse(order: Order, database: Database, plan: TargetPlan) -> Counts:
     """Carry out the load and roll it back, with the target created or widened inside the same transaction."""
 
@@ -106,29 +111,30 @@ def _rehearse(order: Order, database: Database, plan: TargetPlan) -> Counts:
     try:
         return rehearse(order, database, prepare if database.capabilities.transactional_ddl else None)
     except RefusedError:
-        if not order.rejects_allowed or order.stage is None or plan.ensure.statements:
+        searchable = order.stage is not None and database.capabilities.constraints
+        if not order.rejects_allowed or not searchable or plan.ensure.statements:
             raise
     return rehearse(without_offenders(order, database), database)
 
 
 def _tally(order: Order, database: Database, plan: TargetPlan) -> Counts:
     """Count the rows alone; into a table that is missing, every one of them would be inserted."""
-    program = replace(order.program, statements=(), work_tables=(), reads_staged_once=False)
+    program = replace(order.program, statements=(), work_tables=(), reads_staged_once=False, tally="")
     counts = rehearse(replace(order, program=program, mode="merge"), database)
     inserted = 0 if plan.ensure.exists else counts.staged
     return Counts(staged=counts.staged, inserted=inserted, rejected=counts.rejected)
 
 
 @contextmanager
-def _database(target: TargetDeclaration, source: OpenSource) -> Iterator[tuple[Database, OpenSource]]:
+def _database(target: TargetDeclaration, source: OpenSource, spark: Spark) -> Iterator[tuple[Database, OpenSource]]:
     """Give the target, or a scratch one in the place of a file that does not exist and must not come to be."""
     declared = resolve_connection("default" if target.connection is None else target.connection)
-    database = open_target(declared)
+    database = target_for(declared, target.table, spark)
     if database.exists():
         yield database, source
         return
     with tempfile.TemporaryDirectory(prefix="ematix-flow-dry-run-") as folder:
-        scratch = open_target(replace(declared, path=str(Path(folder) / "scratch")))  # type: ignore[call-arg]
+        scratch = target_for(replace(declared, path=str(Path(folder) / "scratch")), target.table, spark)  # type: ignore[call-arg]
         if source.database is not None and source.database.identity() == database.identity():
             source = replace(source, database=scratch)
         scratch.session().close()

@@ -6,12 +6,14 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.redact import safe_text
-from ematix_flow.connect.registry import open_target
 from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.table import table_of
 from ematix_flow.declare.types import ALL_TYPES
 from ematix_flow.declare.write import write
+from ematix_flow.engine.options import Options
 from ematix_flow.engine.references import reference_to
+from ematix_flow.engine.spark import session_for
+from ematix_flow.engine.targets import target_for
 from ematix_flow.errors import CommitError, DeclareError, did_you_mean
 from ematix_flow.plan.batch import Observed, check_keyed, ensure_step
 from ematix_flow.plan.sql.ddl import IS_CURRENT, VALID_FROM, wanted_table
@@ -26,7 +28,7 @@ def ensure_table(declared: Any, connection: Any, on_drift: str = "error") -> dic
     table = table_of(declared)
     check_keyed(table)
     rules = write("append", on_drift=on_drift)
-    database = open_target(reference_to(connection))
+    database = target_for(reference_to(connection), table, session_for(Options()))
     session = database.session()
     try:
         found = database.find_table(session, database.place(table.schema, table.name))
@@ -56,7 +58,7 @@ def _apply(step: EnsureTable, database: Database, session: Session) -> None:
         if step.statements and step.wanted.place.schema:
             database.create_schema(session, step.wanted.place.schema)
         for statement in step.statements:
-            session.execute(statement)
+            database.data(session).execute(statement)
     except database.errors as error:
         message = f"table {step.wanted.place.name} could not be prepared: {safe_text(error)}"
         raise CommitError(message) from None

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 def expand(database: Database, session: Session, plan: TargetPlan) -> None:
     """Bring the target up to its plan; each statement is idempotent over retries because the plan looked first."""
-    wanted = plan.ensure.wanted
+    wanted, rows = plan.ensure.wanted, database.data(session)
     if plan.ensure.statements:
         if wanted.place.schema:
             database.create_schema(session, wanted.place.schema)
         for statement in plan.ensure.statements:
-            _ddl(database, session, statement, wanted)
-    if plan.commit.load.points is not None:
+            _ddl(database, rows, statement, wanted)
+    if plan.commit.load.points is not None and database.capabilities.rolls_back:
         _expand_points(database, session, plan.commit.load.points, points_columns(plan.commit.load))
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ematix_flow.connect.files import Files
+from ematix_flow.connect.lake_source import LakeSource
 from ematix_flow.connect.redact import redact, safe_text
 from ematix_flow.connect.registry import system_of, target_of
 from ematix_flow.connect.resolve import find_connection, resolve_connection
@@ -13,7 +14,7 @@ from ematix_flow.declare.connection import Connection, PostgresConnection
 from ematix_flow.declare.pipeline import arguments_of
 from ematix_flow.engine.looking import Look, glance_at, look_at_source, source_query, try_look
 from ematix_flow.engine.planning import between
-from ematix_flow.engine.sourcing import OpenSource, evaluate
+from ematix_flow.engine.sourcing import OpenSource, evaluate, found_in
 from ematix_flow.errors import ConnectionMissingError, FlowError, MissingSecretError, RunError
 from ematix_flow.plan.assumed import assumed_columns
 from ematix_flow.plan.batch import Observed
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ematix_flow.connect.base import Database
-    from ematix_flow.declare.pipeline import Pipeline
+    from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.planning import Asked
 
 NOWHERE = "postgresql://unresolved"
@@ -41,7 +42,7 @@ UNSEEN: Final = object()
 class Glimpse:
     """A system as far as its connection can be resolved, and a note when something had to be assumed."""
 
-    system: Database | Files
+    system: Database | Files | LakeSource
     name: str
     notes: tuple[str, ...] = ()
     resolved: bool = True
@@ -63,29 +64,28 @@ class SeenSource:
         return pipeline if self.known else replace(pipeline, force_path=None)
 
 
-def glimpse(reference: str | Connection | None) -> Glimpse:
+def glimpse(
+    reference: str | Connection | None, opened: Callable[[Connection], Database | Files | LakeSource] = system_of
+) -> Glimpse:
     """Give the system behind a connection; one that cannot be resolved is taken as it is written, or as PostgreSQL."""
     reference = "default" if reference is None else reference
     name = reference if isinstance(reference, str) else reference.name
     try:
-        return Glimpse(system_of(resolve_connection(reference)), name)
+        return Glimpse(opened(resolve_connection(reference)), name)
     except (ConnectionMissingError, MissingSecretError, RunError) as error:
         note = redact(error.what)
     try:
         written = reference if isinstance(reference, Connection) else find_connection(reference).connection
     except FlowError:
         written, note = PostgresConnection(name, url=NOWHERE), f"{note}; its SQL is shown as for PostgreSQL"
-    return Glimpse(system_of(_nowhere(written)), name, (note,), resolved=False)
+    return Glimpse(opened(_nowhere(written)), name, (note,), resolved=False)
 
 
-def glimpse_target(reference: str | Connection | None) -> tuple[Database, Glimpse]:
-    """Give the target behind a connection, and how it was found."""
-    seen = glimpse(reference)
-    if not isinstance(seen.system, Files):
-        return seen.system, seen
-    reference = "default" if reference is None else reference
-    written = reference if isinstance(reference, Connection) else find_connection(reference).connection
-    return target_of(resolve_connection(reference) if seen.resolved else written), seen
+def glimpse_target(target: TargetDeclaration) -> tuple[Database, Glimpse]:
+    """Give the system that a target lives in, and how it was found."""
+    seen = glimpse(target.connection, lambda found: target_of(found, (target.table.schema, target.table.name)))
+    assert not isinstance(seen.system, Files | LakeSource)  # noqa: S101 - targets are never plain sources
+    return seen.system, seen
 
 
 def _nowhere(connection: Connection) -> Connection:
@@ -109,9 +109,7 @@ def glimpse_source(pipeline: Pipeline) -> SeenSource:
         return SeenSource(OpenSource(value, seen.name))
     if value.connection not in (None, pipeline.source_ref()):
         seen = glimpse(value.connection)
-    if isinstance(seen.system, Files):
-        return SeenSource(OpenSource(value, seen.name, files=seen.system), seen.notes, seen.resolved)
-    return SeenSource(OpenSource(value, seen.name, database=seen.system), seen.notes, seen.resolved)
+    return SeenSource(found_in(seen.system, value, seen.name), seen.notes, seen.resolved)
 
 
 def _unseen(seen: Glimpse, note: str) -> SeenSource:
@@ -151,6 +149,9 @@ def _source_or_note(asked: Asked) -> Look:
     source = asked.source
     if source.value.frame is UNSEEN:
         return Look(_blank(asked))
+    if source.lake is not None:
+        note = "rows of lake tables are read by Spark, which a preview does not start; the declared columns are assumed"
+        return Look(replace(_blank(asked), notes=(note,)))
     failures: Any = FlowError if source.database is None else (FlowError, *source.database.failures)
     try:
         look = look_at_source(source, glance_at)

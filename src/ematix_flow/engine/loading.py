@@ -11,13 +11,13 @@ from ematix_flow.commit.ledger import HistoryRow, Ledger, open_run, transaction
 from ematix_flow.commit.offenders import without_offenders
 from ematix_flow.commit.publish import publish
 from ematix_flow.connect.redact import safe_text
-from ematix_flow.connect.registry import open_target
 from ematix_flow.connect.turns import in_turn
 from ematix_flow.engine.expanding import expand
 from ematix_flow.engine.ordering import order_for
 from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
 from ematix_flow.engine.spark import session_for, spark_is_chosen
 from ematix_flow.engine.staging import Staging, stage
+from ematix_flow.engine.targets import target_for
 from ematix_flow.errors import FencedError, RefusedError, StagingLostError, TransientError
 from ematix_flow.events import RowsStaged, RunCommitted, RunFailed, RunStarted, StageProgress
 from ematix_flow.failpoints import failpoint
@@ -67,7 +67,7 @@ def load_target(
     pipeline: Pipeline, target: TargetDeclaration, source: OpenSource, slot: str, options: Options
 ) -> Loaded:
     """Load one target, or find that an earlier attempt already did."""
-    database = open_target(target.connection)
+    database = target_for(target.connection, target.table, session_for(options))
     token = token_for(pipeline, target, slot)
     started = options.clock.now()
     history = HistoryRow(
@@ -199,7 +199,7 @@ def _publish(
     try:
         return _patiently(order, attempt)
     except RefusedError:
-        if not order.rejects_allowed or spec is None:
+        if not order.rejects_allowed or spec is None or not attempt.database.capabilities.constraints:
             raise
         return _patiently(without_offenders(order, attempt.database), attempt)
 

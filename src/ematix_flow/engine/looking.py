@@ -60,6 +60,8 @@ def look_at_source(source: OpenSource, opened: Opener = wait_for) -> Look:
         return Look(replace(seen, source_columns=columns, rows_in_spark=is_spark_frame(value.frame)))
     if source.files is not None:
         return _look_at_files(source, seen)
+    if source.lake is not None:
+        return Look(replace(seen, source_sql=source_query(source)))
     if source.database is None:
         return Look(seen)
     sql = source_query(source)
@@ -71,6 +73,8 @@ def look_at_source(source: OpenSource, opened: Opener = wait_for) -> Look:
 def source_query(source: OpenSource) -> str:
     """Give the source as a query of its dialect; empty for files and frames without one."""
     value = source.value
+    if source.lake is not None:
+        return value.sql or f"SELECT * FROM {'.'.join(part for part in value.table or () if part)}"
     if value.sql and source.database is not None and len(statements_in(value.sql, source.dialect)) != 1:
         # Asking about the first statement would run the second one.
         message = f"the source is not one query: {value.sql}"
@@ -165,9 +169,9 @@ def _latest_version(
     """Give the newest `valid_from` of current versions, where a load's own instant begins the new ones."""
     if target.write.mode != "scd2" or target.write.event_timestamp_column is not None:
         return None
-    as_text = "CHAR" if database.dialect == "mysql" else "VARCHAR"
+    as_text = {"mysql": "CHAR", "spark": "STRING"}.get(database.dialect, "VARCHAR")
     sql = f"SELECT CAST(MAX(valid_from) AS {as_text}) FROM {native_name(place, database.dialect)} WHERE is_current"
-    rows = session.query(sql)
+    rows = database.data(session).query(sql)
     return parse_instant(rows[0][0]) if rows and rows[0][0] is not None else None
 
 

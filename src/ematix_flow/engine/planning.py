@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.engine.bounding import Rows, bound_rows
 from ematix_flow.engine.looking import fix_bounds, frame_columns, look_at_source, look_at_target
 from ematix_flow.engine.staging import raw_frame
+from ematix_flow.engine.targets import engine_on
 from ematix_flow.plan.batch import Aim, plan_target
+from ematix_flow.plan.lake_query import lake_query
 from ematix_flow.records import Token
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ def observing(spark: Callable[[], Any]) -> Callable[[Asked], Look]:
 
     def observe(asked: Asked) -> Look:
         look = look_at_source(asked.source)
-        look = replace(look, observed=between(asked, look.observed))
+        look = replace(look, observed=between(asked, _pinned(asked.source, look.observed, spark)))
         if not look.observed.source_columns and look.observed.source_sql and asked.source.database is None:
             columns = frame_columns(raw_frame(spark(), asked.source, look, look.observed.source_sql))
             look = replace(look, observed=replace(look.observed, source_columns=columns))
@@ -73,6 +75,16 @@ def observing(spark: Callable[[], Any]) -> Callable[[Asked], Look]:
         return replace(look, observed=seen)
 
     return observe
+
+
+def _pinned(source: OpenSource, seen: Observed, spark: Callable[[], Any]) -> Observed:
+    """Give the observation with the versions of lake tables that this load reads, however long it takes."""
+    if source.lake is None:
+        return seen
+    lake, engine = source.lake, engine_on(spark)
+    lake.prepare(engine)
+    sql = lake_query(source.value, lake.relation, lambda schema, name: lake.newest(engine, schema, name))
+    return replace(seen, source_sql=sql)
 
 
 def between(asked: Asked, seen: Observed) -> Observed:

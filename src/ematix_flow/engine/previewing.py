@@ -95,7 +95,7 @@ def refuse_plain(pipeline: Pipeline) -> None:
 def _plan(
     pipeline: Pipeline, target: TargetDeclaration, seen: SeenSource, options: Options
 ) -> tuple[TargetPlan, tuple[str, ...]]:
-    database, found = glimpse_target(target.connection)
+    database, found = glimpse_target(target)
     token = token_for(pipeline, target, options.slot or PREVIEW_SLOT)
     asked = Asked(
         seen.unforced(pipeline), target, seen.source, database, token, options.clock.now(), spark_is_chosen(options)
@@ -143,7 +143,7 @@ def report(
     is_dry_run: bool = False,
 ) -> PreviewResult:
     """Give the report of planned targets."""
-    system = source.database or source.files
+    system = source.database or source.files or source.lake
     planned = tuple(target.plan for target in targets if target.plan is not None)
     plan = Plan(
         pipeline=pipeline.name,

@@ -119,7 +119,7 @@ def _row(text: str, **reading: Any) -> dict[str, Any]:
 
 
 def _of_target(pipeline: Pipeline, target: TargetDeclaration, status: str | None, limit: int) -> list[Reject]:
-    database = open_target(target.connection)
+    database = open_target(target.connection, (target.table.schema, target.table.name))
     ledger = Ledger(database)
     session = database.session()
     try:

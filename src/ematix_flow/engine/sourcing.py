@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.files import Files
+from ematix_flow.connect.lake_source import LakeSource
 from ematix_flow.connect.registry import open_system
 from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.declare.pipeline import arguments_of
 from ematix_flow.engine.handles import Connection, PlaceholderConnection
+from ematix_flow.engine.spark import need
 from ematix_flow.errors import UnsupportedError
 from ematix_flow.plan.source import SourceValue, source_value
 
@@ -26,12 +28,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OpenSource:
-    """A source with the system behind it; `database` or `files` is set, neither for rows in memory."""
+    """A source with the system behind it: `database`, `files` or `lake` is set, none of them for rows in memory."""
 
     value: SourceValue
     name: str
     database: Database | None = None
     files: Files | None = None
+    lake: LakeSource | None = None
     user_dialect: str = ""
     """What the user's expressions are written in, where that is not the dialect of the source."""
 
@@ -78,8 +81,16 @@ def attach(value: SourceValue, name: str) -> OpenSource:
     if value.connection is not None and not isinstance(value.connection, str):
         name = value.connection.name
     system = open_system(value.connection)
+    return found_in(system, value, name)
+
+
+def found_in(system: Database | Files | LakeSource, value: SourceValue, name: str) -> OpenSource:
+    """Give the source with the system it was found in."""
     if isinstance(system, Files):
         return OpenSource(value, name, files=system)
+    if isinstance(system, LakeSource):
+        need(system.spark_needs)
+        return OpenSource(value, name, lake=system)
     return OpenSource(value, name, database=system)
 
 
@@ -123,7 +134,7 @@ def _argument(
         return PlaceholderConnection("default" if reference is None else reference)
     declared = resolve_connection("default" if reference is None else reference)
     system = open_system(declared)
-    if isinstance(system, Files):
+    if isinstance(system, Files | LakeSource):
         return system
     opened.append(Connection(system, declared))
     return opened[-1]

@@ -13,6 +13,7 @@ from ematix_flow.declare.spark_settings import settings_from
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ematix_flow.connect.base import SparkNeeds
     from ematix_flow.declare.spark_settings import SparkSettings
     from ematix_flow.engine.options import Options
 
@@ -31,6 +32,27 @@ def spark_is_chosen(options: Options) -> bool:
     return options.spark is not None or spark_settings().chosen
 
 
+_NEEDED: list[SparkNeeds] = []
+"""What the systems need that this process has worked with; a session has all of it, so that it need not be replaced."""
+
+
+def need(needs: SparkNeeds) -> None:
+    """Let every session from now on have what a system needs."""
+    if needs not in _NEEDED:
+        _NEEDED.append(needs)
+
+
+def with_needs(settings: SparkSettings, needs: Sequence[SparkNeeds]) -> SparkSettings:
+    """Give the settings with what systems need; what the user says himself comes last."""
+    packages = dict.fromkeys((*(package for need in needs for package in need.packages), *settings.packages))
+    conf: dict[str, str] = {}
+    for key, value in [pair for need in needs for pair in need.settings] + list(settings.conf.items()):
+        # Extensions add up, everything else is replaced.
+        both = key == "spark.sql.extensions" and key in conf and value not in conf[key].split(",")
+        conf[key] = f"{conf[key]},{value}" if both else value
+    return replace(settings, packages=tuple(packages), conf=conf)
+
+
 def session_for(options: Options) -> Callable[..., Any]:
     """Give the function that a load calls when it needs Spark; it may name modules for workers to have at hand."""
 
@@ -39,6 +61,6 @@ def session_for(options: Options) -> Callable[..., Any]:
             return options.spark
         from ematix_flow.run.session import spark_session
 
-        return spark_session(replace(spark_settings(), worker_imports=tuple(imports)))
+        return spark_session(replace(with_needs(spark_settings(), _NEEDED), worker_imports=tuple(imports)))
 
     return session

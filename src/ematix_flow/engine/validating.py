@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base import WorkTable
 from ematix_flow.connect.redact import redact, safe_text
-from ematix_flow.connect.registry import open_database, open_target
+from ematix_flow.connect.registry import open_database
 from ematix_flow.declare.pipeline import TransformRef
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.glancing import UNSEEN, glancing, glimpse_source
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.planning import Asked, connection_name, plan_load, token_for
 from ematix_flow.engine.previewing import PREVIEW_SLOT, plan_despite_drift, refuse_plain
-from ematix_flow.engine.spark import spark_is_chosen
+from ematix_flow.engine.spark import session_for, spark_is_chosen
+from ematix_flow.engine.targets import target_for
 from ematix_flow.errors import DriftError, FlowError, RunError, did_you_mean
 from ematix_flow.plan.posts import first_word, is_maintenance, post_steps
 from ematix_flow.plan.sql.render import bind_staged, native_column
@@ -140,7 +141,7 @@ def _check_targets(pipeline: Pipeline, seen: SeenSource, options: Options, found
 def _check_target(
     pipeline: Pipeline, target: TargetDeclaration, seen: SeenSource, options: Options, found: _Findings
 ) -> None:
-    database = open_target(target.connection)
+    database = target_for(target.connection, target.table, session_for(options))
     token = token_for(pipeline, target, PREVIEW_SLOT)
     asked = Asked(
         seen.unforced(pipeline), target, seen.source, database, token, options.clock.now(), spark_is_chosen(options)

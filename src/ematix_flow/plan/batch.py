@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.base import StageColumn
+from ematix_flow.connect.base import StageColumn, TableName
 from ematix_flow.connect.registry import kinds_with
 from ematix_flow.declare.pipeline import TransformRef
 from ematix_flow.declare.types import TimestampTZ
@@ -15,7 +15,7 @@ from ematix_flow.errors import DriftError, PlanError, UnsupportedError
 from ematix_flow.plan.keys import compare_columns, merge_keys, update_columns
 from ematix_flow.plan.marks import EVENT
 from ematix_flow.plan.shaping import plan_shape
-from ematix_flow.plan.sql import file_modes, modes, scd2
+from ematix_flow.plan.sql import file_modes, lake_modes, modes, scd2
 from ematix_flow.plan.sql.ddl import create_table_sql, differences, wanted_table
 from ematix_flow.plan.sql.program import Load
 from ematix_flow.plan.sql.shape import unsupported_on
@@ -237,13 +237,19 @@ def _load(aim: Aim, keys: tuple[str, ...], compare: tuple[str, ...], now: dateti
         update=update_columns(table, write, keys),
         compare=compare,
         event=EVENT if by_event else "",
-        points=database.bookkeeping(points_name(table)) if by_event else None,
+        points=_points(table, database) if by_event else None,
         delete_absent=write.handle_deletes is not None,
         expire_before=now - write.ttl if write.ttl is not None else None,
         forget_before=now - write.late_horizon if by_event else None,
         extra=(StageColumn(EVENT, TimestampTZ()),) if by_event else (),
         folder=(aim.target.files.prefix or database.place(table.schema, table.name).name).strip("/"),
     )
+
+
+def _points(table: Table, database: Database) -> TableName:
+    """Give where folded events are remembered: a table of ours, or what a lake's books name."""
+    name = points_name(table)
+    return database.bookkeeping(name) if database.capabilities.rolls_back else TableName("", f"_flow_{name}")
 
 
 def points_name(table: Table) -> str:
@@ -254,6 +260,8 @@ def points_name(table: Table) -> str:
 
 
 def _program(load: Load, write: Write, database: Database) -> Program:
+    if load.dialect == lake_modes.DIALECT:
+        return _lake_program(load, write, database)
     if not database.capabilities.answers_sql:
         return file_modes.truncate(load) if write.mode == "truncate" else file_modes.append(load)
     match write.mode:
@@ -265,6 +273,18 @@ def _program(load: Load, write: Write, database: Database) -> Program:
             return modes.merge(load)
         case _:
             return scd2.by_event_time(load) if load.event else scd2.by_load_time(load)
+
+
+def _lake_program(load: Load, write: Write, database: Database) -> Program:
+    match write.mode:
+        case "append":
+            return lake_modes.append(load)
+        case "truncate":
+            return lake_modes.truncate(load)
+        case "merge":
+            return lake_modes.merge(load, tells=database.capabilities.tells_merges)
+        case _:
+            return lake_modes.scd2_by_event_time(load) if load.event else lake_modes.scd2_by_load_time(load)
 
 
 def _required(table: Table, keys: tuple[str, ...], load: Load, write: Write) -> tuple[str, ...]:
@@ -284,7 +304,7 @@ def _read(observed: Observed, shaping: Shaping, source: SourceValue) -> Read:
     if source.frame is not None:
         kind = "frame"
     elif observed.source_dialect == "spark":
-        kind = "files"
+        kind = "files" if observed.source_path or observed.source_format else "lake"
     else:
         kind = "sql"
     return Read(

@@ -137,7 +137,8 @@ def _read_lines(plan: TargetPlan, *, verbose: bool) -> Iterator[str]:
     elif read.kind == "files":
         yield line("read", f"{read.format} files {read.path} of {read.connection}")
     else:
-        yield line("read", "the rows that the pipeline's function builds")
+        lake = f"lake tables of {read.connection}"
+        yield line("read", lake if read.kind == "lake" else "the rows that the pipeline's function builds")
     if read.bounds is not None:
         yield line("bounds", _bounds_text(read.bounds))
     # On the same-database path the query is part of the statements below.

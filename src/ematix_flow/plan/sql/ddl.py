@@ -11,7 +11,7 @@ from ematix_flow.errors import DeclareError
 from ematix_flow.plan.sql.render import native_column, native_name
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base import Database, FoundTable, TableName
+    from ematix_flow.connect.base import Bookkeeper, Database, FoundTable, TableName
     from ematix_flow.declare.layout import Table
 
 LOADED_AT = StageColumn("_loaded_at", TimestampTZ())
@@ -39,6 +39,7 @@ class WantedTable:
     columns: tuple[WantedColumn, ...]
     primary_key: tuple[str, ...]
     unique: tuple[tuple[str, ...], ...]
+    partitions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,10 @@ def wanted_table(table: Table, mode: str, database: Database) -> WantedTable:
         primary_key = (*primary_key, VALID_FROM.name) if primary_key else ()
         # A natural key repeats once per version, so the version has to be part of what is unique.
         unique = tuple((*group, VALID_FROM.name) for group in unique)
-    return WantedTable(database.place(table.schema, table.name), (*declared, *added), primary_key, unique)
+    place = database.place(table.schema, table.name)
+    if not database.capabilities.constraints:
+        primary_key, unique = (), ()
+    return WantedTable(place, (*declared, *added), primary_key, unique, table.partition_columns)
 
 
 def _refuse_clash(table: Table) -> None:
@@ -74,7 +78,7 @@ def _refuse_clash(table: Table) -> None:
         raise DeclareError(message, hint="rename the column.", origin=table.origin)
 
 
-def create_table_sql(wanted: WantedTable, database: Database) -> str:
+def create_table_sql(wanted: WantedTable, database: Bookkeeper) -> str:
     """Give the CREATE TABLE statement."""
     dialect = database.dialect
     lines = [_column_line(wanted_column, database) for wanted_column in wanted.columns]
@@ -82,13 +86,17 @@ def create_table_sql(wanted: WantedTable, database: Database) -> str:
         lines.append(f"PRIMARY KEY ({_columns(wanted.primary_key, dialect)})")
     lines.extend(f"UNIQUE ({_columns(group, dialect)})" for group in wanted.unique)
     body = ",\n  ".join(lines)
-    return f"CREATE TABLE {native_name(wanted.place, dialect)} (\n  {body}\n){database.table_options()}"
+    return (
+        f"CREATE TABLE {native_name(wanted.place, dialect)} (\n  {body}\n){database.table_options(wanted.partitions)}"
+    )
 
 
-def _column_line(wanted: WantedColumn, database: Database) -> str:
+def _column_line(wanted: WantedColumn, database: Bookkeeper) -> str:
     column = wanted.column
     name = native_column(column.name, database.dialect)
-    null = " NULL" if wanted.nullable else " NOT NULL"
+    # Spark has no word for a column that may be NULL.
+    may = "" if database.dialect == "spark" else " NULL"
+    null = may if wanted.nullable else " NOT NULL"
     check = database.check_clause(column)
     return f"{name} {database.ddl_type(column.type, in_key=column.in_key)}{null}" + (
         f" CHECK ({check})" if check else ""

@@ -24,6 +24,10 @@ class Statement:
     purpose: str = ""
     counted: str = ""
     """Query for the count, asked before the statement runs, where the statement changes something else than rows."""
+    scratch: bool = False
+    """True for a statement that only fills a relation of this session."""
+    final: bool = False
+    """True for the one statement that makes the load visible where a change of rows is final at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,10 @@ class Program:
     """None where several rows for one key are allowed."""
     points: TableName | None = None
     """Where scd2 with event time remembers folded events."""
+    tally: str = ""
+    """Query for names of counts and the counts that the program would have, where it cannot be rolled back."""
+    tells: bool = False
+    """True when the final statement itself tells its counts, so that a run need not ask for them."""
 
     def keeps_incoming(self, *, marked: bool) -> bool:
         """Say whether the rows of a source query are kept in INCOMING first, because they are read more than once."""

@@ -21,6 +21,7 @@ STAGED = "_flow_staged"
 """Stands for the relation of staged rows until the commit binds it."""
 
 ZONELESS = ("mysql", "sqlite")
+_NO_UUID = (*ZONELESS, "spark")
 """Dialects whose instants are kept as UTC text or UTC wall time."""
 
 
@@ -31,7 +32,7 @@ def quoted(name: str) -> str:
 
 def table_sql(table: TableName) -> str:
     """Give a table's name as canonical SQL."""
-    return f"{quoted(table.schema)}.{quoted(table.name)}" if table.schema else quoted(table.name)
+    return ".".join(quoted(part) for part in (table.catalog, table.schema, table.name) if part)
 
 
 def text(value: str) -> str:
@@ -56,7 +57,7 @@ def instant(at: datetime, dialect: str) -> str:
 
 def identifier_value(value: str, dialect: str) -> str:
     """Give a UUID value as canonical SQL."""
-    return text(value) if dialect in ZONELESS else f"CAST({text(value)} AS UUID)"
+    return text(value) if dialect in _NO_UUID else f"CAST({text(value)} AS UUID)"
 
 
 def render(canonical: str, dialect: str, inserts: dict[str, str] | None = None) -> str:

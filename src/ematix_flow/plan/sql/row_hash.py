@@ -31,6 +31,8 @@ def row_hash_sql(columns: Sequence[StageColumn], alias: str, dialect: str) -> st
             return f"UNHEX(SHA2(CONCAT({', '.join(parts)}), 256))"
         case "duckdb":
             return f"unhex(sha256({' || '.join(parts)}))"
+        case "spark":
+            return f"unhex(sha2(concat({', '.join(parts)}), 256))"
         case _:
             return f"flow_sha256({' || '.join(parts)})"
 
@@ -42,6 +44,8 @@ def _part(column: StageColumn, value: str, dialect: str) -> str:
             return f"COALESCE(CONCAT(OCTET_LENGTH({as_text}), ':', {as_text}), '-')"
         case "duckdb":
             return f"COALESCE(CAST(strlen({as_text}) AS VARCHAR) || ':' || {as_text}, '-')"
+        case "spark":
+            return f"COALESCE(concat(octet_length({as_text}), ':', {as_text}), '-')"
         case "sqlite":
             return f"COALESCE(length(CAST({as_text} AS BLOB)) || ':' || {as_text}, '-')"
         case _:
@@ -75,7 +79,7 @@ def _bytes_text(value: str, dialect: str) -> str:
 
 
 def _text_type(dialect: str) -> str:
-    return "VARCHAR" if dialect == "duckdb" else "TEXT"
+    return {"duckdb": "VARCHAR", "spark": "STRING"}.get(dialect, "TEXT")
 
 
 def _float_text(value: str, dialect: str) -> str:
@@ -87,6 +91,9 @@ def _float_text(value: str, dialect: str) -> str:
             return f"CAST({value} AS CHAR)"
         case "duckdb":
             return f"lower(hex(CAST(CAST(CAST({value} AS DOUBLE) AS BIT) AS BLOB)))"
+        case "spark":
+            bits = f"java_method('java.lang.Double', 'doubleToLongBits', CAST({value} AS DOUBLE))"
+            return f"CASE WHEN {value} IS NOT NULL THEN lower(lpad(hex(CAST({bits} AS BIGINT)), 16, '0')) END"
         case _:
             return f"flow_float_bits({value})"
 
@@ -101,6 +108,8 @@ def _time_text(kind: str, value: str, dialect: str) -> str:
         case "duckdb":
             moved = f"({value} AT TIME ZONE 'UTC')" if kind == "timestamp_tz" else value
             return f"strftime({moved}, '%Y-%m-%d %H:%M:%S.%f')"
+        case "spark":
+            return f"date_format({value}, 'yyyy-MM-dd HH:mm:ss.SSSSSS')"
         case _:
             return f"substr({value}, 1, 26)"
 

@@ -115,9 +115,9 @@ def _collect_touched(load: Load) -> str:
     return render(f'INSERT INTO {quoted(TOUCHED)} ({keys}) SELECT DISTINCT {keys} FROM "{STAGED}" AS s', load.dialect)
 
 
-def _events(load: Load) -> str:
+def _events(load: Load, touched_by: str) -> str:
     """Give the union of all events: (columns, at, closes)."""
-    target, touched = table_sql(load.target), quoted(TOUCHED)
+    target, touched = table_sql(load.target), quoted(touched_by)
     join = f"JOIN {touched} AS k ON {same_key(load.keys, 'tgt', 'k')}"
     closed = ", ".join(f"tgt.{quoted(n)}" if n in load.keys else "NULL" for n in load.names)
     values = ", ".join(f"{stored(load, name)} AS {quoted(name)}" for name in load.names)
@@ -143,6 +143,12 @@ def _events(load: Load) -> str:
 
 
 def _lay_out(load: Load) -> str:
+    columns = listed((*load.names, "valid_from", "valid_to", "is_current", "_flow_kept"))
+    return render(f"INSERT INTO {quoted(DESIRED)} ({columns}) {laid_out(load, TOUCHED)}", load.dialect)
+
+
+def laid_out(load: Load, touched: str) -> str:
+    """Give the query for all versions of the touched keys, kept ones and folded ones, as canonical SQL."""
     names, keys = listed(load.names), listed(load.keys)
     over = f"OVER (PARTITION BY {keys} ORDER BY _flow_at)"
     before = ", ".join(
@@ -155,19 +161,17 @@ def _lay_out(load: Load) -> str:
         f"CASE WHEN _flow_closes = 1 THEN CASE WHEN _flow_was_closed = 0 THEN 1 ELSE 0 END "
         f"WHEN _flow_was_closed = 0 AND {equal} THEN 0 ELSE 1 END"
     )
-    columns = listed((*load.names, "valid_from", "valid_to", "is_current", "_flow_kept"))
-    return render(
-        f"INSERT INTO {quoted(DESIRED)} ({columns}) "
-        f"WITH events AS ({_events(load)}), "
+    return (
+        f"WITH events AS ({_events(load, touched)}), "
         f"ranked AS (SELECT {names}, _flow_at, _flow_closes, ROW_NUMBER() OVER (PARTITION BY {keys}, _flow_at "
         f"ORDER BY _flow_closes, {_tie_break(load)}) AS _flow_rank FROM events), "
         f"lined AS (SELECT {names}, _flow_at, _flow_closes, LAG(_flow_closes) {over} AS _flow_was_closed, {before} "
         f"FROM ranked WHERE _flow_rank = 1), "
         f"marked AS (SELECT {names}, _flow_at, _flow_closes, {kept} AS _flow_kept FROM lined), "
         f"ended AS (SELECT {names}, _flow_at, _flow_closes, LEAD(_flow_at) {over} AS _flow_next FROM marked WHERE _flow_kept = 1) "
-        f"SELECT {names}, _flow_at, _flow_next, _flow_next IS NULL, 1 FROM ended WHERE _flow_closes = 0 "
-        f"UNION ALL SELECT {names}, _flow_at, NULL, FALSE, 0 FROM marked WHERE _flow_kept = 0 AND _flow_closes = 0",
-        load.dialect,
+        f"SELECT {names}, _flow_at AS valid_from, _flow_next AS valid_to, _flow_next IS NULL AS is_current, "
+        f"1 AS _flow_kept FROM ended WHERE _flow_closes = 0 "
+        f"UNION ALL SELECT {names}, _flow_at, NULL, FALSE, 0 FROM marked WHERE _flow_kept = 0 AND _flow_closes = 0"
     )
 
 

@@ -1,0 +1,95 @@
+"""Reads a Delta table's log without an engine: its columns, and whether a change was made; it writes nothing."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ematix_flow.connect.store import Store
+
+LOG = "_delta_log/"
+
+
+def commits(store: Store, folder: str) -> Iterator[list[dict[str, Any]]]:
+    """Give the actions of every commit that the log still holds one by one, the newest first."""
+    keys = [f.key for f in store.listed(f"{folder}{LOG}") if _is_commit(f.key)]
+    for key in reversed(keys):
+        data = store.read(key)
+        yield [json.loads(line) for line in (data or b"").splitlines() if line]
+
+
+def version(store: Store, folder: str) -> int | None:
+    """Give the number of the newest commit, or None where there is no table."""
+    numbers = [
+        int(f.key.rpartition("/")[2].partition(".")[0]) for f in store.listed(f"{folder}{LOG}") if _is_commit(f.key)
+    ]
+    return max(numbers, default=None)
+
+
+def columns(store: Store, folder: str) -> list[tuple[str, str, bool]] | None:
+    """Give name, type and nullability of the columns, or None where there is no table."""
+    found = False
+    for actions in commits(store, folder):
+        found = True
+        for action in actions:
+            if "metaData" in action:
+                return _fields(action["metaData"]["schemaString"])
+    schema = _from_checkpoint(store, folder)
+    if schema is not None:
+        return _fields(schema)
+    if found:
+        message = f"the log of the Delta table {store.path(folder)} does not say which columns it has"
+        raise OSError(message)
+    return None
+
+
+def remembers(store: Store, folder: str, change: str) -> bool:
+    """Say whether a commit of the log names a change."""
+    for actions in commits(store, folder):
+        for action in actions:
+            said = action.get("commitInfo", {}).get("userMetadata")
+            if said and change in said:
+                return _names(said) == change
+    return False
+
+
+def _names(said: str) -> str:
+    try:
+        return str(json.loads(said).get("ematix_flow", ""))
+    except ValueError:
+        return ""
+
+
+def _is_commit(key: str) -> bool:
+    name, dot, extension = key.rpartition("/")[2].partition(".")
+    return name.isdecimal() and bool(dot) and extension == "json"
+
+
+def _fields(schema: str) -> list[tuple[str, str, bool]]:
+    return [
+        (
+            field["name"],
+            field["type"] if isinstance(field["type"], str) else str(field["type"].get("type")),
+            field["nullable"],
+        )
+        for field in json.loads(schema)["fields"]
+    ]
+
+
+def _from_checkpoint(store: Store, folder: str) -> str | None:
+    import pyarrow.parquet as pq
+
+    keys = [f.key for f in store.listed(f"{folder}{LOG}") if f.key.endswith(".parquet") and ".checkpoint." in f.key]
+    for key in reversed(keys):
+        data = store.read(key)
+        if data is None:
+            continue
+        table = pq.read_table(io.BytesIO(data), columns=["metaData"])
+        for row in table.column("metaData").to_pylist():
+            if row is not None and row.get("schemaString"):
+                return str(row["schemaString"])
+    return None

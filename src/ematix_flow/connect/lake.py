@@ -1,0 +1,227 @@
+"""What every lake target has in common: tables that Spark reads and writes, books in a store, one change per load."""
+
+from __future__ import annotations
+
+import sqlite3
+from abc import abstractmethod
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+from ematix_flow.connect import lake_types
+from ematix_flow.connect.arrow import REJECTS
+from ematix_flow.connect.base import ALL_MODES, Capabilities, Database, FoundColumn, FoundTable
+from ematix_flow.connect.file_parts import FileStager, check_files, reject_batches
+from ematix_flow.connect.lake_engine import EngineError
+from ematix_flow.connect.lake_session import LakeSession
+from ematix_flow.connect.sqlite_books import SQLiteBooks, load_rejects
+from ematix_flow.connect.store_session import HOME
+from ematix_flow.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from ematix_flow.connect.base import (
+        Bookkeeper,
+        Opened,
+        Session,
+        SourceColumn,
+        Split,
+        Stager,
+        StageSpec,
+        TableName,
+        WorkTable,
+    )
+    from ematix_flow.connect.lake_engine import LakeEngine
+    from ematix_flow.connect.lake_session import Applier
+    from ematix_flow.connect.store import Store
+    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.records import Part
+
+
+class LakeTable(Database):
+    """One lake table with its books; the table is named when it is opened, because each has books of its own."""
+
+    dialect = "spark"
+    capabilities = Capabilities(
+        modes=ALL_MODES,
+        source=True,
+        guarantee="exactly once: the table's own commit carries the load, and the books follow it",
+        constraints=False,
+        rolls_back=False,
+    )
+    store: Store
+
+    def __init__(self, name: str, table: tuple[str, str]) -> None:
+        self.name = name
+        self.table = table
+        self._engine: Callable[[], LakeEngine] | None = None
+
+    # What a kind of lake gives
+
+    @abstractmethod
+    def applier(self) -> Applier:
+        """Give the way in which a change of this table is made once."""
+
+    # Identity and health
+
+    @property
+    def home(self) -> str:
+        """Give where the books and the staging of this table are."""
+        schema, name = self.table
+        return f"{HOME}{schema}.{name}/" if schema else f"{HOME}{name}/"
+
+    @property
+    def errors(self) -> tuple[type[BaseException], ...]:
+        """Give what the books, the store and the engine may raise."""
+        return (sqlite3.Error, OSError, EngineError)
+
+    def use(self, engine: Callable[[], LakeEngine]) -> None:
+        """Give the engine that reads and writes the table; it is asked for when it is needed."""
+        self._engine = engine
+
+    def engine(self) -> LakeEngine:
+        """Give the engine."""
+        if self._engine is None:
+            message = f"{self.kind} tables are read and written by Spark, which is not started here"
+            raise UnsupportedError(message)
+        return self._engine()
+
+    def is_transient(self, error: BaseException) -> bool:
+        """Say yes for conflicts with other writers, and for what the system says about the store."""
+        return isinstance(error, OSError) or (isinstance(error, EngineError) and error.transient)
+
+    def is_duplicate_key(self, error: BaseException) -> bool:
+        """Say whether a unique constraint of the books was violated."""
+        return self.books.is_duplicate_key(error)
+
+    @property
+    def books(self) -> Bookkeeper:
+        """Give what keeps our own tables."""
+        return SQLiteBooks()
+
+    def session(self) -> LakeSession:
+        """Open the newest books."""
+        return LakeSession(self.store, self.home, self.applier(), self.engine)
+
+    def data(self, session: Session) -> Session:
+        """Give the session over the table's rows."""
+        return cast("LakeSession", session).rows
+
+    # Tables
+
+    def bookkeeping(self, name: str) -> TableName:
+        """Our own tables are in the books."""
+        return self.books.bookkeeping(name)
+
+    def ddl_type(self, column_type: ColumnType, *, in_key: bool = False) -> str:
+        """Give the DDL type."""
+        del in_key
+        return lake_types.ddl_type(column_type)
+
+    def same_type(self, found: str, wanted: str) -> bool:
+        """Compare types by one spelling."""
+        return lake_types.normal(found) == lake_types.normal(wanted)
+
+    def create_schema(self, session: Session, schema: str) -> None:
+        """Do nothing: most lakes have folders only."""
+
+    @abstractmethod
+    def columns(self) -> list[tuple[str, str, bool]] | None:
+        """Give name, type and nullability of the table's columns, or None where there is no table."""
+
+    def find_table(self, session: Session, table: TableName) -> FoundTable | None:
+        """Describe the table, or one of the books."""
+        if table.name.startswith("ematix_flow_") and not table.schema:
+            return self.books.find_table(session, table)
+        found = self.columns()
+        if found is None:
+            return None
+        described = (FoundColumn(name, lake_types.normal(kind), nullable) for name, kind, nullable in found)
+        return FoundTable(tuple(described), (), ())
+
+    # Reading
+
+    def describe(self, session: Session, sql: str) -> tuple[SourceColumn, ...]:
+        """Refuse: rows of lake tables are read by Spark."""
+        del session, sql
+        raise self._no_queries()
+
+    def interchange(self, column: SourceColumn, expression: str) -> str:
+        """Refuse: rows of lake tables are read by Spark."""
+        del column, expression
+        raise self._no_queries()
+
+    def open_read(self, session: Session, sql: str, parallel: int) -> Opened:
+        """Refuse: rows of lake tables are read by Spark."""
+        del session, sql, parallel
+        raise self._no_queries()
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """Refuse: rows of lake tables are read by Spark."""
+        del split
+        raise self._no_queries()
+
+    def _no_queries(self) -> UnsupportedError:
+        return UnsupportedError(f"connection {self.name!r} is {self.kind}, whose rows Spark reads")
+
+    # Staging
+
+    def open_stage(self, session: Session, spec: StageSpec) -> StageSpec:
+        """Keep a place beside the books that only this load writes to."""
+        del session
+        return replace(spec, folder=f"{self.home}stage/{spec.name}/", stamp=("", ""))
+
+    def stager(self, spec: StageSpec, partition: int, attempt: int) -> Stager:
+        """Write Parquet files named by attempt."""
+        return FileStager(
+            self.store, "parquet", replace(spec, options=(("parquet_compression", "zstd"),)), partition, attempt
+        )
+
+    def verify_stage(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> None:
+        """Compare the bytes of each named file with its report."""
+        del session
+        check_files(self.store, spec, parts)
+
+    def staged_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
+        """Show exactly the named files to Spark."""
+        name = f"_flow_{spec.name}"
+        columns = ", ".join(f"`{c.name.replace('`', '``')}` {self.ddl_type(c.type)}" for c in spec.columns)
+        paths = [self.store.path(part.path) for part in parts if part.path]
+        cast("LakeSession", session).rows.show(name, paths, columns)
+        return name
+
+    def reject_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
+        """Load the named reject files into a temporary table of the books' session."""
+        return load_rejects(cast("LakeSession", session), REJECTS.names, reject_batches(self.store, spec, parts))
+
+    def drop_stage(self, session: Session, spec: StageSpec) -> None:
+        """Remove what the load staged."""
+        del session
+        self.store.remove_below(f"{self.home}stage/{spec.name}/")
+
+    def stages(self, session: Session) -> Iterable[tuple[str, float]]:
+        """List the loads that have something staged, with the seconds since they last added to it."""
+        del session
+        ages: dict[str, float] = {}
+        root = f"{self.home}stage/"
+        for found in self.store.listed(root):
+            name = found.key.removeprefix(root).partition("/")[0]
+            ages[name] = min(found.age, ages.get(name, found.age))
+        return ages.items()
+
+    def create_work_table(self, session: Session, table: WorkTable, incarnation: str) -> str:
+        """Expect the folded events under a name; they are the only relation that outlives a load."""
+        del incarnation
+        columns = ", ".join(f"{_backticked(c.name)} {self.ddl_type(c.type)}" for c in table.columns)
+        cast("LakeSession", session).rows.expect_points(table.name, columns)
+        return _backticked(table.name)
+
+    def explain(self, session: Session, sql: str) -> None:
+        """Have Spark check a statement without running it."""
+        cast("LakeSession", session).rows.query(f"EXPLAIN {sql}")
+
+
+def _backticked(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,41 @@
+"""What a lake table asks of the engine that reads and writes it: SQL in, rows and counts out; the engine itself is given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class EngineError(Exception):
+    """What the engine says when a statement fails; `transient` when the same work may succeed later."""
+
+    def __init__(self, message: str, *, transient: bool = False) -> None:
+        super().__init__(message)
+        self.transient = transient
+
+
+class LakeEngine(Protocol):
+    """A Spark session, as far as lake tables need it."""
+
+    def catalog(self, name: str, settings: Mapping[str, str]) -> None:
+        """Make a catalog known to the session; secrets among its settings are shown nowhere."""
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        """Give the rows of a query."""
+
+    def run(self, sql: str, settings: Mapping[str, str]) -> dict[str, int]:
+        """Run a statement under settings that end with it, and give the numbers that its answer names."""
+
+    def view(self, name: str, paths: Sequence[str], columns: str) -> None:
+        """Show Parquet files as a relation of this session; without files an empty one of these columns."""
+
+    def columns(self, table: str) -> list[tuple[str, str, bool]] | None:
+        """Give name, type and nullability of a table's columns, or None where there is no such table."""
+
+    def keep(self, name: str, query: str) -> None:
+        """Work out a query once and show its rows as a relation of this session."""
+
+    def forget(self, name: str) -> None:
+        """Remove a relation of this session and what is kept of it."""

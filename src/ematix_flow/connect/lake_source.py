@@ -1,0 +1,45 @@
+"""Lake tables as sources: which relation a name means for Spark, and which version of it a load reads."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ematix_flow.connect.base import SparkNeeds
+    from ematix_flow.connect.lake_engine import LakeEngine
+
+
+class LakeSource(ABC):
+    """The tables of one connection, read by Spark."""
+
+    kind: ClassVar[str]
+    dialect: ClassVar[str] = "spark"
+    name: str
+
+    @property
+    @abstractmethod
+    def spark_needs(self) -> SparkNeeds:
+        """Give what a session needs from its start."""
+
+    @abstractmethod
+    def info(self) -> Mapping[str, object]:
+        """Give host, port, dbname and user for people; no secret."""
+
+    @abstractmethod
+    def probe(self) -> str:
+        """Say whether the lake is there."""
+
+    def prepare(self, engine: LakeEngine) -> None:
+        """Make the tables known to the engine."""
+        del engine
+
+    @abstractmethod
+    def relation(self, schema: str, name: str) -> tuple[str, ...]:
+        """Give the parts of the name by which Spark knows a table."""
+
+    @abstractmethod
+    def newest(self, engine: LakeEngine, schema: str, name: str) -> str:
+        """Give the version of a table that is the newest now; a load reads it to its end."""

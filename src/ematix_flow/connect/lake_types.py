@@ -1,0 +1,42 @@
+"""Declared types as the types of lake tables, in Spark's words; what a lake has no type for is kept as text and told so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.types import ColumnType
+
+_TYPES = {
+    "small_int": "SMALLINT",
+    "integer": "INT",
+    "big_int": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "boolean": "BOOLEAN",
+    "text": "STRING",
+    "string": "STRING",
+    "json": "STRING",
+    "jsonb": "STRING",
+    "uuid": "STRING",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP_NTZ",
+    "timestamp_tz": "TIMESTAMP",
+    "bytes": "BINARY",
+}
+
+_WORDS = {"LONG": "BIGINT", "INTEGER": "INT", "SHORT": "SMALLINT", "BYTE": "TINYINT"}
+"""Other words for the same types."""
+
+
+def ddl_type(column_type: ColumnType) -> str:
+    """Give the type of a column."""
+    if column_type.kind == "numeric":
+        return f"DECIMAL({getattr(column_type, 'precision', 0)},{getattr(column_type, 'scale', 0)})"
+    return _TYPES[column_type.kind]
+
+
+def normal(word: str) -> str:
+    """Give one word for a type, however it is spelled."""
+    upper = word.replace(" ", "").upper()
+    return _WORDS.get(upper, upper)

@@ -1,0 +1,32 @@
+"""Opens the target of a load with everything it works with; it knows no kind of target."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.connect.registry import open_target
+from ematix_flow.engine.spark import need
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.lake_engine import LakeEngine
+    from ematix_flow.declare.connection import Connection
+    from ematix_flow.declare.layout import Table
+
+
+def target_for(connection: str | Connection | None, table: Table, spark: Callable[..., Any]) -> Database:
+    """Give the system that a table lives in; `spark` is called if that system works with Spark."""
+    database = open_target(connection, (table.schema, table.name))
+    if database.spark_needs.packages:
+        need(database.spark_needs)
+    database.use(lambda: engine_on(spark))
+    return database
+
+
+def engine_on(spark: Callable[..., Any]) -> LakeEngine:
+    """Give the engine for lake tables on a Spark session."""
+    from ematix_flow.run.lake_engine import SparkEngine
+
+    return SparkEngine(spark)

@@ -1,0 +1,124 @@
+"""The Spark session that lake tables are read and written with; it knows statements, not tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from pyspark.errors import PySparkException
+
+from ematix_flow.connect.lake_engine import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+_CONFLICTS = (
+    "ConcurrentAppend",
+    "ConcurrentDelete",
+    "ConcurrentModification",
+    "ConcurrentTransaction",
+    "ConcurrentWrite",
+    "MetadataChanged",
+    "ProtocolChanged",
+    "DELTA_CONCURRENT",
+    "DELTA_METADATA_CHANGED",
+    "CommitFailedException",
+    "ValidationException",
+    "is not an ancestor of",
+)
+"""What Delta and Iceberg say when somebody else changed the table at the same time."""
+
+
+_SECRET = (".password", ".token", ".credential")
+_CATALOGS: WeakKeyDictionary[Any, dict[str, dict[str, str]]] = WeakKeyDictionary()
+"""The catalogs that each session knows already."""
+
+
+class SparkEngine:
+    """A Spark session for lake tables."""
+
+    def __init__(self, session: Callable[[], SparkSession]) -> None:
+        self._session = session
+
+    def catalog(self, name: str, settings: Mapping[str, str]) -> None:
+        """Make a catalog known to the session; its settings stay there only until it is open."""
+        spark = self._session()
+        known = _CATALOGS.setdefault(spark, {})
+        if known.get(name) == settings:
+            return
+        keys = {f"spark.sql.catalog.{name}{key}": value for key, value in settings.items()}
+        for key, value in keys.items():
+            spark.conf.set(key, value)
+        with _told():
+            spark.sql(f"SHOW NAMESPACES IN `{name}`").collect()
+        for key in keys:
+            if key.endswith(_SECRET):
+                spark.conf.unset(key)
+        known[name] = dict(settings)
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        """Give the rows of a query."""
+        with _told():
+            return [tuple(row) for row in self._session().sql(sql).collect()]
+
+    def run(self, sql: str, settings: Mapping[str, str]) -> dict[str, int]:
+        """Run a statement under settings that end with it, and give the numbers that its answer names."""
+        spark = self._session()
+        for key, value in settings.items():
+            spark.conf.set(key, value)
+        try:
+            with _told():
+                rows = spark.sql(sql).collect()
+        finally:
+            for key in settings:
+                spark.conf.unset(key)
+        return {name: n for row in rows[:1] for name, n in row.asDict().items() if isinstance(n, int)}
+
+    def view(self, name: str, paths: Sequence[str], columns: str) -> None:
+        """Show Parquet files as a relation of this session; without files an empty one of these columns."""
+        spark = self._session()
+        with _told():
+            frame = spark.read.schema(columns).parquet(*paths) if paths else spark.createDataFrame([], columns)
+            frame.createOrReplaceTempView(name)
+
+    def columns(self, table: str) -> list[tuple[str, str, bool]] | None:
+        """Give name, type and nullability of a table's columns, or None where there is no such table."""
+        spark = self._session()
+        with _told():
+            if not spark.catalog.tableExists(table):
+                return None
+            fields = spark.table(table).schema.fields
+        return [(field.name, field.dataType.simpleString(), field.nullable) for field in fields]
+
+    def keep(self, name: str, query: str) -> None:
+        """Work out a query once and show its rows as a relation of this session."""
+        with _told():
+            # Not cached as a view: every mention of one is planned anew with all that it is made of.
+            self._session().sql(query).localCheckpoint().createOrReplaceTempView(name)
+
+    def forget(self, name: str) -> None:
+        """Remove a relation of this session and what is kept of it."""
+        spark = self._session()
+        with _told():
+            spark.catalog.dropTempView(name)
+
+
+class _told:  # noqa: N801 - reads as a word at its place
+    """Tells an error of Spark as one of the engine."""
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, EngineError):
+            return
+        from py4j.protocol import Py4JError
+
+        if isinstance(error, PySparkException | Py4JError):
+            from ematix_flow.run.failures import reason_of
+
+            said = str(error)
+            transient = any(word in said for word in _CONFLICTS)
+            raise EngineError(str(reason_of(error)), transient=transient) from error
