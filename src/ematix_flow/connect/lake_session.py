@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base import Session
 from ematix_flow.connect.lake_engine import EngineError
-from ematix_flow.connect.store_session import DIGITS, STATES, UNKNOWN, StoreSession, record_key
+from ematix_flow.connect.store_session import DIGITS, FORMAT, STATES, UNKNOWN, StoreSession, record_key
 from ematix_flow.errors import CommitError, TransientError
 from ematix_flow.failpoints import failpoint
 
@@ -106,8 +106,10 @@ class LakeSession(StoreSession):
         """Commit the books and give the lock back."""
         try:
             super().commit()
-        finally:
-            self._release()
+        except BaseException:
+            self._give_up()
+            raise
+        self._release()
         if self.replaced_points:
             self.store.remove_below(f"{self.replaced_points}/")
             self.replaced_points = ""
@@ -116,11 +118,11 @@ class LakeSession(StoreSession):
         """Undo what the books say and give the lock back; a change of rows that was made stays, with its own books."""
         super().rollback()
         self.head = UNKNOWN
-        self._release()
+        self._give_up()
 
     def close(self) -> None:
         """Give everything back."""
-        self._release()
+        self._give_up()
         self.rows.close()
         super().close()
 
@@ -147,7 +149,13 @@ class LakeSession(StoreSession):
         change = Change(self._lock.id, number, self.value("ledger"), state)
         self._lock.announce(change)
         failpoint("store.before_change")
-        told = self._applier.change(self._engine(), sql, change)
+        try:
+            told = self._applier.change(self._engine(), sql, change)
+        except EngineError:
+            # The engine has answered: nothing of this change is still on its way.
+            self._lock.answered = True
+            raise
+        self._lock.answered = True
         failpoint("store.after_change")
         if not self._applier.made(self._engine, change):
             message = "the table did not take the change: another load was first"
@@ -158,6 +166,28 @@ class LakeSession(StoreSession):
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
+
+    def _give_up(self) -> None:
+        """Give the lock back without a commit; if rows were changed all the same, the books follow them."""
+        lock, self._lock = self._lock, None
+        if lock is None:
+            return
+        if lock.announced is None:
+            lock.release()
+            return
+        lock.fall_silent()
+        # What cannot be asked or written now is dealt with by whoever comes next.
+        with suppress(EngineError, OSError):
+            if self._applier.made(self._engine, lock.announced):
+                self._follow(lock.announced)
+            elif not lock.answered:
+                self._applier.refuse(self._engine(), lock.announced)
+            lock.release()
+
+    def _follow(self, change: Change) -> None:
+        """Make the books of a change that was made the next ones."""
+        record = {"format": FORMAT, "number": change.number, "state": change.state, "taken_over": True}
+        self.store.create(record_key(change.number, self.home), json.dumps(record, indent=1).encode())
 
     def _settled(self, mine: _Lock) -> bool:
         """Deal with the locks of dead owners; False when one lives, or when the head moved."""
@@ -180,8 +210,7 @@ class LakeSession(StoreSession):
         """Make the books of a change that was made the next ones, unless its owner does so itself just now."""
         if not other.dead:
             return
-        record = {"format": 1, "number": change.number, "state": change.state, "taken_over": True}
-        self.store.create(record_key(change.number, self.home), json.dumps(record, indent=1).encode())
+        self._follow(change)
         other.clear()
 
     def _alone(self, lock: _Lock) -> bool:
@@ -203,6 +232,9 @@ class _Lock:
         self._store = store
         self._prefix = f"{home}{LOCKS}"
         self._key = f"{self._prefix}{number:0{DIGITS}d}-{self.id}"
+        self.announced: Change | None = None
+        self.answered = False
+        """True when nothing of the announced change can still be on its way."""
         self._over = threading.Event()
         self._beating: threading.Thread | None = None
 
@@ -212,13 +244,18 @@ class _Lock:
         self._beating.start()
 
     def announce(self, change: Change) -> None:
+        self.announced = change
         fields = {"id": change.id, "number": change.number, "ledger": change.ledger, "state": change.state}
         self._store.create(f"{self._key}.change", json.dumps(fields).encode())
 
-    def release(self) -> None:
+    def fall_silent(self) -> None:
         self._over.set()
         if self._beating is not None:
             self._beating.join()
+
+    def release(self) -> None:
+        self.fall_silent()
+        if self._beating is not None:
             with suppress(OSError):
                 self._store.delete(f"{self._key}.change")
                 self._store.delete(f"{self._key}.lock")

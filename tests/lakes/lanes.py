@@ -1,0 +1,113 @@
+"""The same loads into a lake table and into a DuckDB table, whose rows must be the same to the last column."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.clock import Clock
+from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.layout import Column, Table
+from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
+from ematix_flow.declare.types import BigInt, Double, Numeric, Text, TimestampTZ
+from ematix_flow.declare.write import write
+from ematix_flow.engine.conductor import run_pipeline
+from ematix_flow.engine.options import Options
+from ematix_flow.engine.spark import session_for
+from ematix_flow.engine.targets import target_for
+from ematix_flow.plan.sql.render import native_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ematix_flow.connect.base import Database
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+Row = tuple[int, str | None, float | None, str | None, datetime | None]
+"""id, word, share, amount, at."""
+
+COLUMNS = (
+    Column(BigInt(), nullable=False, primary_key=True, name="id"),
+    Column(Text(), nullable=True, name="word"),
+    Column(Double(), nullable=True, name="share"),
+    Column(Numeric(38, 4), nullable=True, name="amount"),
+    Column(TimestampTZ(), nullable=True, name="at"),
+)
+
+
+def lake_fields(kind: str, folder: Path) -> dict[str, Any]:
+    """Give the settings of a lake connection below a folder."""
+    if kind == "iceberg":
+        return {"kind": kind, "catalog_type": "hadoop", "warehouse": str(folder / "warehouse")}
+    return {"kind": kind, "path": str(folder / "lake")}
+
+
+@dataclass
+class Lane:
+    """One target that load after load is made into."""
+
+    fields: dict[str, Any]
+    folder: Path
+    options: dict[str, Any]
+    table: Table = field(default_factory=lambda: Table("shop", "things", COLUMNS))
+    count: int = 0
+
+    def load(self, rows: Sequence[Row], slot: str | None = None, *, columns: str = "*") -> dict[str, Any]:
+        """Make these rows the source and load them, an hour after the last load."""
+        self.count += 1
+        return self.again(rows, slot or f"slot-{self.count}", columns=columns)
+
+    def again(self, rows: Sequence[Row], slot: str, *, columns: str = "*") -> dict[str, Any]:
+        """Make these rows the source and ask for the load of a slot."""
+        self.give(rows)
+        now = START + timedelta(hours=self.count)
+        log = SqliteRunLog(self.folder / "run_log.db")
+        options = Options(slot=slot, run_log=log, clock=Clock(now=lambda: now, sleep=lambda _: None))
+        return run_pipeline(self.pipeline(columns), options)  # type: ignore[no-any-return]
+
+    def give(self, rows: Sequence[Row]) -> None:
+        """Make these rows the source."""
+        with closing(sqlite3.connect(self.folder / "source.db")) as connection, connection:
+            connection.execute("DROP TABLE IF EXISTS things")
+            connection.execute(
+                "CREATE TABLE things (id INTEGER, word TEXT, share REAL, amount TEXT, at TIMESTAMPTZ, note TEXT)"
+            )
+            given = [(*row[:4], row[4].isoformat(" ") if row[4] else None, "n") for row in rows]
+            connection.executemany("INSERT INTO things VALUES (?, ?, ?, ?, ?, ?)", given)
+
+    def pipeline(self, columns: str = "*") -> Pipeline:
+        """Declare the pipeline."""
+        source = connection_from_fields("source", {"kind": "sqlite", "path": str(self.folder / "source.db")})
+        return Pipeline(
+            name="things",
+            function=lambda: f"SELECT {columns} FROM things",
+            targets=(TargetDeclaration(self.table, write(**self.options), self.connection),),
+            source_connection=source,
+        )
+
+    @property
+    def connection(self) -> Any:
+        return connection_from_fields("target", self.fields)
+
+    def database(self) -> Database:
+        """Open the target as a load does."""
+        return target_for(self.connection, self.table, session_for(Options()))
+
+    def rows(self, columns: str = "*") -> list[tuple[Any, ...]]:
+        """Give all rows of the target, every column in one spelling, in the order of their text."""
+        database = self.database()
+        with closing(database.session()) as session:
+            place = native_name(database.place(self.table.schema, self.table.name), database.dialect)
+            found = database.data(session).query(f"SELECT {columns} FROM {place}")
+        return sorted((tuple(_plain(value) for value in row) for row in found), key=str)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None)
+    return bytes(value).hex() if isinstance(value, bytes | bytearray) else str(value) if value is not None else None
