@@ -14,7 +14,7 @@ import pytest
 import ematix_flow
 from ematix_flow.connect import store_session
 from ematix_flow.connect.store import LocalStore
-from ematix_flow.connect.store_session import COMMITS, STATES, StoreSession, head_of, record_of
+from ematix_flow.connect.store_session import COMMITS, HOME, STATES, StoreSession, head_of, record_of
 from ematix_flow.errors import OvertakenError
 
 COUNTER = ("CREATE TABLE counter (n INTEGER)",)
@@ -67,7 +67,7 @@ def test_processes_that_count_at_the_same_time_lose_nothing(store: LocalStore) -
     assert [one.wait(60) for one in counters] == [0] * 4
     assert counted(store) == 100
     assert head_of(store).number == 101
-    assert numbers(store, COMMITS) == list(range(1, 102)), "every number was given once"
+    assert numbers(store, HOME + COMMITS) == list(range(1, 102)), "every number was given once"
 
 
 def test_of_two_that_began_from_the_same_number_one_is_told_and_changes_nothing(store: LocalStore) -> None:
@@ -80,7 +80,7 @@ def test_of_two_that_began_from_the_same_number_one_is_told_and_changes_nothing(
     with pytest.raises(OvertakenError, match="first"):
         second.commit()
     assert counted(store) == 1
-    assert len(list(store.listed(STATES))) == 2, "the loser's state is gone"
+    assert len(list(store.listed(HOME + STATES))) == 2, "the loser's state is gone"
     second.begin()
     second.execute("UPDATE counter SET n = n + 10")
     second.commit()
@@ -136,19 +136,19 @@ def test_tidying_keeps_the_newest_records_and_states_and_the_first_record(
     session = counting(store)
     for _ in range(31):
         session.execute("UPDATE counter SET n = n + 1")
-    assert numbers(store, COMMITS) == list(range(1, 33)), "records are kept for an hour in any case"
-    assert numbers(store, STATES) == [30, 31, 32]
+    assert numbers(store, HOME + COMMITS) == list(range(1, 33)), "records are kept for an hour in any case"
+    assert numbers(store, HOME + STATES) == [30, 31, 32]
     age(store, 4000)
     for _ in range(16):
         session.execute("UPDATE counter SET n = n + 1")
-    assert numbers(store, COMMITS) == [1, *range(33, 49)], "those of this hour"
+    assert numbers(store, HOME + COMMITS) == [1, *range(33, 49)], "those of this hour"
     assert record_of(store, 48)["state"] == head_of(store).state
     assert counted(store) == 47
 
 
 def test_drafts_of_killed_sessions_are_tidied_away_in_time(store: LocalStore) -> None:
     session = counting(store)
-    old, new = (store.root / COMMITS / f".{name}" for name in ("old", "new"))
+    old, new = (store.root / HOME / COMMITS / f".{name}" for name in ("old", "new"))
     for draft in (old, new):
         draft.write_bytes(b"half")
     os.utime(old, (0, 0))
@@ -176,14 +176,14 @@ def test_a_session_whose_base_was_tidied_away_is_told_so(
     with pytest.raises(OvertakenError):
         stale.commit()
     assert counted(store) == max(behind - 1, 0) + 64
-    assert min(numbers(store, COMMITS)[1:]) > 50, "no record was left behind the others"
+    assert min(numbers(store, HOME + COMMITS)[1:]) > 50, "no record was left behind the others"
     stale.execute("UPDATE counter SET n = n + 1")
     assert counted(store) == max(behind - 1, 0) + 65
 
 
 def test_a_record_of_a_newer_version_is_refused(store: LocalStore) -> None:
     counting(store).close()
-    path = store.root / COMMITS / "000000000002.json"
+    path = store.root / HOME / COMMITS / "000000000002.json"
     path.write_text(json.dumps({**record_of(store, 1), "format": 99}))
     with pytest.raises(Exception, match="newer version"):
         opened(store)
@@ -191,6 +191,6 @@ def test_a_record_of_a_newer_version_is_refused(store: LocalStore) -> None:
 
 def test_a_state_that_is_gone_is_an_error_and_no_empty_database(store: LocalStore) -> None:
     counting(store).close()
-    store.remove_below(STATES)
+    store.remove_below(HOME + STATES)
     with pytest.raises(Exception, match="state of commit 1"):
         opened(store)

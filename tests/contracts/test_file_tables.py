@@ -14,7 +14,7 @@ import duckdb
 import pytest
 
 from ematix_flow.connect.file_session import FILES
-from ematix_flow.connect.store_session import COMMITS, head_of, record_of
+from ematix_flow.connect.store_session import COMMITS, HOME, head_of, record_of
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.file_options import FileOptions
 from ematix_flow.declare.layout import Column, Table
@@ -209,7 +209,7 @@ def test_the_state_has_the_documented_tables(flows: Flows) -> None:
             assert flow.lake.find_table(session, flow.lake.bookkeeping(name)) is not None
         ((path, rows),) = session.query(f"SELECT path, rows FROM {FILES}")
     assert ([path], rows) == (shown(flow), 1)
-    assert json.loads((root(flow) / COMMITS / "000000000001.json").read_text())["format"] == 1
+    assert json.loads((root(flow) / HOME / COMMITS / "000000000001.json").read_text())["format"] == 1
 
 
 ROUNDS = 12

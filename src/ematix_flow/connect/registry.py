@@ -71,8 +71,8 @@ def open_database(reference: str | Connection | None) -> Database:
     return cast("Database", _load(*DATABASES[connection.kind])(connection))
 
 
-def open_target(reference: str | Connection | None, table: tuple[str, str]) -> Database:
-    """Give the system behind a connection that a load writes to, for the table it writes."""
+def open_target(reference: str | Connection | None, table: tuple[str, str] = ("", "")) -> Database:
+    """Give the system behind a connection that a load writes to; lake tables are opened one by one, by their name."""
     return target_of(resolve_connection("default" if reference is None else reference), table)
 
 
