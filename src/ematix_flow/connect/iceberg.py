@@ -199,9 +199,14 @@ class _Branches(Applier):
         self._table = _table(catalog, table)
         self._called = ".".join(_ticked(part) for part in (table[0] or "default", table[1]))
 
+    def prepare(self, engine: LakeEngine, change: Change) -> None:
+        # Before anybody hears of it: whoever refuses the change moves the table away from where the branch begins.
+        if not engine.query(f"SELECT 1 FROM {self._table}.refs WHERE name = 'main'"):
+            engine.run(f"INSERT INTO {self._table} SELECT * FROM {self._table} WHERE FALSE", {})
+        engine.run(f"ALTER TABLE {self._table} CREATE BRANCH `flow_{change.id}`", {})
+
     def change(self, engine: LakeEngine, sql: str, change: Change) -> dict[str, int]:
         branch = f"flow_{change.id}"
-        self._begin(engine, branch)
         told = engine.run(sql.replace(self._table, f"{self._table}.`branch_{branch}`"), _marked(change.id))
         engine.run(f"CALL {_ticked(self._catalog)}.system.fast_forward('{self._called}', 'main', '{branch}')", {})
         engine.run(f"ALTER TABLE {self._table} DROP BRANCH `{branch}`", {})
@@ -220,11 +225,6 @@ class _Branches(Applier):
         nothing = f"INSERT INTO {self._table} SELECT * FROM {self._table} WHERE FALSE"
         engine.run(nothing, _marked(f"refused-{change.id}"))
         engine.run(f"ALTER TABLE {self._table} DROP BRANCH IF EXISTS `flow_{change.id}`", {})
-
-    def _begin(self, engine: LakeEngine, branch: str) -> None:
-        if not engine.query(f"SELECT 1 FROM {self._table}.refs WHERE name = 'main'"):
-            engine.run(f"INSERT INTO {self._table} SELECT * FROM {self._table} WHERE FALSE", {})
-        engine.run(f"ALTER TABLE {self._table} CREATE BRANCH `{branch}`", {})
 
 
 def _marked(change: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base import Session
 from ematix_flow.connect.lake_engine import EngineError
-from ematix_flow.connect.store_session import DIGITS, FORMAT, STATES, UNKNOWN, StoreSession, record_key
+from ematix_flow.connect.store_session import DIGITS, FORMAT, STATES, UNKNOWN, StoreSession, newest_of, record_key
 from ematix_flow.errors import CommitError, TransientError
 from ematix_flow.failpoints import failpoint
 
@@ -41,6 +41,9 @@ BEAT_SECONDS = 5.0
 DEAD_SECONDS = 30.0
 """An owner who has not been heard of for so long is taken for dead; should it wake, its change is refused."""
 
+BURIED_SECONDS = 7 * 24 * 3600.0
+"""How long it is remembered that an owner was taken for dead."""
+
 LOCK_WAIT_SECONDS = 60.0
 PAUSE_SECONDS = 0.1
 
@@ -57,6 +60,9 @@ class Change:
 
 class Applier:
     """What a kind of lake table does for a session."""
+
+    def prepare(self, engine: LakeEngine, change: Change) -> None:
+        """Do what a change needs before anybody hears of it."""
 
     def change(self, engine: LakeEngine, sql: str, change: Change) -> dict[str, int]:
         """Run the statement so that the table remembers the change, and give the numbers that its answer names."""
@@ -147,7 +153,12 @@ class LakeSession(StoreSession):
         self.store.create(state, self.connection.serialize())
         self.connection.execute("BEGIN IMMEDIATE")
         change = Change(self._lock.id, number, self.value("ledger"), state)
+        self._applier.prepare(self._engine(), change)
         self._lock.announce(change)
+        if self._lock.buried or newest_of(self.store, self.home) != self.head.number:
+            self._lock.answered = True
+            message = "this load was taken for dead, and another one went on"
+            raise TransientError(message, hint="nothing was changed; it is tried again by itself, or run it again.")
         failpoint("store.before_change")
         try:
             told = self._applier.change(self._engine(), sql, change)
@@ -192,26 +203,27 @@ class LakeSession(StoreSession):
     def _settled(self, mine: _Lock) -> bool:
         """Deal with the locks of dead owners; False when one lives, or when the head moved."""
         for other in mine.others():
-            if other.number != mine.number:
-                other.clear()
-                continue
-            change = other.announced()
-            if change is not None and self._applier.made(self._engine, change):
-                self._take_over(other, change)
-                return False
             if not other.dead:
+                if other.number == mine.number:
+                    return False
+                continue
+            # An owner who announces a change looks for this mark afterwards; whoever marks looks for changes afterwards.
+            other.bury()
+            change = other.announced()
+            if change is not None and other.number == mine.number and self._followed(change):
+                other.clear()
                 return False
-            if change is not None:
-                self._applier.refuse(self._engine(), change)
             other.clear()
         return True
 
-    def _take_over(self, other: _Other, change: Change) -> None:
-        """Make the books of a change that was made the next ones, unless its owner does so itself just now."""
-        if not other.dead:
-            return
+    def _followed(self, change: Change) -> bool:
+        """Take over the books of a change that was made; one that was not made never will be."""
+        if not self._applier.made(self._engine, change):
+            self._applier.refuse(self._engine(), change)
+            if not self._applier.made(self._engine, change):
+                return False
         self._follow(change)
-        other.clear()
+        return True
 
     def _alone(self, lock: _Lock) -> bool:
         """Take the lock; whoever sees that another did so too gives it back."""
@@ -260,11 +272,23 @@ class _Lock:
                 self._store.delete(f"{self._key}.change")
                 self._store.delete(f"{self._key}.lock")
 
+    @property
+    def buried(self) -> bool:
+        """Say whether somebody took the owner for dead."""
+        return self._store.size(f"{self._key}.dead") is not None
+
     def others(self) -> list[_Other]:
-        found = {
-            f.key.removesuffix(".lock"): f.age for f in self._store.listed(self._prefix) if f.key.endswith(".lock")
-        }
-        return [_Other(self._store, key, age) for key, age in found.items() if key != self._key]
+        ages: dict[str, float] = {}
+        for found in list(self._store.listed(self._prefix)):
+            key, _, what = found.key.rpartition(".")
+            if what == "lock":
+                ages[key] = found.age
+            elif what == "change":
+                # One without a lock is what a clearing that was cut short left.
+                ages.setdefault(key, float("inf"))
+            elif found.age > BURIED_SECONDS:
+                self._store.delete(found.key)
+        return [_Other(self._store, key, age) for key, age in ages.items() if key != self._key]
 
     def _beat(self) -> None:
         while not self._over.wait(BEAT_SECONDS):
@@ -296,10 +320,14 @@ class _Other:
         owner = self.store.read(f"{self.key}.lock")
         return owner is not None and _is_gone(json.loads(owner))
 
+    def bury(self) -> None:
+        """Mark the owner as taken for dead."""
+        self.store.create(f"{self.key}.dead", b"")
+
     def clear(self) -> None:
-        if self.dead:
-            self.store.delete(f"{self.key}.change")
-            self.store.delete(f"{self.key}.lock")
+        """Remove the lock; the mark stays, because a dead owner may wake."""
+        self.store.delete(f"{self.key}.change")
+        self.store.delete(f"{self.key}.lock")
 
 
 def _owner() -> bytes:

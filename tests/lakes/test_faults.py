@@ -1,0 +1,172 @@
+"""Whatever dies around a load of a lake table, its rows are there once, and the books say so."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ematix_flow import failpoints
+from ematix_flow.commit.ledger import Ledger
+from ematix_flow.connect import lake_session
+from ematix_flow.connect.lake_engine import EngineError
+from ematix_flow.connect.lake_session import Change, LakeSession
+from ematix_flow.errors import TransientError
+from ematix_flow.failpoints import FailpointError
+from ematix_flow.plan.sql.render import native_name
+from tests.lakes.lanes import START, Lane, lake_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.lakes.lanes import Row
+
+pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.xdist_group("lakes")]
+
+LAKES = ("delta_local", "iceberg")
+POINTS = ("store.before_change", "store.after_change", "store.before_record", "commit.after_commit")
+"""Around the change of rows and the record that follows it."""
+
+FIRST: list[Row] = [(1, "a", 0.5, "1", START), (2, "b", None, None, START)]
+SECOND: list[Row] = [(2, "c", 0.5, "2", START), (3, "d", None, None, START)]
+
+
+@pytest.fixture(params=LAKES)
+def lane(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lane]:
+    """Give a lake table that merges."""
+    yield Lane(lake_fields(request.param, tmp_path), tmp_path, {"mode": "merge"})
+    failpoints.arm("")
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_an_error_at_any_point_leaves_the_load_to_be_made_once(lane: Lane, point: str) -> None:
+    lane.load(FIRST)
+    # The first record of a load notes that it runs; the change of rows is followed by the second.
+    failpoints.arm(f"{point}=raise@{2 if point == 'store.before_record' else 1}")
+    with pytest.raises(FailpointError):
+        lane.load(SECOND, "slot-2")
+    failpoints.arm("")
+    lane.again(SECOND, "slot-2")
+    assert words(lane) == [("1", "a"), ("2", "c"), ("3", "d")]
+    assert committed(lane) == 2
+    assert locks(lane) == []
+
+
+@pytest.mark.parametrize("point", ["store.before_change", "store.after_change"])
+def test_a_killed_process_leaves_the_load_to_be_made_once(lane: Lane, point: str) -> None:
+    lane.give(SECOND)
+    ended = subprocess.run(
+        [sys.executable, "-c", CHILD, json.dumps(lane.fields), str(lane.folder)],
+        env={**os.environ, "FLOW_FAILPOINTS": f"{point}=kill", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        timeout=200,
+        check=False,
+    )
+    assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()[-2000:]
+    lane.again(SECOND, "slot-1")
+    assert words(lane) == [("2", "c"), ("3", "d")]
+    assert committed(lane) == 1
+    lane.load(FIRST, "slot-2")
+    assert words(lane) == [("1", "a"), ("2", "b"), ("3", "d")]
+
+
+CHILD = """
+import json, sys
+from pathlib import Path
+from tests.lakes.lanes import Lane
+from tests.lakes.test_faults import SECOND
+Lane(json.loads(sys.argv[1]), Path(sys.argv[2]), {"mode": "merge"}).again(SECOND, "slot-1")
+"""
+
+
+def test_a_change_that_others_gave_up_is_refused_by_the_table(lane: Lane) -> None:
+    lane.load(FIRST)
+    database = lane.database()
+    table = native_name(database.place("shop", "things"), "spark")
+    with closing(database.session()) as session:
+        assert isinstance(session, LakeSession)
+        late = Change("0" * 32, session.head.number + 1, session.value("ledger"))
+        applier = database.applier()  # type: ignore[attr-defined]
+        engine = database.engine()  # type: ignore[attr-defined]
+        applier.prepare(engine, late)
+        applier.refuse(engine, late)
+        with suppress(EngineError):
+            applier.change(engine, f"INSERT INTO {table} SELECT * FROM {table}", late)
+        assert not applier.made(lambda: engine, late)
+    assert words(lane) == [("1", "a"), ("2", "b")]
+    lane.load(SECOND)
+    assert words(lane) == [("1", "a"), ("2", "c"), ("3", "d")]
+
+
+def test_somebody_who_holds_the_table_is_waited_for(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
+    lane.load(FIRST)
+    monkeypatch.setattr(lake_session, "LOCK_WAIT_SECONDS", 0.3)
+    with closing(lane.database().session()) as holder:
+        holder.begin()
+        with pytest.raises(TransientError, match="another load holds the table"):
+            lane.load(SECOND, "slot-2")
+        holder.rollback()
+    lane.again(SECOND, "slot-2")
+    assert words(lane) == [("1", "a"), ("2", "c"), ("3", "d")]
+
+
+def test_a_holder_that_is_silent_for_long_is_not_waited_for(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
+    lane.load(FIRST)
+    with closing(lane.database().session()) as holder:
+        holder.begin()
+        monkeypatch.setattr(lake_session, "DEAD_SECONDS", 0.0)
+        lane.load(SECOND)
+        assert words(lane) == [("1", "a"), ("2", "c"), ("3", "d")]
+        holder.execute("UPDATE ematix_flow_fences SET epoch = epoch + 1")
+        with pytest.raises(TransientError, match="first"):
+            holder.commit()
+
+
+def test_loads_at_the_same_time_are_made_one_after_the_other(lane: Lane) -> None:
+    lane.load([])
+    twins = [Lane(lane.fields, lane.folder / name, {"mode": "append"}) for name in ("one", "two")]
+    failed: list[BaseException] = []
+
+    def load(number: int, twin: Lane) -> None:
+        try:
+            twin.load([(10 + number, "x", None, None, START)], f"slot-{number}")
+        except BaseException as error:  # noqa: BLE001 - shown by the test
+            failed.append(error)
+
+    for twin in twins:
+        twin.folder.mkdir()
+    threads = [threading.Thread(target=load, args=pair) for pair in enumerate(twins)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # Both are one pipeline: the second to begin fences the first, or loads after it.
+    assert all(type(error).__name__ == "FencedError" for error in failed), failed
+    assert len(words(lane)) == 2 - len(failed)
+
+
+def words(lane: Lane) -> list[tuple[Any, ...]]:
+    """Give the keys and words of the table."""
+    return lane.rows("id, word")
+
+
+def committed(lane: Lane) -> int:
+    """Give how many loads the ledger knows."""
+    database = lane.database()
+    with closing(database.session()) as session:
+        return int(session.query(f"SELECT COUNT(*) FROM {Ledger(database).name('ledger')}")[0][0])
+
+
+def locks(lane: Lane) -> list[str]:
+    """Give the locks that are left."""
+    database = lane.database()
+    found = database.store.listed(f"{database.home}locks/")  # type: ignore[attr-defined]
+    return [one.key for one in found if not one.key.endswith(".dead")]
