@@ -14,6 +14,7 @@ from ematix_flow.connect.file_parts import FileStager, check_files, reject_batch
 from ematix_flow.connect.lake_engine import EngineError
 from ematix_flow.connect.lake_session import LakeSession
 from ematix_flow.connect.sqlite_books import SQLiteBooks, load_rejects
+from ematix_flow.connect.store import told_parts
 from ematix_flow.connect.store_session import HOME
 from ematix_flow.errors import UnsupportedError
 
@@ -188,7 +189,7 @@ class LakeTable(Database):
         """Show exactly the named files to Spark."""
         name = f"_flow_{spec.name}"
         columns = ", ".join(f"`{c.name.replace('`', '``')}` {self.ddl_type(c.type)}" for c in spec.columns)
-        paths = [self.store.path(part.path) for part in parts if part.path]
+        paths = [self.store.path(told_parts(part.path)[0]) for part in parts if part.path]
         cast("LakeSession", session).rows.show(name, paths, columns)
         return name
 

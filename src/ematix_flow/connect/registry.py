@@ -76,7 +76,7 @@ def open_target(reference: str | Connection | None, table: tuple[str, str] = (""
     return target_of(resolve_connection("default" if reference is None else reference), table)
 
 
-def target_of(connection: Connection, table: tuple[str, str]) -> Database:
+def target_of(connection: Connection, table: tuple[str, str] = ("", "")) -> Database:
     """Give the target for a connection as it is."""
     if connection.kind in LAKES:
         return cast("Database", _load(*LAKES[connection.kind])(connection, table))
