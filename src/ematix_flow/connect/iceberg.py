@@ -6,6 +6,7 @@ the table itself.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -151,7 +152,10 @@ class IcebergCatalog:
     """The settings of a catalog, and the store that its warehouse is in."""
 
     def __init__(self, connection: IcebergConnection) -> None:
-        self.name = "flow_" + re.sub(r"\W", "_", connection.name)
+        # A session keeps a catalog as it was first opened: another place needs another name.
+        place = "|".join((connection.catalog_type, connection.uri, connection.warehouse))
+        digest = hashlib.sha256(place.encode()).hexdigest()[:8]
+        self.name = f"flow_{re.sub(r'[^A-Za-z0-9_]', '_', connection.name)}_{digest}"
         self.type = connection.catalog_type
         self.shown = connection.warehouse or connection.uri
         self._warehouse = connection.warehouse
