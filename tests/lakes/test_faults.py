@@ -137,7 +137,7 @@ def test_loads_at_the_same_time_are_made_one_after_the_other(lane: Lane) -> None
 
     def load(number: int, twin: Lane) -> None:
         try:
-            twin.load([(10 + number, "x", None, None, START)], f"slot-{number}")
+            twin.load([(10 + number, "x", None, None, START)], f"twin-{number}")
         except BaseException as error:  # noqa: BLE001 - shown by the test
             failed.append(error)
 

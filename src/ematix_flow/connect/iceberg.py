@@ -153,7 +153,7 @@ class IcebergCatalog:
 
     def __init__(self, connection: IcebergConnection) -> None:
         # A session keeps a catalog as it was first opened: another place needs another name.
-        place = "|".join((connection.catalog_type, connection.uri, connection.warehouse))
+        place = f"{connection.catalog_type}|{connection.uri}|{connection.warehouse}"
         digest = hashlib.sha256(place.encode()).hexdigest()[:8]
         self.name = f"flow_{re.sub(r'[^A-Za-z0-9_]', '_', connection.name)}_{digest}"
         self.type = connection.catalog_type

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -32,6 +34,7 @@ _CONFLICTS = (
 
 
 _SECRET = (".password", ".token", ".credential")
+_TURN = threading.Lock()
 _CATALOGS: WeakKeyDictionary[Any, dict[str, dict[str, str]]] = WeakKeyDictionary()
 """The catalogs that each session knows already."""
 
@@ -66,14 +69,16 @@ class SparkEngine:
     def run(self, sql: str, settings: Mapping[str, str]) -> dict[str, int]:
         """Run a statement under settings that end with it, and give the numbers that its answer names."""
         spark = self._session()
-        for key, value in settings.items():
-            spark.conf.set(key, value)
-        try:
-            with _told():
-                rows = spark.sql(sql).collect()
-        finally:
-            for key in settings:
-                spark.conf.unset(key)
+        # The settings are those of the whole session, and name the one load that they are for.
+        with _TURN if settings else nullcontext():
+            for key, value in settings.items():
+                spark.conf.set(key, value)
+            try:
+                with _told():
+                    rows = spark.sql(sql).collect()
+            finally:
+                for key in settings:
+                    spark.conf.unset(key)
         return {name: n for row in rows[:1] for name, n in row.asDict().items() if isinstance(n, int)}
 
     def view(self, name: str, paths: Sequence[str], columns: str) -> None:
