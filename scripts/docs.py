@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.registry import DATABASES, FILE_TABLES, FILES
+from ematix_flow.connect.registry import DATABASES, FILE_TABLES, FILES, LAKES
 from ematix_flow.declare import connection, keywords, normalize, transforms, types
 from ematix_flow.declare.spark_settings import PREFIX, SETTINGS
-from ematix_flow.failpoints import NAMES, STORE_NAMES
+from ematix_flow.failpoints import LAKE_NAMES, NAMES, STORE_NAMES
 from ematix_flow.plan.bookkeeping import COLUMNS
 
 if TYPE_CHECKING:
@@ -35,12 +35,21 @@ STAGING = {
     "duckdb": "Parquet parts, read by the driver",
     "object_store_local": "files of the final format, out of sight until their record is written",
     "object_store_s3": "files below `_ematix_flow/stage/`, uploaded in parts",
+    "delta_local": "Parquet parts below `_ematix_flow/`, read by Spark",
+    "iceberg": "Parquet parts below `_ematix_flow/` of the warehouse, read by Spark",
 }
 FOLDERS = (
     "A folder of files has no transaction; its commit is a numbered record that only one writer can create (see"
     " [Files](files.md)). Readers who follow the records see the old rows or the new ones. Readers of the folder see"
     " whole files, each once; for the moment in which files get their names after a record, or replaced ones go, they"
     " may see a part of that load, and whoever comes next to the folder finishes it."
+)
+
+LAKE_TABLES = (
+    "A lake table changes by one commit of its own per load, which carries the load's name; the books (ledger, watermark,"
+    " history, rejects) follow it as a numbered record. Whoever comes after a crash asks the table whether the change was"
+    " made and takes the books over, or makes sure that it never will be (see [Lake tables](lakes.md)). Other programs may"
+    " write to the same table; scd2 takes for granted that none does so between the look at the versions and the commit."
 )
 
 
@@ -62,11 +71,12 @@ def guarantees() -> str:
     found = systems()
     rows = [
         (kind, ", ".join(system.capabilities.modes), system.capabilities.guarantee, STAGING[kind])
-        for kind, system in (found | systems(FILE_TABLES)).items()
+        for kind, system in (found | systems(FILE_TABLES) | systems(LAKES)).items()
     ]
     example = {kind: system(_example(kind)) for kind, system in found.items()}
+    example |= {kind: system(_lake(kind), ("s", "t")) for kind, system in systems(LAKES).items()}
     type_rows = [
-        (f"`{name}`", *(f"`{example[kind].ddl_type(value)}`" for kind in found)) for name, value in _types().items()
+        (f"`{name}`", *(f"`{one.ddl_type(value)}`" for one in example.values())) for name, value in _types().items()
     ]
     return "\n\n".join(
         [
@@ -75,13 +85,14 @@ def guarantees() -> str:
             PROMISE,
             table(("target", "modes", "guarantee", "staging"), rows),
             FOLDERS,
+            LAKE_TABLES,
             "Files and frames as sources: a file is read once per run, and a broken line is a reject or refuses the load.",
             "## Where a crash is tried",
             TRIED,
-            ", ".join(f"`{name}`" for name in (*NAMES, *STORE_NAMES)),
+            ", ".join(f"`{name}`" for name in dict.fromkeys((*NAMES, *STORE_NAMES, *LAKE_NAMES))),
             "## Types",
             "How a declared type is written in each database. Instants are kept in UTC.",
-            table(("declared", *found), type_rows),
+            table(("declared", *example), type_rows),
         ]
     )
 
@@ -89,6 +100,11 @@ def guarantees() -> str:
 def _example(kind: str) -> Any:
     cls = connection.KINDS[kind]
     return cls("x", url=f"{kind}://user@host/db") if kind in ("postgres", "mysql") else cls("x", path="x.db")
+
+
+def _lake(kind: str) -> Any:
+    cls = connection.KINDS[kind]
+    return cls("x", path="x") if kind == "delta_local" else cls("x", catalog_type="hadoop", warehouse="x")
 
 
 def _types() -> dict[str, Any]:
@@ -150,7 +166,7 @@ def _markers(module: Any, base: type) -> list[tuple[str, str]]:
 
 
 def _connections() -> list[tuple[str, str, str]]:
-    usable = {**DATABASES, **FILES}
+    usable = {**DATABASES, **FILES, **LAKES}
     return [
         (
             kind + ("" if kind in usable else " (declared only)"),
