@@ -39,14 +39,20 @@ FIRST: list[Row] = [(1, "a", 0.5, "1", START), (2, "b", None, None, START)]
 SECOND: list[Row] = [(2, "c", 0.5, "2", START), (3, "d", None, None, START)]
 
 
-@pytest.fixture(params=LAKES)
+@pytest.fixture
 def lane(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lane]:
-    """Give a lake table that merges."""
-    yield Lane(lake_fields(request.param, tmp_path), tmp_path, {"mode": "merge"})
+    """Give a lake table that merges: an Iceberg one, which is quicker, unless a test asks for others."""
+    kind = getattr(request, "param", "iceberg")
+    yield Lane(lake_fields(kind, tmp_path), tmp_path, {"mode": "merge"})
     failpoints.arm("")
 
 
-@pytest.mark.parametrize("point", POINTS)
+every_lake = pytest.mark.parametrize("lane", LAKES, indirect=True)
+
+
+@pytest.mark.parametrize(
+    ("lane", "point"), [*(("iceberg", p) for p in POINTS), *(("delta_local", p) for p in POINTS[:2])], indirect=["lane"]
+)
 def test_an_error_at_any_point_leaves_the_load_to_be_made_once(lane: Lane, point: str) -> None:
     lane.load(FIRST)
     # The first record of a load notes that it runs; the change of rows is followed by the second.
@@ -61,6 +67,7 @@ def test_an_error_at_any_point_leaves_the_load_to_be_made_once(lane: Lane, point
 
 
 @pytest.mark.parametrize("point", ["store.before_change", "store.after_change"])
+@every_lake
 def test_a_killed_process_leaves_the_load_to_be_made_once(lane: Lane, point: str) -> None:
     lane.give(SECOND)
     ended = subprocess.run(
@@ -87,6 +94,7 @@ Lane(json.loads(sys.argv[1]), Path(sys.argv[2]), {"mode": "merge"}).again(SECOND
 """
 
 
+@every_lake
 def test_a_change_that_others_gave_up_is_refused_by_the_table(lane: Lane) -> None:
     lane.load(FIRST)
     database = lane.database()

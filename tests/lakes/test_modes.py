@@ -52,7 +52,8 @@ def rows_of(mode: str, number: int) -> list[Row]:
 @pytest.mark.parametrize("kind", LAKES)
 def test_every_mode_gives_what_duckdb_gives(kind: str, mode: str, tmp_path: Path) -> None:
     lake, twin = lanes(kind, mode, tmp_path)
-    for number in range(3):
+    # Loads of Delta take thrice as long; its simple modes show themselves in two.
+    for number in range(2 if kind == "delta_local" and not mode.startswith("scd2") else 3):
         rows = rows_of(mode, number)
         assert told(lake.load(rows)) == told(twin.load(rows)), number
         assert lake.rows() == twin.rows(), number

@@ -71,8 +71,8 @@ class Iceberg(LakeTable):
         return {"host": None, "port": None, "dbname": self.catalog.shown, "user": None}
 
     def probe(self) -> str:
-        """Say where the catalog is."""
-        return f"catalog of type {self.catalog.type}, {self.catalog.shown}"
+        """Say whether the catalog can be there."""
+        return self.catalog.probe()
 
     def place(self, schema: str, name: str) -> TableName:
         """Give the table in its namespace."""
@@ -127,8 +127,8 @@ class IcebergSource(LakeSource):
         return {"host": None, "port": None, "dbname": self._catalog.shown, "user": None}
 
     def probe(self) -> str:
-        """Say where the catalog is."""
-        return f"catalog of type {self._catalog.type}, {self._catalog.shown}"
+        """Say whether the catalog can be there."""
+        return self._catalog.probe()
 
     def prepare(self, engine: LakeEngine) -> None:
         """Make the catalog known to the engine."""
@@ -181,12 +181,23 @@ class IcebergCatalog:
             ".type": self.type,
             ".warehouse": self._warehouse,
             ".uri": self._uri,
+            ".jdbc.schema-version": "V1" if self.type == "jdbc" else "",
             ".jdbc.user": self._user,
             ".jdbc.password": self._password,
             ".token": self._token,
             ".cache-enabled": "false",
         }
         return {key: value for key, value in given.items() if value}
+
+    def probe(self) -> str:
+        """Look for the warehouse; a catalog in a database or a service is opened by Spark, when a load needs it."""
+        root = Path(self.store().shown)
+        if self.type != "hadoop":
+            message = f"a catalog of type {self.type} is asked by Spark only, when a load needs it"
+            raise UnsupportedError(message)
+        return (
+            f"warehouse {root}" if root.is_dir() else f"warehouse {root} does not exist yet; the first load creates it"
+        )
 
     def store(self) -> LocalStore:
         """Give the store of the warehouse, which keeps the books."""

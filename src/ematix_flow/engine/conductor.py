@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.runlog.opening import open_run_log
+from ematix_flow.connect.lake_engine import EngineError
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.engine.loading import load_target
 from ematix_flow.engine.options import Options
@@ -212,6 +213,7 @@ def _as_ours(error: BaseException, pipeline: Pipeline) -> BaseException:
     if isinstance(error, FlowError):
         return error.at(pipeline.origin)
     module = type(error).__module__.split(".")[0]
-    if module in ("psycopg", "pymysql", "duckdb", "_duckdb", "sqlite3", "adbc_driver_manager", "pyspark", "py4j"):
+    drivers = ("psycopg", "pymysql", "duckdb", "_duckdb", "sqlite3", "adbc_driver_manager", "pyspark", "py4j")
+    if isinstance(error, EngineError) or module in drivers:
         return RunError(safe_text(error), origin=pipeline.origin)
     return error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ematix_flow.connect.redact import safe_text
-from ematix_flow.connect.registry import DATABASES, FILES, open_database, open_system
+from ematix_flow.connect.registry import DATABASES, FILES, LAKE_SOURCES, open_database, open_system
 from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.declare.connection import (
     Connection as Declared,
@@ -69,7 +69,7 @@ def check_connection(name: str) -> tuple[bool, str]:
     """Say whether a connection works, with a sentence about it that holds no secret."""
     try:
         declared = resolve_connection(name)
-        if declared.kind not in {*DATABASES, *FILES}:
+        if declared.kind not in {*DATABASES, *FILES, *LAKE_SOURCES}:
             return False, f"connection {name!r} is {declared.kind}, which only `flow doctor` can ask"
         system = open_system(declared)
     except FlowError as error:

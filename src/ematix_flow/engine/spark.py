@@ -42,6 +42,11 @@ def need(needs: SparkNeeds) -> None:
         _NEEDED.append(needs)
 
 
+def session_settings() -> SparkSettings:
+    """Give the settings of a session that starts now."""
+    return with_needs(spark_settings(), _NEEDED)
+
+
 def with_needs(settings: SparkSettings, needs: Sequence[SparkNeeds]) -> SparkSettings:
     """Give the settings with what systems need; what the user says himself comes last."""
     packages = dict.fromkeys((*(package for need in needs for package in need.packages), *settings.packages))
@@ -61,6 +66,6 @@ def session_for(options: Options) -> Callable[..., Any]:
             return options.spark
         from ematix_flow.run.session import spark_session
 
-        return spark_session(replace(with_needs(spark_settings(), _NEEDED), worker_imports=tuple(imports)))
+        return spark_session(replace(session_settings(), worker_imports=tuple(imports)))
 
     return session

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.registry import open_target
+from ematix_flow.connect.registry import LAKES, open_target, target_of
+from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.engine.spark import need
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.lake_engine import LakeEngine
     from ematix_flow.declare.connection import Connection
     from ematix_flow.declare.layout import Table
+    from ematix_flow.declare.pipeline import Pipeline
 
 
 def target_for(connection: str | Connection | None, table: Table, spark: Callable[..., Any]) -> Database:
@@ -23,6 +25,16 @@ def target_for(connection: str | Connection | None, table: Table, spark: Callabl
         need(database.spark_needs)
     database.use(lambda: engine_on(spark))
     return database
+
+
+def expect_lakes(pipeline: Pipeline) -> bool:
+    """Let the session have what the lake tables of a pipeline need, and say whether there are any."""
+    references = [pipeline.source_ref(), *(target.connection for target in pipeline.targets)]
+    found = [resolve_connection("default" if reference is None else reference) for reference in references]
+    lakes = [connection for connection in found if connection.kind in LAKES]
+    for connection in lakes:
+        need(target_of(connection).spark_needs)
+    return bool(lakes)
 
 
 def engine_on(spark: Callable[..., Any]) -> LakeEngine:

@@ -54,8 +54,13 @@ class SparkEngine:
         keys = {f"spark.sql.catalog.{name}{key}": value for key, value in settings.items()}
         for key, value in keys.items():
             spark.conf.set(key, value)
-        with _told():
-            spark.sql(f"SHOW NAMESPACES IN `{name}`").collect()
+        try:
+            with _told():
+                spark.sql(f"SHOW NAMESPACES IN `{name}`").collect()
+        except EngineError as error:
+            # A catalog whose warehouse is not there yet is open all the same.
+            if "NoSuchNamespaceException" not in str(error):
+                raise
         for key in keys:
             if key.endswith(_SECRET):
                 spark.conf.unset(key)

@@ -18,10 +18,12 @@ def start_spark_early(pipeline: Pipeline) -> None:
     """Let Java start while the plan is made; when it is not certain that the plan needs Spark, nothing starts."""
     stop_spark_at_end()
     try:
-        from ematix_flow.engine.spark import spark_settings
+        from ematix_flow.engine.spark import session_settings
+        from ematix_flow.engine.targets import expect_lakes
 
-        settings = spark_settings()
-        if not needs_spark(pipeline, chosen=settings.chosen):
+        lakes = expect_lakes(pipeline)
+        settings = session_settings()
+        if not lakes and not needs_spark(pipeline, chosen=settings.chosen):
             return
         from ematix_flow.run.session import prestart
 
