@@ -105,8 +105,8 @@ def stop_context(session: SparkSession, classic: Classic) -> None:
         context._gateway.shutdown()  # noqa: SLF001 - or py4j would still talk to Java when objects die
 
 
-def end(classic: Classic, patience: float = 0) -> None:
-    """End Java, remove its files, and see to it that the next start is quick.
+def end(classic: Classic, patience: float = 0, *, started: bool = True) -> None:
+    """End Java, remove its files, and see to it that the next start is quick, unless this one did not even start.
 
     Java is killed unless there is patience: after Spark has stopped only an archive is left to lose, and an orderly exit
     would wait for idle threads.
@@ -116,7 +116,8 @@ def end(classic: Classic, patience: float = 0) -> None:
         classic.driver.process.kill()
     end_driver(classic.driver, patience)
     classic.scratch.remove()
-    archives.build_in_background(classic.archive)
+    if started:
+        archives.build_in_background(classic.archive)
 
 
 def forget(session: SparkSession) -> None:
@@ -149,9 +150,11 @@ def _await_port(classic: Classic) -> tuple[int, str]:
     except RunError:
         if classic.ending or classic.archive is None or not classic.archive.usable:
             raise
-    archives.discard(classic.archive)
     classic.driver = start_driver(classic.java, classic.settings, classic.conf, classic.scratch.folder)
-    return await_gateway(classic.driver)
+    answered = await_gateway(classic.driver)
+    # Only now is it certain that the archive was to blame, and not the settings.
+    archives.discard(classic.archive)
+    return answered
 
 
 def _gateway(port: int, word: str) -> JavaGateway:

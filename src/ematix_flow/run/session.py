@@ -120,7 +120,7 @@ def _fill(current: _Current) -> None:
     except BaseException as error:  # noqa: BLE001 - raised again by Future.result in the asking thread
         started, current.classic = current.classic, None
         if started is not None and not started.ending:
-            classics.end(started)
+            classics.end(started, started=False)
         current.session.set_exception(error)
 
 
