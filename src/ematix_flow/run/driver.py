@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ematix_flow.errors import MissingExtraError, RunError
+from ematix_flow.run.package_talk import relay_talk
 from ematix_flow.run.quiet_logs import write_log_config
 
 if TYPE_CHECKING:
@@ -77,10 +78,13 @@ def start_driver(
     process = subprocess.Popen(
         [java.command, f"@{arguments}", *main],
         stdin=subprocess.PIPE,
-        stdout=2,  # what Java says is never part of a command's own output
+        stdout=2 if direct else subprocess.PIPE,  # what Java says is never part of a command's own output
+        stderr=None if direct else subprocess.STDOUT,
         env=_environment(settings, folder),
         process_group=0,  # Ctrl-C is for Python, which then ends Java
     )
+    if not direct:
+        relay_talk(process, conf.get("spark.jars.packages", ""))
     return Driver(process, folder)
 
 
