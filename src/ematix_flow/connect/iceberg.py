@@ -74,6 +74,10 @@ class Iceberg(LakeTable):
         """Say whether the catalog can be there."""
         return self.catalog.probe()
 
+    def exists(self) -> bool:
+        """Say whether the warehouse is there; what a database or a service keeps, only Spark can tell."""
+        return self.catalog.type != "hadoop" or Path(self.store.shown).is_dir()
+
     def place(self, schema: str, name: str) -> TableName:
         """Give the table in its namespace."""
         return TableName(schema or "default", name, self.catalog.name)

@@ -134,7 +134,8 @@ def _database(target: TargetDeclaration, source: OpenSource, spark: Spark) -> It
         yield database, source
         return
     with tempfile.TemporaryDirectory(prefix="ematix-flow-dry-run-") as folder:
-        scratch = target_for(replace(declared, path=str(Path(folder) / "scratch")), target.table, spark)  # type: ignore[call-arg]
+        field = "warehouse" if hasattr(declared, "warehouse") else "path"
+        scratch = target_for(replace(declared, **{field: str(Path(folder) / "scratch")}), target.table, spark)
         if source.database is not None and source.database.identity() == database.identity():
             source = replace(source, database=scratch)
         scratch.session().close()
