@@ -134,8 +134,8 @@ def _database(target: TargetDeclaration, source: OpenSource, spark: Spark) -> It
         yield database, source
         return
     with tempfile.TemporaryDirectory(prefix="ematix-flow-dry-run-") as folder:
-        field = "warehouse" if hasattr(declared, "warehouse") else "path"
-        scratch = target_for(replace(declared, **{field: str(Path(folder) / "scratch")}), target.table, spark)
+        place = {"warehouse" if hasattr(declared, "warehouse") else "path": str(Path(folder) / "scratch")}
+        scratch = target_for(replace(declared, **place), target.table, spark)  # type: ignore[arg-type]
         if source.database is not None and source.database.identity() == database.identity():
             source = replace(source, database=scratch)
         scratch.session().close()

@@ -53,8 +53,8 @@ def with_needs(settings: SparkSettings, needs: Sequence[SparkNeeds]) -> SparkSet
     conf: dict[str, str] = {}
     for key, value in [pair for need in needs for pair in need.settings] + list(settings.conf.items()):
         # Extensions add up, everything else is replaced.
-        both = key == "spark.sql.extensions" and key in conf and value not in conf[key].split(",")
-        conf[key] = f"{conf[key]},{value}" if both else value
+        known = conf.get(key, "").split(",") if key == "spark.sql.extensions" and key in conf else []
+        conf[key] = ",".join(dict.fromkeys([*known, *value.split(",")])) if known else value
     return replace(settings, packages=tuple(packages), conf=conf)
 
 

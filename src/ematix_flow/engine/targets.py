@@ -29,6 +29,8 @@ def target_for(connection: str | Connection | None, table: Table, spark: Callabl
 
 def expect_lakes(pipeline: Pipeline) -> bool:
     """Let the session have what the lake tables of a pipeline need, and say whether there are any."""
+    if not pipeline.targets:
+        return False
     references = [pipeline.source_ref(), *(target.connection for target in pipeline.targets)]
     found = [resolve_connection("default" if reference is None else reference) for reference in references]
     lakes = [connection for connection in found if connection.kind in LAKES]

@@ -26,14 +26,15 @@ def relay_talk(process: subprocess.Popen[bytes], packages: str) -> None:
 
 def _relay(process: subprocess.Popen[bytes], talk: IO[bytes]) -> None:
     kept: list[str] = []
-    for line in talk:
-        text = line.decode(errors="replace")
-        fetched = _DOWNLOAD.match(text)
-        if fetched:
-            print(f"fetching {fetched[1]}", file=sys.stderr)  # noqa: T201 - for the person who waits
-        if _RESOLVING.match(text):
-            kept.append(text)
-        else:
-            sys.stderr.write(text)
+    with talk:
+        for line in talk:
+            text = line.decode(errors="replace")
+            fetched = _DOWNLOAD.match(text)
+            if fetched:
+                print(f"fetching {fetched[1]}", file=sys.stderr)  # noqa: T201 - for the person who waits
+            if _RESOLVING.match(text):
+                kept.append(text)
+            else:
+                sys.stderr.write(text)
     if process.wait() and "UNRESOLVED" in "".join(kept):
         sys.stderr.writelines(kept)
