@@ -18,9 +18,11 @@ from ematix_flow.commit.publish import ask
 from ematix_flow.connect.arrow import staged_schema
 from ematix_flow.connect.base import StageColumn, StageSpec
 from ematix_flow.connect.file_session import FILES, visible
-from ematix_flow.connect.file_tables import STAGE, FileTables, time_ordered_name
+from ematix_flow.connect.file_tables import FileTables, time_ordered_name
 from ematix_flow.connect.registry import kinds_with, open_target
 from ematix_flow.connect.store import told_parts
+from ematix_flow.connect.store_session import HOME
+from ematix_flow.connect.store_target import STAGE
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.types import BigInt
 from ematix_flow.errors import OvertakenError, StagingLostError, UnsupportedError
@@ -92,15 +94,15 @@ def test_a_staged_file_that_a_record_names_is_never_dropped(lake: FileTables) ->
 
 
 def test_what_a_killed_task_left_is_staging_too_and_collected_by_age(lake: FileTables) -> None:
-    lake.store.output(f"{STAGE}stg_mark_1/part-00000-1.parquet").stream.close()
+    lake.store.output(f"{HOME}{STAGE}stg_mark_1/part-00000-1.parquet").stream.close()
     with closing(lake.session()) as session:
         ((name, age),) = lake.stages(session)
     assert (name, age < 60) == ("stg_mark_1", True)
     assert collect(lake, 3600.0) == 0
-    for draft in (Path(lake.store.shown) / STAGE).rglob(".*"):
+    for draft in (Path(lake.store.shown) / HOME / STAGE).rglob(".*"):
         os.utime(draft, (0, 0))
     assert collect(lake, 3600.0) == 1
-    assert not (Path(lake.store.shown) / STAGE / "stg_mark_1").exists()
+    assert not (Path(lake.store.shown) / HOME / STAGE / "stg_mark_1").exists()
 
 
 def test_an_answer_that_a_load_is_not_committed_stays_true(lake: FileTables) -> None:

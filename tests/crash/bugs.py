@@ -17,9 +17,10 @@ from ematix_flow.commit import publish as publishing
 from ematix_flow.commit.ledger import Ledger, transaction
 from ematix_flow.connect import mysql_session, postgres, postgres_stage
 from ematix_flow.connect.file_session import FileSession
-from ematix_flow.connect.file_tables import STAGE, FileTables
+from ematix_flow.connect.file_tables import FileTables
 from ematix_flow.connect.sqlite_session import SQLiteSession
 from ematix_flow.connect.store import LocalStore
+from ematix_flow.connect.store_target import StoreTarget
 from ematix_flow.engine import loading
 from ematix_flow.plan.sql import modes
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ematix_flow.clock import Clock
-    from ematix_flow.commit.publish import Order
+    from ematix_flow.commit.order import Order
     from ematix_flow.connect.base import Database
     from ematix_flow.records import Committed, Token
 
@@ -177,7 +178,7 @@ def records_replaced() -> None:
 
 def stage_dropped_with_its_files() -> None:
     """Staging is removed although a record names what is in it."""
-    FileTables.drop_stage = lambda self, session, spec: self.store.remove_below(f"{STAGE}{spec.name}/")
+    FileTables.drop_stage = StoreTarget.drop_stage
     FileSession.settle = lambda self: False
 
 

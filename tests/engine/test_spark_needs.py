@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ematix_flow.connect.base import SparkNeeds
+from ematix_flow.connect.lake_engine import SparkNeeds
 from ematix_flow.declare.spark_settings import SparkSettings
 from ematix_flow.engine.spark import with_needs
 

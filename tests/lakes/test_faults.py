@@ -15,9 +15,10 @@ import pytest
 
 from ematix_flow import failpoints
 from ematix_flow.commit.ledger import Ledger
-from ematix_flow.connect import lake_session
+from ematix_flow.connect import lake_lock, lake_session
+from ematix_flow.connect.lake_change import Change
 from ematix_flow.connect.lake_engine import EngineError
-from ematix_flow.connect.lake_session import Change, LakeSession
+from ematix_flow.connect.lake_session import LakeSession
 from ematix_flow.errors import TransientError
 from ematix_flow.failpoints import FailpointError
 from ematix_flow.plan.sql.render import native_name
@@ -130,7 +131,7 @@ def test_a_holder_that_is_silent_for_long_is_not_waited_for(lane: Lane, monkeypa
     lane.load(FIRST)
     with closing(lane.database().session()) as holder:
         holder.begin()
-        monkeypatch.setattr(lake_session, "DEAD_SECONDS", 0.0)
+        monkeypatch.setattr(lake_lock, "DEAD_SECONDS", 0.0)
         lane.load(SECOND)
         assert words(lane) == [("1", "a"), ("2", "c"), ("3", "d")]
         holder.execute("UPDATE ematix_flow_fences SET epoch = epoch + 1")

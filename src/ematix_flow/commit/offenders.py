@@ -11,11 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.numbering import numbered
-from ematix_flow.commit.publish import Excluded, rehearse
+from ematix_flow.commit.order import Excluded
+from ematix_flow.commit.publish import rehearse
 from ematix_flow.errors import CommitError, RefusedError
 
 if TYPE_CHECKING:
-    from ematix_flow.commit.publish import Order
+    from ematix_flow.commit.order import Order
     from ematix_flow.connect.base import Database
 
 MOST = 200

@@ -1,9 +1,9 @@
-"""The commit order, once: fence, token, verification, mode, watermark, rejects, history, COMMIT."""
+"""The commit order, once: fence, token, verification, watermark, rejects, mode, history, COMMIT."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.holding import uninterrupted
@@ -31,55 +31,12 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ematix_flow.clock import Clock
-    from ematix_flow.commit.ledger import HistoryRow
-    from ematix_flow.connect.base import Database, Session, StageSpec
-    from ematix_flow.plan.sql.program import Program
-    from ematix_flow.records import Fence, Part, Token, Watermark
+    from ematix_flow.commit.order import Order
+    from ematix_flow.connect.base import Database, Session
+    from ematix_flow.records import Part
 
 SETTLE_SECONDS = 60.0
 """How long a lost answer to COMMIT is looked up before the outcome counts as unknown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Excluded:
-    """A staged row that a constraint of the target refuses: its number in `numbered`, the reason and the row."""
-
-    number: int
-    reason: str
-    row_json: str
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """Everything that one commit needs, fixed before it begins."""
-
-    token: Token
-    fence: Fence
-    history: HistoryRow
-    program: Program
-    columns: tuple[StageColumn, ...]
-    """Columns of the staged relation."""
-    mode: str
-    schema_hash: str
-    stage: StageSpec | None = None
-    parts: tuple[Part, ...] = ()
-    inline: str = ""
-    """Source query in the target's own dialect: the same-database path."""
-    watermark_name: str = ""
-    watermark_before: Watermark | None = None
-    watermark_after: Watermark | None = None
-    refuse_empty: bool = False
-    rejects_allowed: bool = False
-    may_lack: str = ""
-    """A column whose NULLs are rejected even where rejects are not allowed; they are met in every run and kept once."""
-    marked: bool = False
-    """True when the inline query ends with a column that names what could not be parsed."""
-    required: tuple[str, ...] = ()
-    """Columns that may not be NULL."""
-    replays: tuple[str, ...] = ()
-    """Rejects whose rows this load brings again; they are marked in the same transaction."""
-    excluded: tuple[Excluded, ...] = ()
-    """Staged rows that the target's constraints refuse, which become rejects."""
 
 
 def publish(order: Order, database: Database, clock: Clock) -> Committed:

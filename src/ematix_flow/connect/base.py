@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from ematix_flow.connect.lake_engine import SparkNeeds
 from ematix_flow.errors import TransientError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from ematix_flow.connect.bookkeeper import Bookkeeper
     from ematix_flow.connect.lake_engine import LakeEngine
     from ematix_flow.declare.types import ColumnType
     from ematix_flow.records import Part
@@ -54,14 +56,6 @@ class Capabilities:
     """False where a table is a list of files that tasks write whole, and nobody can be asked about its rows."""
     cannot_store: tuple[str, ...] = ()
     """Values of a declared type that the database has no place for: nul (in text), nan, infinity, far_instant."""
-
-
-@dataclass(frozen=True, slots=True)
-class SparkNeeds:
-    """What a Spark session must have to read and write a system: Java packages and settings; no secret."""
-
-    packages: tuple[str, ...] = ()
-    settings: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,39 +205,6 @@ class Stager(ABC):
     @abstractmethod
     def abandon(self) -> None:
         """Drop what was staged, as far as that is possible."""
-
-
-class Bookkeeper(Protocol):
-    """As much of a database as our own tables need."""
-
-    @property
-    def dialect(self) -> str:
-        """Give the name by which sqlglot knows its SQL."""
-
-    @property
-    def errors(self) -> tuple[type[BaseException], ...]:
-        """Give the exception classes of the driver."""
-
-    def is_duplicate_key(self, error: BaseException) -> bool:
-        """Say whether the error is a violation of a unique constraint."""
-
-    def bookkeeping(self, name: str) -> TableName:
-        """Give the place of one of our own tables."""
-
-    def create_schema(self, session: Session, schema: str) -> None:
-        """Create a schema when it is missing and this system has schemas."""
-
-    def find_table(self, session: Session, table: TableName) -> FoundTable | None:
-        """Describe a table, or None when it does not exist."""
-
-    def ddl_type(self, column_type: ColumnType, *, in_key: bool = False) -> str:
-        """Give the type of a declared column in this database's DDL."""
-
-    def check_clause(self, column: StageColumn) -> str:
-        """Give a CHECK condition for limits that this database does not enforce by type."""
-
-    def table_options(self, partitions: Sequence[str] = ()) -> str:
-        """Give what follows the column list in CREATE TABLE."""
 
 
 class Database(ABC):

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect import delta_log
-from ematix_flow.connect.base import SparkNeeds, TableName
+from ematix_flow.connect.base import TableName
+from ematix_flow.connect.identifiers import backticked
 from ematix_flow.connect.lake import LakeTable
-from ematix_flow.connect.lake_session import Applier
+from ematix_flow.connect.lake_change import Applier
+from ematix_flow.connect.lake_engine import SparkNeeds
 from ematix_flow.connect.lake_source import LakeSource
 from ematix_flow.connect.store import LocalStore
 from ematix_flow.errors import RunError, UnsupportedError
@@ -19,8 +21,8 @@ from ematix_flow.errors import RunError, UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ematix_flow.connect.lake_change import Change
     from ematix_flow.connect.lake_engine import LakeEngine
-    from ematix_flow.connect.lake_session import Change
     from ematix_flow.connect.store import Store
     from ematix_flow.declare.connection import DeltaLocalConnection
 
@@ -51,7 +53,7 @@ class Delta(LakeTable):
     @property
     def folder(self) -> str:
         """Give the table's folder below the root: `schema/name`."""
-        return "".join(f"{part}/" for part in self.table if part)
+        return _folder(*self.table)
 
     def applier(self) -> Applier:
         """Give the way to change the table."""
@@ -65,28 +67,17 @@ class Delta(LakeTable):
         """Give the folder under `dbname`."""
         return {"host": None, "port": None, "dbname": self.shown_path, "user": None}
 
-    def probe(self) -> str:
-        """Say whether the folder is there."""
-        if not self.exists():
-            message = f"folder {self.store.shown} does not exist"
-            raise RunError(message)
-        return f"folder {self.store.shown}"
-
-    def exists(self) -> bool:
-        """Say whether the folder is there."""
-        return Path(self.store.shown).is_dir()
-
     def place(self, schema: str, name: str) -> TableName:
         """Give the table's folder as Spark takes it."""
         for part in (schema, name):
             if part in (".", "..") or "/" in part or "\0" in part or part.startswith("_"):
                 message = f"{part!r} cannot be the name of a Delta table's folder"
                 raise UnsupportedError(message)
-        return TableName("delta", self.store.path("/".join(part for part in (schema, name) if part)))
+        return TableName("delta", self.store.path(_folder(schema, name).rstrip("/")))
 
     def table_options(self, partitions: Sequence[str] = ()) -> str:
         """Say the format and the partitions."""
-        listed = ", ".join("`" + name.replace("`", "``") + "`" for name in partitions)
+        listed = ", ".join(map(backticked, partitions))
         return " USING delta" + (f" PARTITIONED BY ({listed})" if partitions else "")
 
     def columns(self) -> list[tuple[str, str, bool]] | None:
@@ -111,19 +102,16 @@ class DeltaSource(LakeSource):
 
     def probe(self) -> str:
         """Say whether the folder is there."""
-        if not Path(self._store.shown).is_dir():
-            message = f"folder {self._store.shown} does not exist"
-            raise RunError(message)
-        return f"folder {self._store.shown}"
+        return self._store.probe()
 
     def relation(self, schema: str, name: str) -> tuple[str, ...]:
         """Give the table's folder as Spark takes it."""
-        return ("delta", self._store.path("/".join(part for part in (schema, name) if part)))
+        return ("delta", self._store.path(_folder(schema, name).rstrip("/")))
 
     def newest(self, engine: LakeEngine, schema: str, name: str) -> str:
         """Read the newest version from the table's log."""
         del engine
-        folder = "".join(f"{part}/" for part in (schema, name) if part)
+        folder = _folder(schema, name)
         found = delta_log.version(self._store, folder)
         if found is None:
             message = f"there is no Delta table at {self._store.path(folder)}"
@@ -145,8 +133,12 @@ class _Changes(Applier):
 
     def refuse(self, engine: LakeEngine, change: Change) -> None:
         # A commit with the same number: Delta lets each number through once.
-        table = "delta.`" + self._store.path(self._folder).rstrip("/").replace("`", "``") + "`"
+        table = f"delta.{backticked(self._store.path(self._folder).rstrip('/'))}"
         engine.run(f"INSERT INTO {table} SELECT * FROM {table} WHERE FALSE", _transaction(change, "refused"))
+
+
+def _folder(schema: str, name: str) -> str:
+    return "".join(f"{part}/" for part in (schema, name) if part)
 
 
 def _transaction(change: Change, word: str) -> dict[str, str]:

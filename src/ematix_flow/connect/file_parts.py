@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from ematix_flow.connect.arrow import REJECTS
 from ematix_flow.connect.base import Stager
 from ematix_flow.connect.file_formats import EXTENSIONS, writer
+from ematix_flow.connect.parts import changed
 from ematix_flow.connect.store import told_parts
-from ematix_flow.errors import StagingLostError
 from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def check_files(store: Store, spec: StageSpec, parts: Sequence[Part]) -> None:
     for part in parts:
         for what, path, rows in (("rows", part.path, part.rows), ("rejects", part.reject_path, part.rejected)):
             if bool(path) != bool(rows) or (path and not _is_whole(store, path)):
-                raise _changed(spec, f"the {what} of partition {part.partition} are gone or of another size")
+                raise changed(spec, f"the {what} of partition {part.partition} are gone or of another size")
 
 
 def reject_batches(store: Store, spec: StageSpec, parts: Sequence[Part]) -> Iterator[pa.RecordBatch]:
@@ -105,18 +105,13 @@ def reject_batches(store: Store, spec: StageSpec, parts: Sequence[Part]) -> Iter
             continue
         data = store.read(told_parts(part.reject_path)[0])
         if data is None:
-            raise _changed(spec, f"the rejects of partition {part.partition} are gone")
+            raise changed(spec, f"the rejects of partition {part.partition} are gone")
         try:
             yield from pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True).iter_batches()
         except (OSError, pa.ArrowInvalid):
-            raise _changed(spec, f"the rejects of partition {part.partition} are unreadable") from None
+            raise changed(spec, f"the rejects of partition {part.partition} are unreadable") from None
 
 
 def _is_whole(store: Store, path: str) -> bool:
     key, size = told_parts(path)
     return store.size(key) == size
-
-
-def _changed(spec: StageSpec, fact: str) -> StagingLostError:
-    hint = "the staging was changed from outside; run the load again."
-    return StagingLostError(f"staging {spec.name}: {fact}", hint=hint)

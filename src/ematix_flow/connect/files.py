@@ -69,10 +69,7 @@ class Files:
 
     def probe(self) -> str:
         """Say whether the folder is there."""
-        if not self.root.is_dir():
-            message = f"folder {self.root} does not exist"
-            raise RunError(message)
-        return f"folder {self.root}"
+        return LocalStore(str(self.root)).probe()
 
     @property
     def shown(self) -> str:

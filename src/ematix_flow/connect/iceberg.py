@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from ematix_flow.connect.base import SparkNeeds, TableName
+from ematix_flow.connect.base import TableName
+from ematix_flow.connect.identifiers import backticked
 from ematix_flow.connect.lake import LakeTable
-from ematix_flow.connect.lake_session import Applier
+from ematix_flow.connect.lake_change import Applier
+from ematix_flow.connect.lake_engine import SparkNeeds
 from ematix_flow.connect.lake_source import LakeSource
 from ematix_flow.connect.store import LocalStore
 from ematix_flow.errors import RunError, UnsupportedError
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ematix_flow.connect.base import Session
+    from ematix_flow.connect.lake_change import Change
     from ematix_flow.connect.lake_engine import LakeEngine
-    from ematix_flow.connect.lake_session import Change
     from ematix_flow.declare.connection import IcebergConnection
     from ematix_flow.declare.types import ColumnType
 
@@ -105,7 +107,9 @@ class Iceberg(LakeTable):
 
     def create_schema(self, session: Session, schema: str) -> None:
         """Create the namespace."""
-        self.data(session).execute(f"CREATE NAMESPACE IF NOT EXISTS {_ticked(self.catalog.name)}.{_ticked(schema)}")
+        self.data(session).execute(
+            f"CREATE NAMESPACE IF NOT EXISTS {backticked(self.catalog.name)}.{backticked(schema)}"
+        )
 
     def columns(self) -> list[tuple[str, str, bool]] | None:
         """Ask the catalog for the columns."""
@@ -216,7 +220,7 @@ class _Branches(Applier):
     def __init__(self, catalog: str, table: tuple[str, str]) -> None:
         self._catalog = catalog
         self._table = _table(catalog, table)
-        self._called = ".".join(_ticked(part) for part in (table[0] or "default", table[1]))
+        self._called = ".".join(backticked(part) for part in (table[0] or "default", table[1]))
 
     def prepare(self, engine: LakeEngine, change: Change) -> None:
         # Before anybody hears of it: whoever refuses the change moves the table away from where the branch begins.
@@ -227,7 +231,7 @@ class _Branches(Applier):
     def change(self, engine: LakeEngine, sql: str, change: Change) -> dict[str, int]:
         branch = f"flow_{change.id}"
         told = engine.run(sql.replace(self._table, f"{self._table}.`branch_{branch}`"), _marked(change.id))
-        engine.run(f"CALL {_ticked(self._catalog)}.system.fast_forward('{self._called}', 'main', '{branch}')", {})
+        engine.run(f"CALL {backticked(self._catalog)}.system.fast_forward('{self._called}', 'main', '{branch}')", {})
         engine.run(f"ALTER TABLE {self._table} DROP BRANCH `{branch}`", {})
         engine.run(f"ALTER TABLE {self._table} SET TBLPROPERTIES ('{PROPERTY}' = '{change.id}')", {})
         return told
@@ -251,8 +255,4 @@ def _marked(change: str) -> dict[str, str]:
 
 
 def _table(catalog: str, table: tuple[str, str]) -> str:
-    return ".".join(_ticked(part) for part in (catalog, table[0] or "default", table[1]))
-
-
-def _ticked(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+    return ".".join(backticked(part) for part in (catalog, table[0] or "default", table[1]))

@@ -1,4 +1,4 @@
-"""Names in the SQL of databases that quote with double quotes; MySQL has its own way."""
+"""Names and texts in SQL: names in double quotes, or in the backticks of MySQL and Spark."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ if TYPE_CHECKING:
 def quoted(name: str) -> str:
     """Give a name so that any character in it is safe."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def backticked(name: str) -> str:
+    """Give a name for MySQL and Spark so that any character in it is safe."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def listed(names: Iterable[str]) -> str:

@@ -2,46 +2,40 @@
 
 from __future__ import annotations
 
-import sqlite3
 from abc import abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from ematix_flow.connect import lake_types
-from ematix_flow.connect.arrow import REJECTS
-from ematix_flow.connect.base import ALL_MODES, Capabilities, Database, FoundColumn, FoundTable
-from ematix_flow.connect.file_parts import FileStager, check_files, reject_batches
+from ematix_flow.connect.base import ALL_MODES, Capabilities, FoundColumn, FoundTable
+from ematix_flow.connect.file_parts import FileStager
+from ematix_flow.connect.identifiers import backticked
 from ematix_flow.connect.lake_engine import EngineError
 from ematix_flow.connect.lake_session import LakeSession
-from ematix_flow.connect.sqlite_books import SQLiteBooks, load_rejects
+from ematix_flow.connect.sqlite_books import SQLiteBooks
 from ematix_flow.connect.store import told_parts
 from ematix_flow.connect.store_session import HOME
+from ematix_flow.connect.store_target import StoreTarget
 from ematix_flow.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    import pyarrow as pa
+    from collections.abc import Callable, Sequence
 
     from ematix_flow.connect.base import (
-        Bookkeeper,
-        Opened,
         Session,
-        SourceColumn,
-        Split,
         Stager,
         StageSpec,
         TableName,
         WorkTable,
     )
+    from ematix_flow.connect.bookkeeper import Bookkeeper
+    from ematix_flow.connect.lake_change import Applier
     from ematix_flow.connect.lake_engine import LakeEngine
-    from ematix_flow.connect.lake_session import Applier
-    from ematix_flow.connect.store import Store
     from ematix_flow.declare.types import ColumnType
     from ematix_flow.records import Part
 
 
-class LakeTable(Database):
+class LakeTable(StoreTarget):
     """One lake table with its books; the table is named when it is opened, because each has books of its own."""
 
     dialect = "spark"
@@ -52,7 +46,6 @@ class LakeTable(Database):
         constraints=False,
         rolls_back=False,
     )
-    store: Store
 
     def __init__(self, name: str, table: tuple[str, str]) -> None:
         self.name = name
@@ -76,7 +69,7 @@ class LakeTable(Database):
     @property
     def errors(self) -> tuple[type[BaseException], ...]:
         """Give what the books, the store and the engine may raise."""
-        return (sqlite3.Error, OSError, EngineError)
+        return (*super().errors, EngineError)
 
     def use(self, engine: Callable[[], LakeEngine]) -> None:
         """Give the engine that reads and writes the table; it is asked for when it is needed."""
@@ -91,7 +84,7 @@ class LakeTable(Database):
 
     def is_transient(self, error: BaseException) -> bool:
         """Say yes for conflicts with other writers, and for what the system says about the store."""
-        return isinstance(error, OSError) or (isinstance(error, EngineError) and error.transient)
+        return error.transient if isinstance(error, EngineError) else super().is_transient(error)
 
     def is_duplicate_key(self, error: BaseException) -> bool:
         """Say whether a unique constraint of the books was violated."""
@@ -142,37 +135,11 @@ class LakeTable(Database):
         described = (FoundColumn(name, lake_types.normal(kind), nullable) for name, kind, nullable in found)
         return FoundTable(tuple(described), (), ())
 
-    # Reading
-
-    def describe(self, session: Session, sql: str) -> tuple[SourceColumn, ...]:
-        """Refuse: rows of lake tables are read by Spark."""
-        del session, sql
-        raise self._no_queries()
-
-    def interchange(self, column: SourceColumn, expression: str) -> str:
-        """Refuse: rows of lake tables are read by Spark."""
-        del column, expression
-        raise self._no_queries()
-
-    def open_read(self, session: Session, sql: str, parallel: int) -> Opened:
-        """Refuse: rows of lake tables are read by Spark."""
-        del session, sql, parallel
-        raise self._no_queries()
-
-    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """Refuse: rows of lake tables are read by Spark."""
-        del split
-        raise self._no_queries()
-
-    def _no_queries(self) -> UnsupportedError:
-        return UnsupportedError(f"connection {self.name!r} is {self.kind}, whose rows Spark reads")
-
     # Staging
 
     def open_stage(self, session: Session, spec: StageSpec) -> StageSpec:
-        """Keep a place beside the books that only this load writes to."""
-        del session
-        return replace(spec, folder=f"{self.home}stage/{spec.name}/", stamp=("", ""))
+        """Keep a place beside the books; rows get their stamp when the table takes them."""
+        return replace(super().open_stage(session, spec), stamp=("", ""))
 
     def stager(self, spec: StageSpec, partition: int, attempt: int) -> Stager:
         """Write Parquet files named by attempt."""
@@ -180,49 +147,21 @@ class LakeTable(Database):
             self.store, "parquet", replace(spec, options=(("parquet_compression", "zstd"),)), partition, attempt
         )
 
-    def verify_stage(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> None:
-        """Compare the bytes of each named file with its report."""
-        del session
-        check_files(self.store, spec, parts)
-
     def staged_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
         """Show exactly the named files to Spark."""
         name = f"_flow_{spec.name}"
-        columns = ", ".join(f"`{c.name.replace('`', '``')}` {self.ddl_type(c.type)}" for c in spec.columns)
+        columns = ", ".join(f"{backticked(c.name)} {self.ddl_type(c.type)}" for c in spec.columns)
         paths = [self.store.path(told_parts(part.path)[0]) for part in parts if part.path]
         cast("LakeSession", session).rows.show(name, paths, columns)
         return name
 
-    def reject_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
-        """Load the named reject files into a temporary table of the books' session."""
-        return load_rejects(cast("LakeSession", session), REJECTS.names, reject_batches(self.store, spec, parts))
-
-    def drop_stage(self, session: Session, spec: StageSpec) -> None:
-        """Remove what the load staged."""
-        del session
-        self.store.remove_below(f"{self.home}stage/{spec.name}/")
-
-    def stages(self, session: Session) -> Iterable[tuple[str, float]]:
-        """List the loads that have something staged, with the seconds since they last added to it."""
-        del session
-        ages: dict[str, float] = {}
-        root = f"{self.home}stage/"
-        for found in self.store.listed(root):
-            name = found.key.removeprefix(root).partition("/")[0]
-            ages[name] = min(found.age, ages.get(name, found.age))
-        return ages.items()
-
     def create_work_table(self, session: Session, table: WorkTable, incarnation: str) -> str:
         """Expect the folded events under a name; they are the only relation that outlives a load."""
         del incarnation
-        columns = ", ".join(f"{_backticked(c.name)} {self.ddl_type(c.type)}" for c in table.columns)
+        columns = ", ".join(f"{backticked(c.name)} {self.ddl_type(c.type)}" for c in table.columns)
         cast("LakeSession", session).rows.expect_points(table.name, columns)
-        return _backticked(table.name)
+        return backticked(table.name)
 
     def explain(self, session: Session, sql: str) -> None:
         """Have Spark check a statement without running it."""
         cast("LakeSession", session).rows.query(f"EXPLAIN {sql}")
-
-
-def _backticked(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class SparkNeeds:
+    """What a Spark session must have to read and write a system: Java packages and settings; no secret."""
+
+    packages: tuple[str, ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
 
 
 class EngineError(Exception):

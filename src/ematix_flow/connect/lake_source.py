@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ematix_flow.connect.base import SparkNeeds
-    from ematix_flow.connect.lake_engine import LakeEngine
+    from ematix_flow.connect.lake_engine import LakeEngine, SparkNeeds
 
 
 class LakeSource(ABC):

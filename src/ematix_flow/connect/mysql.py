@@ -22,9 +22,10 @@ from ematix_flow.connect.base import (
     Split,
     TableName,
 )
+from ematix_flow.connect.identifiers import backticked as quoted
 from ematix_flow.connect.mysql_rows import read_rows
 from ematix_flow.connect.mysql_session import COLLATE, MySQLSession, connect, is_transient, read_url
-from ematix_flow.connect.mysql_stage import ROW, MySQLStager, own_column, quoted, reject_name
+from ematix_flow.connect.mysql_stage import ROW, MySQLStager, own_column, reject_name
 from ematix_flow.connect.mysql_types import LONGEST_VARCHAR, ddl_type, exact, family, reflected, widens
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.errors import RunError, StagingLostError

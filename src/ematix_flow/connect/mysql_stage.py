@@ -15,6 +15,7 @@ import pymysql
 
 from ematix_flow.connect.arrow import REJECTS
 from ematix_flow.connect.base import ATTEMPT, Stager
+from ematix_flow.connect.identifiers import backticked as quoted
 from ematix_flow.connect.mysql_session import connect
 from ematix_flow.errors import RunError
 from ematix_flow.failpoints import failpoint
@@ -34,11 +35,6 @@ INSERT_BYTES = 1 << 20
 _LOAD_ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"))
 _LITERAL_ESCAPES = (("\\", "\\\\"), ("'", "''"))
 _HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), "<u2")
-
-
-def quoted(name: str) -> str:
-    """Give an identifier in MySQL's quoting."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def reject_name(spec: StageSpec) -> str:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from ematix_flow.connect.arrow import REJECTS
 from ematix_flow.connect.base import Stager
+from ematix_flow.connect.store import sync
 from ematix_flow.errors import StagingLostError
 from ematix_flow.failpoints import failpoint
 
@@ -80,22 +81,14 @@ class _File:
     def keep(self) -> str:
         if self._writer is None:
             return ""
-        _sync(self._open)
+        sync(self._open)
         self._open.rename(self._path)
-        _sync(self._path.parent)
+        sync(self._path.parent)
         return str(self._path)
 
     def abandon(self) -> None:
         self.close()
         self._open.unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def check_parts(spec: StageSpec, parts: Sequence[Part]) -> None:

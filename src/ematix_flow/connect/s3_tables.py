@@ -31,11 +31,3 @@ class S3Tables(FileTables):
     def info(self) -> Mapping[str, object]:
         """Give the service and the address."""
         return self._bucket.place.info()
-
-    def probe(self) -> str:
-        """Say that the bucket answers."""
-        return self._bucket.probe()
-
-    def exists(self) -> bool:
-        """Say yes: a bucket is made by whoever owns it, and every request says so when it is missing."""
-        return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ematix_flow.connect import sqlite_catalog, sqlite_types
 from ematix_flow.connect.base import TableName
@@ -25,8 +25,12 @@ STAGED_REJECTS = "_flow_stage_rejects"
 class SQLiteBooks:
     """The rules by which our own tables are made and found."""
 
-    dialect = "sqlite"
-    errors: tuple[type[BaseException], ...] = (sqlite3.Error,)
+    dialect: ClassVar[str] = "sqlite"
+
+    @property
+    def errors(self) -> tuple[type[BaseException], ...]:
+        """Give what SQLite raises."""
+        return (sqlite3.Error,)
 
     def is_duplicate_key(self, error: BaseException) -> bool:
         """Say whether a unique constraint was violated."""

@@ -13,6 +13,8 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import IO, TYPE_CHECKING
 
+from ematix_flow.errors import RunError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -43,6 +45,14 @@ class Store(ABC):
     @abstractmethod
     def shown(self) -> str:
         """Give the place for people; no secret."""
+
+    @abstractmethod
+    def probe(self) -> str:
+        """Say that the place is there, for people; an error says what is wrong with it."""
+
+    def exists(self) -> bool:
+        """Say whether the place is there, as far as that can be told without asking; made by whoever owns it."""
+        return True
 
     @abstractmethod
     def path(self, key: str) -> str:
@@ -124,6 +134,17 @@ class LocalStore(Store):
     def shown(self) -> str:
         """Give the folder."""
         return str(self.root)
+
+    def probe(self) -> str:
+        """Say whether the folder is there."""
+        if not self.exists():
+            message = f"folder {self.root} does not exist"
+            raise RunError(message)
+        return f"folder {self.root}"
+
+    def exists(self) -> bool:
+        """Say whether the folder is there."""
+        return self.root.is_dir()
 
     def path(self, key: str) -> str:
         """Give the path of a file."""
@@ -279,9 +300,9 @@ def make_folder(folder: Path) -> None:
     sync(folder.parent)
 
 
-def sync(folder: Path) -> None:
-    """Make the names in a folder survive a crash of the machine."""
-    handle = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Make what is in a file, or the names in a folder, survive a crash of the machine."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -33,7 +33,7 @@ from ematix_flow.records import Counts, Fence
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ematix_flow.commit.publish import Order
+    from ematix_flow.commit.order import Order
     from ematix_flow.connect.base import Database, Session
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.looking import Look

@@ -24,7 +24,7 @@ from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.batch import history_name
 
 if TYPE_CHECKING:
-    from ematix_flow.commit.publish import Order
+    from ematix_flow.commit.order import Order
     from ematix_flow.connect.base import Database, Session, StageSpec
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.looking import Look

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.commit.publish import Order
+from ematix_flow.commit.order import Order
 from ematix_flow.plan.batch import schema_hash
 from ematix_flow.records import Watermark
 

@@ -13,7 +13,7 @@ from ematix_flow.declare.spark_settings import settings_from
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ematix_flow.connect.base import SparkNeeds
+    from ematix_flow.connect.lake_engine import SparkNeeds
     from ematix_flow.declare.spark_settings import SparkSettings
     from ematix_flow.engine.options import Options
 

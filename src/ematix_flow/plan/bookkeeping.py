@@ -9,7 +9,7 @@ from ematix_flow.declare.types import UUID, BigInt, Integer, String, Text, Times
 from ematix_flow.plan.sql.ddl import WantedColumn, WantedTable, create_table_sql
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base import Bookkeeper
+    from ematix_flow.connect.bookkeeper import Bookkeeper
     from ematix_flow.declare.types import ColumnType
 
 FORMAT = 1

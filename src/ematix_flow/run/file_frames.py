@@ -6,6 +6,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.file_rows import StoredFile
+from ematix_flow.connect.identifiers import backticked
 from ematix_flow.plan.marks import CORRUPT, POSITION
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _typed(column: SourceColumn, kind: str) -> Column:
     if column.family == "json":
         return sf.to_json(value, {"ignoreNullFields": "false"})
     if kind == "bigint" and column.family in ("timestamp", "timestamp_tz"):
-        name = "`" + column.name.replace("`", "``") + "`"
+        name = backticked(column.name)
         micros = sf.expr(f"timestamp_micros(({name} - pmod({name}, 1000)) div 1000)")
         return micros if column.family == "timestamp_tz" else micros.cast("timestamp_ntz")
     return value
@@ -91,4 +92,4 @@ def _typed(column: SourceColumn, kind: str) -> Column:
 def _quoted(name: str) -> Column:
     from pyspark.sql import functions as sf
 
-    return sf.col("`" + name.replace("`", "``") + "`")
+    return sf.col(backticked(name))

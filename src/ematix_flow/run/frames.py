@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.connect.identifiers import backticked
 from ematix_flow.errors import RunError
 from ematix_flow.plan.marks import CORRUPT, POSITION, RAW, SOURCE_VIEW
 from ematix_flow.plan.sql.render import native_column
@@ -73,7 +74,7 @@ def database_frame(
     spark: SparkSession, source: Database, splits: tuple[Split, ...], columns: Sequence[SourceColumn]
 ) -> DataFrame:
     """Give the rows of a database query as a frame, for shapes that only Spark can evaluate."""
-    schema = ", ".join(f"`{c.name.replace('`', '``')}` {_SPARK_TYPES.get(c.family, 'string')}" for c in columns)
+    schema = ", ".join(f"{backticked(c.name)} {_SPARK_TYPES.get(c.family, 'string')}" for c in columns)
     arrow = {c.name: _ARROW_NAMES.get(c.family, "string") for c in columns}
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
@@ -123,7 +124,7 @@ def with_raw(frame: DataFrame) -> DataFrame:
     from pyspark.sql import functions as sf
 
     own = [name for name in frame.columns if name not in (POSITION, CORRUPT)]
-    quoted = [sf.col("`" + name.replace("`", "``") + "`") for name in own]
+    quoted = [sf.col(backticked(name)) for name in own]
     return frame.select("*", sf.to_json(sf.struct(*quoted), _WITH_MICROSECONDS).alias(RAW))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from ematix_flow.connect.lake_engine import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -115,20 +115,15 @@ class SparkEngine:
             spark.catalog.dropTempView(name)
 
 
-class _told:  # noqa: N801 - reads as a word at its place
-    """Tells an error of Spark as one of the engine."""
+@contextmanager
+def _told() -> Iterator[None]:
+    """Tell an error of Spark as one of the engine."""
+    from py4j.protocol import Py4JError
 
-    def __enter__(self) -> None:
-        return
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        from ematix_flow.run.failures import reason_of
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None or isinstance(error, EngineError):
-            return
-        from py4j.protocol import Py4JError
-
-        if isinstance(error, PySparkException | Py4JError):
-            from ematix_flow.run.failures import reason_of
-
-            said = str(error)
-            transient = any(word in said for word in _CONFLICTS)
-            raise EngineError(str(reason_of(error)), transient=transient) from error
+        transient = any(word in str(error) for word in _CONFLICTS)
+        raise EngineError(str(reason_of(error)), transient=transient) from error

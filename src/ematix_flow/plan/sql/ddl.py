@@ -11,7 +11,8 @@ from ematix_flow.errors import DeclareError
 from ematix_flow.plan.sql.render import native_column, native_name
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base import Bookkeeper, Database, FoundTable, TableName
+    from ematix_flow.connect.base import Database, FoundTable, TableName
+    from ematix_flow.connect.bookkeeper import Bookkeeper
     from ematix_flow.declare.layout import Table
 
 LOADED_AT = StageColumn("_loaded_at", TimestampTZ())

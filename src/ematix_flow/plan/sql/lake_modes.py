@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base import WorkTable
+from ematix_flow.connect.lake_rows import KEEP, POINTS_FOLDER
 from ematix_flow.plan.sql.modes import duplicate_checks
 from ematix_flow.plan.sql.program import Program, Statement
 from ematix_flow.plan.sql.render import STAGED, identifier_value, instant, native_column, native_name, render
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from ematix_flow.plan.sql.program import Load
 
 DIALECT = "spark"
-POINTS_FOLDER = "FLOW_POINTS_FOLDER"
-"""Stands for the folder that the folded events of a load are written to."""
-
 BOUNDS = ("valid_from", "valid_to", "is_current")
 
 
@@ -236,7 +234,7 @@ def _flags(inserted: str = "0", updated: str = "0", closed: str = "0", deleted: 
 
 
 def _kept(view: str, query: str, purpose: str) -> Statement:
-    return Statement(f"CACHE TABLE {view} AS {query}", "", purpose, scratch=True)
+    return Statement(f"{KEEP}{view} AS {query}", "", purpose, scratch=True)
 
 
 def _inserted() -> str:

@@ -1,0 +1,54 @@
+"""Everything that one commit needs, as a value that is fixed before it begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ematix_flow.commit.ledger import HistoryRow
+    from ematix_flow.connect.base import StageColumn, StageSpec
+    from ematix_flow.plan.sql.program import Program
+    from ematix_flow.records import Fence, Part, Token, Watermark
+
+
+@dataclass(frozen=True, slots=True)
+class Excluded:
+    """A staged row that a constraint of the target refuses: its number in `numbered`, the reason and the row."""
+
+    number: int
+    reason: str
+    row_json: str
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Everything that one commit needs, fixed before it begins."""
+
+    token: Token
+    fence: Fence
+    history: HistoryRow
+    program: Program
+    columns: tuple[StageColumn, ...]
+    """Columns of the staged relation."""
+    mode: str
+    schema_hash: str
+    stage: StageSpec | None = None
+    parts: tuple[Part, ...] = ()
+    inline: str = ""
+    """Source query in the target's own dialect: the same-database path."""
+    watermark_name: str = ""
+    watermark_before: Watermark | None = None
+    watermark_after: Watermark | None = None
+    refuse_empty: bool = False
+    rejects_allowed: bool = False
+    may_lack: str = ""
+    """A column whose NULLs are rejected even where rejects are not allowed; they are met in every run and kept once."""
+    marked: bool = False
+    """True when the inline query ends with a column that names what could not be parsed."""
+    required: tuple[str, ...] = ()
+    """Columns that may not be NULL."""
+    replays: tuple[str, ...] = ()
+    """Rejects whose rows this load brings again; they are marked in the same transaction."""
+    excluded: tuple[Excluded, ...] = ()
+    """Staged rows that the target's constraints refuse, which become rejects."""

@@ -1,0 +1,40 @@
+"""A change of a lake table that is made once, and what a kind of table has to do for that; no kind is named here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ematix_flow.connect.lake_engine import LakeEngine
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of a table that is to be made once: the commit it belongs to and the books that follow."""
+
+    id: str
+    number: int
+    ledger: str
+    state: str = ""
+
+
+class Applier:
+    """What a kind of lake table does for a session."""
+
+    def prepare(self, engine: LakeEngine, change: Change) -> None:
+        """Do what a change needs before anybody hears of it."""
+
+    def change(self, engine: LakeEngine, sql: str, change: Change) -> dict[str, int]:
+        """Run the statement so that the table remembers the change, and give the numbers that its answer names."""
+        raise NotImplementedError
+
+    def made(self, engine: Callable[[], LakeEngine], change: Change) -> bool:
+        """Say whether the table remembers a change; the engine is asked where the table alone cannot tell."""
+        raise NotImplementedError
+
+    def refuse(self, engine: LakeEngine, change: Change) -> None:
+        """Make sure that a change which was not made never will be."""
+        raise NotImplementedError
