@@ -17,7 +17,7 @@ from ematix_flow.commit.ledger import HistoryRow, Ledger, open_run
 from ematix_flow.commit.publish import ask
 from ematix_flow.connect.arrow import staged_schema
 from ematix_flow.connect.base import StageColumn, StageSpec
-from ematix_flow.connect.file_session import FILES, visible
+from ematix_flow.connect.file_session import FILES, REMOVED, visible
 from ematix_flow.connect.file_tables import FileTables, time_ordered_name
 from ematix_flow.connect.registry import kinds_with, open_target
 from ematix_flow.connect.store import told_parts
@@ -170,3 +170,29 @@ def test_two_connections_to_one_folder_are_the_same(lake: FileTables, tmp_path: 
     connection = connection_from_fields("x", {"kind": "object_store_local", "path": "x", "format": "csv"})
     other = open_target(replace(connection, path=str(tmp_path / "link")))  # type: ignore[call-arg]
     assert other.identity() == lake.identity()
+
+
+def test_a_copy_that_ends_after_its_file_was_removed_is_taken_back(
+    lake: FileTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Services that speak S3 move by copying: a slow copy may end when another session has moved and removed the file."""
+    add(lake, *staged(lake))
+    slow = lake.session()
+    move = lake.store.move
+
+    def overtaken(source: str, final: str) -> None:
+        monkeypatch.setattr(lake.store, "move", move)
+        copied = lake.store.read(source)
+        assert copied is not None
+        with closing(lake.session()) as other:
+            other.begin()
+            other.execute(f"INSERT INTO {REMOVED} SELECT path FROM {FILES}")
+            other.execute(f"DELETE FROM {FILES}")
+            other.commit()
+        assert names(lake) == []
+        lake.store.create(final, copied)
+
+    monkeypatch.setattr(lake.store, "move", overtaken)
+    with closing(slow):
+        slow.settle_newest()
+    assert names(lake) == []

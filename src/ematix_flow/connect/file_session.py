@@ -10,7 +10,7 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ematix_flow.connect.store_session import StoreSession
+from ematix_flow.connect.store_session import StoreSession, newest_of, record_of
 from ematix_flow.errors import TransientError
 from ematix_flow.failpoints import failpoint
 
@@ -101,7 +101,15 @@ class FileSession(StoreSession):
             failpoint("store.mid_settle")
         for (path,) in removed:
             self.store.delete(path)
+        if waiting:
+            self._take_back({path for _, path in waiting})
         return bool(waiting or removed)
+
+    def _take_back(self, shown: set[str]) -> None:
+        """Remove again what a newer commit removed: where a move is a copy, it may end after somebody else's and that."""
+        for number in range(self.head.number + 1, newest_of(self.store, self.home) + 1):
+            for path in shown.intersection(record_of(self.store, number, self.home).get("removed", ())):
+                self.store.delete(path)
 
     def settle_newest(self) -> None:
         """Settle what the newest commit left; the session begins nothing."""
