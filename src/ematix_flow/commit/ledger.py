@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FILES_AT_ONCE = 500
+FILES_AT_ONCE = 200
 """Files of one statement."""
 
 
