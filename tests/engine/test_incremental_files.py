@@ -69,6 +69,11 @@ def test_names_with_an_underscore_or_a_dot_are_not_read(inbox: Inbox) -> None:
     assert inbox.ids() == [1]
 
 
+def test_a_file_without_rows_is_known_too(inbox: Inbox) -> None:
+    inbox.put("a.csv")
+    assert [inbox.run()["files_loaded"], inbox.run()["files_known"]] == [1, 1]
+
+
 def same_size(inbox: Inbox, file: Path) -> None:
     inbox.put(file.name, 2)
 
