@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +22,7 @@ from tests.services.s3 import s3_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.services.s3 import S3Server
 
@@ -258,3 +258,16 @@ def test_objects_of_a_bucket_are_known_by_the_tag_of_their_content(
     assert inbox.run(on_replaced="load")["rows_inserted"] == 1
     assert inbox.ids() == [1, 2, 3]
     assert [key for key, _ in inbox.remembered()] == ["in/a.csv", "in/b.csv"]
+
+
+@pytest.mark.spark
+def test_new_files_that_spark_shapes(inbox: Inbox, spark: Any) -> None:
+    from ematix_flow.declare.transforms import filter_where
+
+    pipeline = replace(inbox.pipeline(), transforms_pre=(filter_where("id > 1"),))
+    options = Options(run_log=SqliteRunLog(inbox.run_log))
+    inbox.put("a.csv", 1, 2)
+    assert run_pipeline(pipeline, options)["rows_inserted"] == 1
+    inbox.put("b.csv", 3)
+    assert [run_pipeline(pipeline, options)["files_loaded"] for _ in range(2)] == [1, 0]
+    assert inbox.ids() == [2, 3]
