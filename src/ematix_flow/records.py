@@ -75,6 +75,32 @@ class Watermark:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file of a source: its key below the source's root, and what tells its content from another one."""
+
+    key: str
+    etag: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileScope:
+    """Whose loaded files are meant: those that one pipeline brought into one table."""
+
+    pipeline: str
+    table: str
+
+    @property
+    def prefix(self) -> str:
+        """Give the beginning that the ids of all these files share."""
+        return hashlib.sha256(f"{self.pipeline}\x1f{self.table}".encode()).hexdigest()[:24]
+
+    def id_of(self, key: str) -> str:
+        """Give the fixed-size form under which the books keep a file: keys may be longer than any index takes."""
+        return self.prefix + hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()[:40]
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """The report of one winning staging attempt."""
 

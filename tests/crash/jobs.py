@@ -12,6 +12,7 @@ from ematix_flow.connect import duckdb, mysql_session, postgres_session, sqlite_
 from ematix_flow.serve.cli.stopping import stopping
 from tests.crash import bugs
 from tests.crash.journey import MODES, Load, Place, make_source, prepare, run
+from tests.engine.inboxes import Inbox
 
 KILL_LOOP = ("append", "merge", "scd2_event", "truncate")
 """The modes that a kill loop takes in turn."""
@@ -52,7 +53,8 @@ def perform(job: dict[str, Any]) -> Any:
     if job.get("impatient"):
         _become_impatient()
     failpoints.arm(job.get("failpoints", ""))
-    return {"load": _load, "stoppable": _stoppable, "loop": _loop}[job["function"]](place, *job["arguments"][1:])
+    functions = {"load": _load, "stoppable": _stoppable, "loop": _loop, "inbox": _inbox}
+    return functions[job["function"]](place, *job["arguments"][1:])
 
 
 def _become_impatient() -> None:
@@ -89,6 +91,12 @@ def _loop(place: Place, acknowledged: str, last: int) -> int:
             file.write(f"{number}\n")
             file.flush()
     return last - start
+
+
+def _inbox(place: Place, inbox: dict[str, Any]) -> dict[str, Any]:
+    """Load the new files of an inbox."""
+    del place
+    return Inbox(**inbox).run()
 
 
 def numbered(place: Place, number: int) -> Load:

@@ -1,24 +1,31 @@
-"""The ledger in the target: fences, tokens, watermarks and run history; it never touches the user's rows."""
+"""The ledger in the target: fences, tokens, watermarks, loaded files and run history; never the user's rows."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ematix_flow.commit.holding import uninterrupted
 from ematix_flow.errors import CommitError, FencedError
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.bookkeeping import FORMAT, TABLES, bookkeeping_table, create_bookkeeping_sql
 from ematix_flow.plan.sql.render import instant, native_column, native_name
-from ematix_flow.records import Committed, Counts, Fence, Watermark, mark_of
+from ematix_flow.records import Committed, Counts, Fence, SourceFile, Watermark, mark_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
 
     from ematix_flow.connect.base import Database, Session
-    from ematix_flow.records import Token
+    from ematix_flow.plan.steps import FileChoice
+    from ematix_flow.records import FileScope, Token
+
+
+T = TypeVar("T")
+
+FILES_AT_ONCE = 200
+"""Files of one statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +59,13 @@ class Ledger:
         """Give the SQL name of one of our tables."""
         return native_name(self.database.bookkeeping(table), self.dialect)
 
-    def exists(self, session: Session) -> bool:
-        """Say whether this database has our tables."""
-        return self.database.find_table(session, self.database.bookkeeping("rejects")) is not None
+    def exists(self, session: Session, table: str = "rejects") -> bool:
+        """Say whether this database has our tables; those of an older version may lack the newest."""
+        return self.database.find_table(session, self.database.bookkeeping(table)) is not None
 
     def ensure(self, session: Session) -> None:
         """Create our tables when they are missing; safe when two runs do it at once."""
-        if self.exists(session):
+        if self.exists(session, TABLES[-1]):
             return
         try:
             self._create(session)
@@ -191,6 +198,45 @@ class Ledger:
                 (after.column, after.value, name),
             )
 
+    # Files
+
+    def loaded_files(self, session: Session, scope: FileScope) -> dict[str, SourceFile]:
+        """Give the files that were loaded, by their ids."""
+        if not self.exists(session, "loaded_files"):
+            return {}
+        # A range of the key, which every database finds by its index; g comes after every digit.
+        rows = session.query(
+            f"SELECT file_id, file_key, etag, size FROM {self.name('loaded_files')} WHERE file_id BETWEEN ? AND ?",
+            (scope.prefix, f"{scope.prefix}g"),
+        )
+        return {str(row[0]): SourceFile(str(row[1]), str(row[2]), int(row[3])) for row in rows}
+
+    def remember_files(self, session: Session, choice: FileChoice, token: Token, at: datetime) -> None:
+        """Note the files of a load; one that is there already is refused, unless this load replaces it."""
+        scope, table = choice.scope, self.name("loaded_files")
+        outdated = [scope.id_of(file.key) for file in choice.reloaded]
+        for ids in _some(outdated):
+            marks = ", ".join("?" for _ in ids)
+            if session.execute(f"DELETE FROM {table} WHERE file_id IN ({marks})", ids) != len(ids):
+                message = f"the loaded files of {scope.pipeline} changed while this load was running"
+                raise FencedError(message, hint="nothing was changed; run again to load what is new.")
+        row = f"(?, ?, ?, ?, ?, ?, {self._uuid(token.run_id)}, {self._at(at)})"
+        names = "file_id, pipeline_name, target_name, file_key, etag, size, run_id, loaded_at"
+        for files in _some(choice.chosen):
+            values = [
+                value
+                for file in files
+                for value in (
+                    scope.id_of(file.key),
+                    scope.pipeline,
+                    scope.table,
+                    _shown(file.key),
+                    file.etag,
+                    file.size,
+                )
+            ]
+            session.execute(f"INSERT INTO {table} ({names}) VALUES {', '.join([row] * len(files))}", values)
+
     # History
 
     def record(self, session: Session, row: HistoryRow) -> None:
@@ -287,6 +333,16 @@ class Ledger:
 
     def _text(self, column: str) -> str:
         return f"CAST({column} AS CHAR)" if self.dialect == "mysql" else f"CAST({column} AS VARCHAR)"
+
+
+def _some(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), FILES_AT_ONCE):
+        yield items[start : start + FILES_AT_ONCE]
+
+
+def _shown(key: str) -> str:
+    """Give a key as text that every database takes, also where a name is no text."""
+    return key.encode(errors="backslashreplace").decode()
 
 
 def parse_instant(value: Any) -> datetime:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from ematix_flow.commit.ledger import HistoryRow
     from ematix_flow.connect.base import StageColumn, StageSpec
     from ematix_flow.plan.sql.program import Program
+    from ematix_flow.plan.steps import FileChoice
     from ematix_flow.records import Fence, Part, Token, Watermark
 
 
@@ -40,6 +41,8 @@ class Order:
     watermark_name: str = ""
     watermark_before: Watermark | None = None
     watermark_after: Watermark | None = None
+    files: FileChoice | None = None
+    """The files that this load brings, which the books remember."""
     refuse_empty: bool = False
     rejects_allowed: bool = False
     may_lack: str = ""

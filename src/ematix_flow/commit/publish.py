@@ -1,4 +1,4 @@
-"""The commit order, once: fence, token, verification, watermark, rejects, mode, history, COMMIT."""
+"""The commit order, once: fence, token, verification, watermark and files, rejects, mode, history, COMMIT."""
 
 from __future__ import annotations
 
@@ -129,6 +129,8 @@ def _apply(order: Order, database: Database, session: Session, names: dict[str, 
     relation = _without_duplicates(order, database, session, relation)
     if order.watermark_after is not None:
         ledger.move_watermark(session, order.watermark_name, order.watermark_before, order.watermark_after, now)
+    if order.files is not None:
+        ledger.remember_files(session, order.files, order.token, now)
     failpoint("commit.watermark")
     _reject(order, database, ledger, session, now)
     failpoint("commit.dlq")

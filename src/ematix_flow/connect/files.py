@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+import os
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -17,9 +18,10 @@ from ematix_flow.connect.store import LocalStore
 from ematix_flow.connect.store_session import COMMITS, HOME
 from ematix_flow.declare.connection import format_from_path
 from ematix_flow.errors import RunError
+from ematix_flow.records import SourceFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -86,12 +88,50 @@ class Files:
         """Give the files that a path or glob below the root means, with their common columns."""
         paths = self._paths(pattern)
         if not paths:
-            message = f"no files match {pattern or '*'!r} below {self.shown}"
-            raise RunError(message, hint="names that start with _ or . are not read.")
-        file_format = str(options.get("format") or format_from_path(paths[0]) or self.format)
+            raise self.nothing_like(pattern)
+        return self.described(paths, options)
+
+    def nothing_like(self, pattern: str) -> RunError:
+        """Give the error for a path that means no file."""
+        message = f"no files match {pattern or '*'!r} below {self.shown}"
+        return RunError(message, hint="names that start with _ or . are not read.")
+
+    def seen(self, pattern: str) -> Iterator[tuple[str, SourceFile]]:
+        """Give the files that a path or glob means, each with what tells its content from another one."""
+        for path in self._paths(pattern):
+            # One that is gone again was never there for this load.
+            with suppress(FileNotFoundError):
+                yield path, self.seen_at(path)
+
+    def seen_at(self, path: str) -> SourceFile:
+        """Give a file by its key below the root, with what changes whenever its content may have.
+
+        That is its size, its time to the nanosecond and, since a copy may keep both, the number of its inode.
+        """
+        there = Path(path).stat()
+        key = Path(os.path.relpath(path, self.root)).as_posix()
+        return SourceFile(key, f"{there.st_mtime_ns:x}-{there.st_ino:x}", there.st_size)
+
+    def changed(self, paths: Sequence[str], before: Sequence[SourceFile]) -> list[str]:
+        """Give those files that are no longer as they were seen."""
+        found = []
+        for path, file in zip(paths, before, strict=True):
+            try:
+                same = self.seen_at(path) == file
+            except FileNotFoundError:
+                same = False
+            found += [] if same else [path]
+        return found
+
+    def described(self, paths: tuple[str, ...], options: Mapping[str, Any]) -> FileSet:
+        """Give files as a set with their common columns."""
+        named = format_from_path(paths[0]) if paths else None
+        file_format = str(options.get("format") or named or self.format)
         csv_options = {**self.csv_options, **dict(options.get("csv_read_options") or {})}
         json_options = {**self.json_options, **dict(options.get("json_read_options") or {})}
         match file_format:
+            case _ if not paths:
+                return FileSet((), file_format, (), csv_options)
             case "csv":
                 return FileSet(paths, file_format, _csv_columns(paths, csv_options), csv_options)
             case "json_lines":

@@ -13,9 +13,10 @@ from ematix_flow.connect.files import Files
 from ematix_flow.connect.s3_client import place_of
 from ematix_flow.connect.store_s3 import S3Store
 from ematix_flow.connect.store_session import COMMITS, HOME
+from ematix_flow.records import SourceFile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ematix_flow.connect.store import Found
     from ematix_flow.declare.connection import ObjectStoreS3Connection
@@ -62,6 +63,16 @@ class S3Files(Files):
             found = [entry["Prefix"] for page in self.store.pages("", "/") for entry in page.get("CommonPrefixes", ())]
         names = (prefix.removeprefix(self.store.place.prefix).strip("/") for prefix in found)
         return tuple(sorted(name for name in names if name and visible(name)))
+
+    def seen_at(self, path: str) -> SourceFile:
+        """Give an object by its key below the prefix, with the tag that the service gave its content."""
+        assert isinstance(path, StoredFile)  # noqa: S101 - every path of this class is one
+        return SourceFile(path.found.key, path.found.version.strip('"'), path.found.size)
+
+    def changed(self, paths: Sequence[str], before: Sequence[SourceFile]) -> list[str]:
+        """Give none: every read names the tag it expects, so that a changed object has failed the load."""
+        del paths, before
+        return []
 
     def _paths(self, pattern: str) -> tuple[str, ...]:
         with reaching():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.declare.write import FILES
 from ematix_flow.errors import DeclareError, DeclareTypeError, UnsupportedError, did_you_mean
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ WRITE_KEYWORDS = {
     "handle_deletes": "hard (merge deletes absent keys) or soft (scd2 closes them)",
     "ttl": "close scd2 versions that are older",
     "incremental_column": "read only rows after the last loaded value of this column (append, merge)",
+    "incremental": "files reads only files that were not loaded yet (append, merge, scd2); True needs watermark_column=",
+    "on_replaced": "error (default), load or ignore a loaded file that has changed since; for incremental files",
     "lookback": "read this much again before the last loaded value (merge)",
     "null_watermark": "fail (default), load (merge) or reject rows whose watermark is NULL",
     "allow_empty": "let an empty source clear the target",
@@ -73,7 +76,7 @@ NOT_BUILT = {
 """Known keywords of data quality with the value that asks for nothing; any other value is refused, because a check
 that does not run must not look as if it did."""
 
-CONVERTED = ("incremental", "watermark_column", "ttl_seconds")
+CONVERTED = ("watermark_column", "ttl_seconds")
 
 
 def pipeline_keywords(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,6 +114,12 @@ def _keywords(given: Mapping[str, Any], known: tuple[str, ...], what: str) -> di
 
 def _incremental(options: dict[str, Any]) -> None:
     asked, column = options.pop("incremental", None), options.pop("watermark_column", None)
+    if asked not in (None, True, False, FILES):
+        message = f"incremental={asked!r} is not known"
+        raise DeclareError(message, hint="True with watermark_column=, or 'files' for files that were not loaded yet.")
+    if asked == FILES:
+        options["incremental"] = FILES
+        asked = None
     if column is not None and options.get("incremental_column") not in (None, column):
         message = "watermark_column= and incremental_column= name different columns"
         raise DeclareError(message)

@@ -20,10 +20,18 @@ MODES_OF = {
     "handle_deletes": ("merge", "scd2"),
     "ttl": ("scd2",),
     "incremental_column": ("append", "merge"),
+    "incremental": ("append", "merge", "scd2"),
+    "on_replaced": ("append", "merge", "scd2"),
     "lookback": ("merge",),
     "null_watermark": ("append", "merge"),
 }
 """Options that only some modes take, with these modes; the others go with every mode."""
+
+FILES = "files"
+"""The word for loads of files that were not loaded yet."""
+
+ERROR, LOAD, IGNORE = "error", "load", "ignore"
+"""What happens to a file that was loaded and has changed since."""
 
 DEFAULT_LATE_HORIZON = timedelta(days=30)
 
@@ -42,6 +50,9 @@ class Write:
     handle_deletes: str | None = None
     ttl: timedelta | None = None
     incremental_column: str | None = None
+    incremental: str | None = None
+    """`files`: only files that were not loaded yet are read."""
+    on_replaced: str = ERROR
     lookback: timedelta | None = None
     null_watermark: str = "fail"
     allow_empty: bool = False
@@ -88,6 +99,8 @@ def _check(value: Write) -> None:
     _one_of("null_watermark", value.null_watermark, ("fail", "load", "reject"))
     _one_of("on_bad_row", value.on_bad_row, ("fail", "reject"))
     _one_of("on_drift", value.on_drift, ("error", "warn", "evolve"))
+    _one_of("on_replaced", value.on_replaced, (ERROR, LOAD, IGNORE))
+    _check_files(value)
     _check_deletes(value)
     for name in ("keys", "update_columns", "compare_columns", "event_timestamp_column", "ttl", "incremental_column"):
         if getattr(value, name) and value.mode not in MODES_OF[name]:
@@ -99,6 +112,24 @@ def _check(value: Write) -> None:
     if value.ttl is not None and value.ttl <= timedelta(0):
         message = "ttl must be longer than zero"
         raise DeclareError(message)
+
+
+def _check_files(value: Write) -> None:
+    if value.incremental is None:
+        if value.on_replaced != ERROR:
+            message = "on_replaced= belongs to a load of new files"
+            raise DeclareError(message, hint='give incremental="files" as well.')
+        return
+    _one_of("incremental", value.incremental, (FILES,))
+    if value.mode not in MODES_OF["incremental"]:
+        message = f'incremental="files" reads new files only, and mode={value.spelled!r} would forget all others'
+        raise DeclareError(message, hint=f"use {', '.join(MODES_OF['incremental'])}, or drop incremental=.")
+    if value.handle_deletes is not None:
+        message = 'handle_deletes needs the whole source, and incremental="files" reads new files only'
+        raise DeclareError(message, hint="drop incremental= or handle_deletes=.")
+    if value.incremental_column is not None:
+        message = 'a load goes by new files (incremental="files") or by a growing column, not by both'
+        raise DeclareError(message, hint="drop incremental= or the watermark's column.")
 
 
 def _check_deletes(value: Write) -> None:

@@ -67,7 +67,8 @@ def _give_back(request: Request, log: SqliteRunLog, options: Options, loaded: li
 def _repeatable(target: TargetDeclaration) -> bool:
     """Say whether a load that comes after another one brings nothing twice."""
     write = target.write
-    return write.mode != "append" or (write.incremental_column is not None and write.lookback is None)
+    by_column = write.incremental_column is not None and write.lookback is None
+    return write.mode != "append" or by_column or write.incremental is not None
 
 
 def run_transform(name: str, options: Options | None = None) -> dict[str, Any]:

@@ -12,13 +12,14 @@ from ematix_flow.connect.registry import system_of, target_of
 from ematix_flow.connect.resolve import find_connection, resolve_connection
 from ematix_flow.declare.connection import Connection, PostgresConnection
 from ematix_flow.declare.pipeline import arguments_of
-from ematix_flow.engine.looking import Look, glance_at, look_at_source, source_query, try_look
+from ematix_flow.engine.looking import Look, glance_at, loaded_before, look_at_source, source_query, try_look
 from ematix_flow.engine.planning import between
 from ematix_flow.engine.sourcing import OpenSource, evaluate, found_in
 from ematix_flow.errors import ConnectionMissingError, FlowError, MissingSecretError, RunError
 from ematix_flow.plan.assumed import assumed_columns
 from ematix_flow.plan.batch import Observed
 from ematix_flow.plan.bounds import check_comparable, lower_bound, watermark_column
+from ematix_flow.plan.new_files import check_source, refused, warning
 from ematix_flow.plan.source import SourceValue, source_value
 from ematix_flow.plan.steps import Bounds
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base import Database
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
+    from ematix_flow.engine.looking import Loaded
     from ematix_flow.engine.planning import Asked
 
 NOWHERE = "postgresql://unresolved"
@@ -120,7 +122,9 @@ def glancing(*, source_resolved: bool, target_resolved: bool) -> Callable[[Asked
     """Give the way to observe that a preview needs: no data is read, nobody is waited for, failures become notes."""
 
     def observe(asked: Asked) -> Look:
-        look = _source_or_note(asked) if source_resolved else Look(_blank(asked))
+        loaded, notes = _loaded_or_note(asked, known=target_resolved)
+        look = _source_or_note(asked, loaded) if source_resolved else Look(_blank(asked))
+        look = replace(look, observed=replace(look.observed, notes=(*look.observed.notes, *notes)))
         seen = between(asked, look.observed)
         if not seen.source_columns:
             seen = replace(seen, source_columns=assumed_columns(asked.target))
@@ -129,6 +133,17 @@ def glancing(*, source_resolved: bool, target_resolved: bool) -> Callable[[Asked
         return replace(look, observed=_with_open_bounds(asked, seen))
 
     return observe
+
+
+def _loaded_or_note(asked: Asked, *, known: bool) -> tuple[Loaded | None, tuple[str, ...]]:
+    """Give the files that were loaded before, or a note that nobody can tell."""
+    if asked.target.write.incremental is None or not known:
+        return None, ()
+    failures: Any = (FlowError, *asked.database.failures)
+    try:
+        return loaded_before(asked.pipeline, asked.target, asked.database, glance_at), ()
+    except failures:
+        return None, ("which files are new is not known: the target could not be asked",)
 
 
 def _blank(asked: Asked) -> Observed:
@@ -145,16 +160,17 @@ def _blank(asked: Asked) -> Observed:
     )
 
 
-def _source_or_note(asked: Asked) -> Look:
+def _source_or_note(asked: Asked, loaded: Loaded | None) -> Look:
     source = asked.source
     if source.value.frame is UNSEEN:
         return Look(_blank(asked))
+    check_source(asked.target.write, source.kind, source.value.sql)
     if source.lake is not None:
         note = "rows of lake tables are read by Spark, which a preview does not start; the declared columns are assumed"
         return Look(replace(_blank(asked), notes=(note,)))
     failures: Any = FlowError if source.database is None else (FlowError, *source.database.failures)
     try:
-        look = look_at_source(source, glance_at)
+        look = look_at_source(source, glance_at, loaded)
     except failures as error:
         said = error.what if isinstance(error, FlowError) else safe_text(error)
         note = f"source {source.name!r} could not be asked ({redact(said)}); it is assumed to have the declared columns"
@@ -162,7 +178,17 @@ def _source_or_note(asked: Asked) -> Look:
     if look.files is not None and source.value.sql:
         note = "the query over files is not evaluated; it is assumed to give the declared columns"
         return replace(look, observed=replace(look.observed, notes=(note,)))
-    return look
+    return replace(look, observed=replace(look.observed, notes=(*look.observed.notes, *_about_files(look))))
+
+
+def _about_files(look: Look) -> tuple[str, ...]:
+    """Give what a run would say about files that have changed."""
+    choice = look.observed.files
+    error = refused(choice) if choice is not None else None
+    if error is not None:
+        return (f"a run would be refused: {error.what}",)
+    said = warning(choice) if choice is not None else ""
+    return (said,) if said else ()
 
 
 def _with_open_bounds(asked: Asked, seen: Observed) -> Observed:

@@ -33,6 +33,7 @@ def order_for(
         watermark_name=plan.history_name,
         watermark_before=plan.watermark,
         watermark_after=_watermark_after(plan),
+        files=plan.read.files,
         refuse_empty=_refuses_empty(plan),
         rejects_allowed=plan.commit.write.on_bad_row == "reject",
         may_lack=plan.check.may_lack,

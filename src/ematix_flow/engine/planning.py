@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.engine.bounding import Rows, bound_rows
-from ematix_flow.engine.looking import fix_bounds, frame_columns, look_at_source, look_at_target
+from ematix_flow.engine.looking import fix_bounds, frame_columns, loaded_before, look_at_source, look_at_target
 from ematix_flow.engine.staging import raw_frame
 from ematix_flow.engine.targets import engine_on
+from ematix_flow.plan.assumed import assumed_columns
 from ematix_flow.plan.batch import Aim, plan_target
 from ematix_flow.plan.lake_query import lake_query
+from ematix_flow.plan.new_files import check_source, refused, warning
 from ematix_flow.records import Token
 
 if TYPE_CHECKING:
@@ -63,7 +66,8 @@ def observing(spark: Callable[[], Any]) -> Callable[[Asked], Look]:
     """Give the way to observe that a load needs: everything is asked, and what only Spark can read, Spark is asked."""
 
     def observe(asked: Asked) -> Look:
-        look = look_at_source(asked.source)
+        check_source(asked.target.write, asked.source.kind, asked.source.value.sql)
+        look = _look(asked)
         look = replace(look, observed=between(asked, _pinned(asked.source, look.observed, spark)))
         if not look.observed.source_columns and look.observed.source_sql and asked.source.database is None:
             columns = frame_columns(raw_frame(spark(), asked.source, look, look.observed.source_sql))
@@ -75,6 +79,22 @@ def observing(spark: Callable[[], Any]) -> Callable[[Asked], Look]:
         return replace(look, observed=seen)
 
     return observe
+
+
+def _look(asked: Asked) -> Look:
+    """Describe the source; without new files nobody is asked for their columns, and the declared ones are taken."""
+    look = look_at_source(asked.source, loaded=loaded_before(asked.pipeline, asked.target, asked.database))
+    choice = look.observed.files
+    if choice is None:
+        return look
+    error, left_out = refused(choice), warning(choice)
+    if error is not None:
+        raise error
+    if left_out:
+        warnings.warn(left_out, UserWarning, stacklevel=2)
+    if choice.chosen:
+        return look
+    return replace(look, observed=replace(look.observed, source_columns=assumed_columns(asked.target)))
 
 
 def _pinned(source: OpenSource, seen: Observed, spark: Callable[[], Any]) -> Observed:

@@ -80,11 +80,12 @@ def replay_rejects(pipeline: Pipeline, ids: Sequence[str] = (), options: Options
 
 
 def _append_only(target: TargetDeclaration) -> TargetDeclaration:
-    """Give the target for a replay, which is no full source: it deletes nothing and moves no watermark."""
+    """Give the target for a replay, which is no full source: it deletes nothing and remembers neither watermark nor files."""
     write = replace(
         target.write,
         on_bad_row="reject",
         incremental_column=None,
+        incremental=None,
         lookback=None,
         handle_deletes=None,
         mode="append" if target.write.mode == "truncate" else target.write.mode,

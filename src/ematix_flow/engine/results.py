@@ -15,6 +15,9 @@ def result_of(loaded: Loaded, target: TargetDeclaration) -> dict[str, Any]:
     committed = loaded.committed
     result: dict[str, Any] = {"run_id": committed.run_id, "status": "success", "path": loaded.path}
     result |= counts_of(committed.counts, target.write.mode)
+    files = loaded.plan.read.files if loaded.plan is not None else None
+    if files is not None:
+        result |= {"files_loaded": len(files.chosen), "files_known": files.known, "files_replaced": len(files.replaced)}
     if committed.replayed:
         result["recovered"] = True
     return result

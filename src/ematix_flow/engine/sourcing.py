@@ -39,6 +39,15 @@ class OpenSource:
     """What the user's expressions are written in, where that is not the dialect of the source."""
 
     @property
+    def kind(self) -> str:
+        """Give what the source is, for people and for rules."""
+        if self.files is not None:
+            return "files"
+        if self.lake is not None:
+            return "a lake"
+        return "a database" if self.database is not None else "rows in memory"
+
+    @property
     def dialect(self) -> str:
         """Give the SQL dialect of the source."""
         return self.database.dialect if self.database is not None else "spark"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base import StageSpec
 from ematix_flow.engine.counting import counting
+from ematix_flow.errors import RunError
 from ematix_flow.plan.steps import HERE, TASK
 
 if TYPE_CHECKING:
@@ -44,10 +45,8 @@ def stage(
 ) -> tuple[StageSpec, tuple[Part, ...]]:
     """Stage the rows of a plan and give the reports of the winning attempts; `report` hears rows and parts meanwhile."""
     from ematix_flow.connect.arrow import staged_schema
-    from ematix_flow.run.conform import Rules
-    from ematix_flow.run.stage import StageWork, stage_frame
 
-    plan, source, database = staging.plan, staging.source, staging.database
+    plan, database = staging.plan, staging.database
     schema = staged_schema(plan.stage.columns).serialize().to_pybytes()
     spec = StageSpec(
         staging.name,
@@ -63,6 +62,20 @@ def stage(
         spec = database.open_stage(session, spec)
     finally:
         session.close()
+    if plan.read.is_empty:
+        return spec, ()
+    parts = _staged(staging, spec, spark, report)
+    _refuse_changed(staging)
+    return spec, parts
+
+
+def _staged(
+    staging: Staging, spec: StageSpec, spark: Callable[..., Any], report: Callable[[int, int], None] | None
+) -> tuple[Part, ...]:
+    from ematix_flow.run.conform import Rules
+    from ematix_flow.run.stage import StageWork, stage_frame
+
+    plan, database = staging.plan, staging.database
     rules = Rules(
         columns=plan.stage.columns,
         required=frozenset(plan.check.required),
@@ -72,13 +85,25 @@ def stage(
         with ExitStack() as kept:
             work = StageWork(database, spec, rules, kept.enter_context(counting(report)))
             if plan.read.kind == "sql" and plan.shape.place.value == "source":
-                return spec, _stage_query(spark, work, source, plan)
+                return _stage_query(spark, work, staging.source, plan)
             if plan.shape.place.value == TASK:
-                return spec, _stage_rows(spark, work, staging)
+                return _stage_rows(spark, work, staging)
             session_of_spark = spark((TASKS, *database.task_imports))
-            return spec, stage_frame(_frame(session_of_spark, plan, source, staging.look, kept), work)
+            return stage_frame(_frame(session_of_spark, plan, staging.source, staging.look, kept), work)
     except Exception as error:
         raise told(error) from error
+
+
+def _refuse_changed(staging: Staging) -> None:
+    """Refuse rows of files that are no longer what the books would remember, half-written ones above all."""
+    choice, files, look = staging.plan.read.files, staging.source.files, staging.look
+    if choice is None or files is None or look.files is None:
+        return
+    changed = files.changed(look.files.paths, choice.chosen)
+    if changed:
+        message = f"file {changed[0]} changed while it was read"
+        hint = "nothing was loaded; run again, and have files written under a name that begins with _ or a dot."
+        raise RunError(message, hint=hint)
 
 
 def _stage_query(spark: Callable[..., Any], work: StageWork, source: OpenSource, plan: TargetPlan) -> tuple[Part, ...]:

@@ -121,9 +121,14 @@ def _moved(pipeline: Pipeline, place: DuckDBConnection, *, posts: bool) -> Pipel
         source_connection=place,
         source_table=None,
         force_path=None,
-        targets=tuple(replace(target, connection=place) for target in pipeline.targets),
+        targets=tuple(_standing_in(target, place) for target in pipeline.targets),
         transforms_post=pipeline.transforms_post if posts else (),
     )
+
+
+def _standing_in(target: TargetDeclaration, place: DuckDBConnection) -> TargetDeclaration:
+    """Give the target in the stand-in, whose source has rows and no files."""
+    return replace(target, connection=place, write=replace(target.write, incremental=None))
 
 
 def _fill(pipeline: Pipeline, existing: Any, options: Options) -> None:

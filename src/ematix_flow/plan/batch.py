@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ematix_flow.plan.source import SourceValue
     from ematix_flow.plan.sql.ddl import Difference, WantedTable
     from ematix_flow.plan.sql.program import Program
-    from ematix_flow.plan.steps import Bounds
+    from ematix_flow.plan.steps import Bounds, FileChoice
     from ematix_flow.records import Token, Watermark
 
 
@@ -74,6 +74,8 @@ class Observed:
     watermark: Watermark | None = None
     """Where the last load ended, by whichever column it went."""
     bounds: Bounds | None = None
+    files: FileChoice | None = None
+    """The files that are new, where only those are wanted."""
     latest_version: datetime | None = None
     """The newest `valid_from` in an scd2 target that is loaded by load time."""
     notes: tuple[str, ...] = ()
@@ -103,6 +105,7 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
     ensure = ensure_step(table, write, wanted_table(table, write.mode, database), database, observed)
     path = choose_path(pipeline, target, aim.source, observed)
     shaping = plan_shape(pipeline, target, observed, path.value, aim.source_database)
+    read = _read(observed, shaping, aim.source)
     load = _load(aim, keys.value, compare.value, after(aim.now, observed.latest_version))
     columns = (*load.columns, *load.extra)
     return TargetPlan(
@@ -113,10 +116,10 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
         history_name=history_name(pipeline, table),
         path=path,
         ensure=ensure,
-        read=_read(observed, shaping, aim.source),
+        read=read,
         shape=Shape(shaping.place, shaping.dialect, shaping.sql, shaping.marked),
         check=Check(_required(table, keys.value, load, write), write.on_bad_row, _may_lack(table, write)),
-        stage=Stage(columns, _staged_by(path, shaping, observed), tuple(target.files.given().items())),
+        stage=Stage(columns, _staged_by(path, shaping, observed, read), tuple(target.files.given().items())),
         commit=Commit(write, load, _program(load, write, database), keys, compare),
         now=aim.now,
         connection_info=dict(database.info()),
@@ -125,10 +128,12 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
     )
 
 
-def _staged_by(path: Choice, shaping: Shaping, observed: Observed) -> Choice:
+def _staged_by(path: Choice, shaping: Shaping, observed: Observed, read: Read) -> Choice:
     """Choose who moves the rows; Spark takes seconds to start, so it has to have something to do."""
     if path.value == "same_db":
         return Choice(NOBODY, "the target reads the source query itself")
+    if read.is_empty:
+        return Choice(NOBODY, "there is nothing new")
     if shaping.place.value == SPARK:
         return Choice(SPARK, "it evaluates the shape")
     if observed.spark_chosen:
@@ -315,6 +320,7 @@ def _read(observed: Observed, shaping: Shaping, source: SourceValue) -> Read:
         format=observed.source_format,
         columns=observed.source_columns,
         bounds=observed.bounds,
+        files=observed.files,
     )
 
 

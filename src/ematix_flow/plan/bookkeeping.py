@@ -1,4 +1,4 @@
-"""Our own tables in every target database, as data: ledger, fences, watermarks, run history and rejects."""
+"""Our own tables in every target database, as data: ledger, fences, watermarks, run history, rejects and loaded files."""
 
 from __future__ import annotations
 
@@ -82,9 +82,20 @@ _TABLES: dict[str, tuple[tuple[str, ColumnType, bool], ...]] = {
         ("status", String(16), False),
         ("replayed_at", TimestampTZ(), True),
     ),
+    "loaded_files": (
+        ("file_id", String(64), False),
+        ("pipeline_name", Text(), False),
+        ("target_name", Text(), False),
+        ("file_key", Text(), False),
+        ("etag", Text(), False),
+        ("size", BigInt(), False),
+        ("run_id", UUID(), False),
+        ("loaded_at", TimestampTZ(), False),
+    ),
 }
 
 TABLES = tuple(_TABLES)
+"""Their names, in the order in which they came to be: whoever has the last one has all."""
 
 COLUMNS = {name: tuple(column for column, _, _ in columns) for name, columns in _TABLES.items()}
 """Names of the columns of each table."""

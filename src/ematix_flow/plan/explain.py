@@ -12,7 +12,7 @@ from ematix_flow.plan.sql.render import bind_staged, native_column
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ematix_flow.plan.steps import Plan, Post, TargetPlan
+    from ematix_flow.plan.steps import FileChoice, Plan, Post, TargetPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def _table(plan: TargetPlan) -> dict[str, Any]:
 
 def _read(plan: TargetPlan) -> dict[str, Any]:
     read, bounds = plan.read, plan.read.bounds
-    return {
+    known = {
         "kind": read.kind,
         "connection": read.connection,
         "sql": read.sql,
@@ -163,6 +163,16 @@ def _read(plan: TargetPlan) -> dict[str, Any]:
         "bounds": None
         if bounds is None
         else {"column": bounds.column, "after": bounds.lo, "up_to": bounds.hi, "fixed": bounds.fixed},
+    }
+    return known if read.files is None else known | {"files": _files(read.files)}
+
+
+def _files(choice: FileChoice) -> dict[str, Any]:
+    return {
+        "new": [file.key for file in choice.new],
+        "known": choice.known,
+        "replaced": [file.key for file in choice.replaced],
+        "on_replaced": choice.policy,
     }
 
 

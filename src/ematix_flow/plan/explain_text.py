@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base import StageColumn
     from ematix_flow.plan.explain import TargetSummary
-    from ematix_flow.plan.steps import Bounds, Plan, TargetPlan
+    from ematix_flow.plan.steps import Bounds, FileChoice, Plan, TargetPlan
 
 LABEL = 9
 """Width of the words at the left."""
@@ -139,11 +139,21 @@ def _read_lines(plan: TargetPlan, *, verbose: bool) -> Iterator[str]:
     else:
         lake = f"lake tables of {read.connection}"
         yield line("read", lake if read.kind == "lake" else "the rows that the pipeline's function builds")
+    if read.files is not None:
+        yield from _files_lines(read.files, verbose=verbose)
     if read.bounds is not None:
         yield line("bounds", _bounds_text(read.bounds))
     # On the same-database path the query is part of the statements below.
     if verbose and read.sql and not plan.stage.skipped:
         yield from _indented(read.sql)
+
+
+def _files_lines(choice: FileChoice, *, verbose: bool) -> Iterator[str]:
+    counted = f"{len(choice.new)} new, {choice.known} known, {len(choice.replaced)} replaced"
+    yield line("files", f"{counted} (on_replaced={choice.policy!r})")
+    if verbose:
+        for what, files in (("new", choice.new), ("replaced", choice.replaced)):
+            yield from (f"    {what} {file.key}" for file in files)
 
 
 def _bounds_text(bounds: Bounds) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.write import Write
     from ematix_flow.plan.sql.ddl import Difference, WantedTable
     from ematix_flow.plan.sql.program import Load, Program
-    from ematix_flow.records import Token, Watermark
+    from ematix_flow.records import FileScope, SourceFile, Token, Watermark
 
 
 SPARK, HERE, NOBODY = "spark", "here", "nobody"
@@ -56,6 +56,29 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
+class FileChoice:
+    """Which files of a source a load reads, fixed before reading: those that were not loaded yet."""
+
+    scope: FileScope
+    policy: str
+    """What happens to files that have changed since they were loaded: error, load or ignore."""
+    new: tuple[SourceFile, ...] = ()
+    replaced: tuple[SourceFile, ...] = ()
+    known: int = 0
+    """How many files are there as they were loaded."""
+
+    @property
+    def reloaded(self) -> tuple[SourceFile, ...]:
+        """Give the changed files that are loaded again."""
+        return self.replaced if self.policy == "load" else ()
+
+    @property
+    def chosen(self) -> tuple[SourceFile, ...]:
+        """Give the files that are read, in the order of their keys."""
+        return tuple(sorted((*self.new, *self.reloaded), key=lambda file: file.key))
+
+
+@dataclass(frozen=True, slots=True)
 class Read:
     """Where rows come from."""
 
@@ -68,6 +91,13 @@ class Read:
     format: str = ""
     columns: tuple[SourceColumn, ...] = ()
     bounds: Bounds | None = None
+    files: FileChoice | None = None
+    """The files that are new, where only those are read."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Say whether there is known to be nothing to read."""
+        return self.files is not None and not self.files.chosen
 
 
 @dataclass(frozen=True, slots=True)

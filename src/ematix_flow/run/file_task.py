@@ -30,6 +30,10 @@ TOGETHER = 16 << 20
 """Bytes up to which neighbouring small files are staged together: to begin a piece takes longer than to read them."""
 
 
+SHAPED_TOGETHER = 4 << 20
+"""Bytes up to which the rows of small files are shaped by one query: to ask it takes longer than to read them."""
+
+
 def files_to_stage(work: StageWork, files: FileSet, sql: str) -> tuple[Piece, ...]:
     """Give the pieces of a file set, with small neighbours put together."""
     return tuple(partial(_stage, work, sql, group) for group in _groups(file_pieces(files)))
@@ -64,13 +68,27 @@ def _stage(
     place: tuple[int, int],
     heed: Callable[[], None] | None = None,
 ) -> Part:
-    with closing(shaped_batches(sql, _tables(pieces))) as batches:
+    with closing(shaped_batches(sql, _together(_tables(pieces)))) as batches:
         return stage_batches(work, *place, batches, heed)
 
 
 def _tables(pieces: Iterable[FilePiece]) -> Iterator[pa.Table]:
     for piece in pieces:
         yield from piece.read()
+
+
+def _together(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Give small neighbours of one layout as one table."""
+    held: list[pa.Table] = []
+    size = 0
+    for table in tables:
+        if held and (size + table.nbytes > SHAPED_TOGETHER or table.schema != held[0].schema):
+            yield pa.concat_tables(held)
+            held, size = [], 0
+        held.append(table)
+        size += table.nbytes
+    if held:
+        yield pa.concat_tables(held)
 
 
 def _slices(table: pa.Table) -> Iterator[pa.Table]:

@@ -41,7 +41,7 @@ def sentence(event: Event) -> str | None:
                 "(--new starts afresh)."
             )
         case RunStarted():
-            return f"{event.target}: loading {_MOVERS.get(event.by, event.path)}."
+            return f"{event.target}: {_begun(event)}."
         case RowsStaged():
             rejected = f", {event.rejected:,} rejected" if event.rejected else ""
             return f"{event.target}: {event.rows:,} rows staged{rejected}; committing."
@@ -54,6 +54,12 @@ def sentence(event: Event) -> str | None:
         case PostFinished():
             return f"{event.step}: failed: {event.message}"
     return None
+
+
+def _begun(event: RunStarted) -> str:
+    if event.by == "nobody" and event.path == "cross_db":
+        return "nothing new"
+    return f"loading {_MOVERS.get(event.by, event.path)}"
 
 
 def counted(counts: Counts) -> str:
@@ -104,6 +110,8 @@ class Live:
     def __call__(self, event: Event) -> None:
         """Show an event."""
         match event:
+            case RunStarted(path="cross_db", by="nobody"):
+                self._show(event, "nothing new")
             case RunStarted(path="cross_db"):
                 self._show(event, "starting Spark, reading" if event.by == "spark" else "reading")
             case RunStarted():

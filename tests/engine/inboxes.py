@@ -1,0 +1,99 @@
+"""A folder that files come to, and a pipeline that loads each of them once; plain data, which a child can be sent."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from ematix_flow.commit.ledger import Ledger
+from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+from ematix_flow.connect.registry import target_of
+from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.layout import Column, Table
+from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
+from ematix_flow.declare.types import BigInt, Text
+from ematix_flow.declare.write import write
+from ematix_flow.engine import Options, run_pipeline
+from ematix_flow.plan.sql.render import native_name
+
+COLUMNS = (
+    Column(BigInt(), nullable=False, primary_key=True, name="id"),
+    Column(Text(), nullable=True, name="label"),
+)
+
+
+@dataclass(frozen=True)
+class Inbox:
+    """The root of a source of CSV files, the settings of its target, and the options of the load."""
+
+    root: str
+    target: dict[str, Any]
+    run_log: str
+    options: dict[str, Any] = field(default_factory=dict)
+    schema: str = "main"
+    name: str = "inbox"
+    path: str = "in"
+    source: dict[str, Any] = field(default_factory=dict)
+    """Settings of a source that is no folder of this machine."""
+
+    def put(self, name: str, *ids: object) -> Path:
+        """Write a file of these rows, whole or not at all, in place of whatever is there."""
+        place = Path(self.root, "in", name)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        draft = place.with_name(f".{place.name}")
+        draft.write_text(content(*ids), encoding="utf-8")
+        return draft.replace(place)
+
+    def pipeline(self, **options: Any) -> Pipeline:
+        """Declare the load."""
+        source = self.source or {"kind": "object_store_local", "path": self.root, "format": "csv"}
+        chosen = write(**{"mode": "append", "incremental": "files", **self.options, **options})
+        return Pipeline(
+            name=self.name,
+            function=lambda: self.path,
+            targets=(TargetDeclaration(self.table, chosen, self.connection),),
+            source_connection=connection_from_fields("source", source),
+        )
+
+    def run(self, **options: Any) -> dict[str, Any]:
+        """Load what is new, as a person would."""
+        return run_pipeline(self.pipeline(**options), Options(run_log=SqliteRunLog(self.run_log)))  # type: ignore[no-any-return]
+
+    @property
+    def table(self) -> Table:
+        return Table(self.schema, "items", COLUMNS)
+
+    @property
+    def connection(self) -> Any:
+        return connection_from_fields("target", self.target)
+
+    def ids(self) -> list[int]:
+        """Give the numbers of all rows of the target, in order."""
+        if self.target["kind"] == "object_store_local":
+            files = Path(self.target["path"], self.schema, "items").glob("*.parquet")
+            rows = [row for file in files for row in duckdb.sql(f"SELECT id FROM '{file}'").fetchall()]
+            return sorted(int(row[0]) for row in rows)
+        database = target_of(self.connection)
+        with closing(database.session()) as session:
+            place = database.place(self.schema, "items")
+            if database.find_table(session, place) is None:
+                return []
+            rows = session.query(f"SELECT id FROM {native_name(place, database.dialect)}")
+        return sorted(int(row[0]) for row in rows)
+
+    def remembered(self) -> list[tuple[str, int]]:
+        """Give key and size of every file that the books of the target know, in order."""
+        database = target_of(self.connection, (self.schema, "items"))
+        ledger = Ledger(database)
+        with closing(database.session()) as session:
+            rows = session.query(f"SELECT file_key, size FROM {ledger.name('loaded_files')}")
+        return sorted((str(key), int(size)) for key, size in rows)
+
+
+def content(*ids: object) -> str:
+    """Give the text of a file."""
+    return "id,label\n" + "".join(f"{number},row {number}\n" for number in ids)
