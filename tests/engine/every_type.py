@@ -100,7 +100,9 @@ class Journey:
     def rows_in(self, source: Fields, what: str, **options: Any) -> list[dict[str, Any]]:
         """Read a table of every type as a source and give its rows: they are loaded into DuckDB, which has all types."""
         place = self.folder / "found.duckdb"
-        self.load(what, {"kind": "duckdb", "path": str(place)}, source=source, name="reading", mode="truncate", **options)
+        self.load(
+            what, {"kind": "duckdb", "path": str(place)}, source=source, name="reading", mode="truncate", **options
+        )
         with duckdb.connect(str(place)) as connection:
             connection.execute("SET TimeZone = 'UTC'")
             found = connection.sql("SELECT * EXCLUDE (_loaded_at, _batch_id) FROM main.every")

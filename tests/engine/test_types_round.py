@@ -54,7 +54,9 @@ def _within_orc(row: dict[str, Any]) -> dict[str, Any]:
     """Give a row with the times that ORC can hold."""
     if row["at"] is None or row["at"].year not in (1, 9999):
         return row
-    moment = datetime(1678, 1, 1, tzinfo=UTC) if row["at"].year == 1 else datetime(2261, 12, 31, 23, 59, 59, 999999, UTC)
+    moment = (
+        datetime(1678, 1, 1, tzinfo=UTC) if row["at"].year == 1 else datetime(2261, 12, 31, 23, 59, 59, 999999, UTC)
+    )
     return row | {"at": moment.replace(tzinfo=None), "instant": moment, "day": date(1583, 1, 1)}
 
 

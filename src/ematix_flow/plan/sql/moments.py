@@ -120,9 +120,7 @@ def _shifted(text: exp.Expr, accepted: MomentFormat, width: int, dialect: str) -
     time = say("naive", dialect, x=_main(text, accepted, width, dialect))
     edges = [exp.Literal.string(edge) for edge in ("0001-01-01", "9999-12-31")]
     inside = exp.Not(this=exp.In(this=_date_text(text, accepted, dialect), expressions=edges))
-    zero = exp.EQ(
-        this=_tail(text, width - 1, width - 1, dialect), expression=exp.Literal.string(_ZEROS[width])
-    )
+    zero = exp.EQ(this=_tail(text, width - 1, width - 1, dialect), expression=exp.Literal.string(_ZEROS[width]))
     return case((exp.or_(inside, zero), say("earlier", dialect, x=time, n=signed)))
 
 
