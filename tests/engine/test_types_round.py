@@ -5,12 +5,19 @@ The page of types is made from the same code, so that it cannot say more than th
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
-from tests.engine.every_type import ODD_FLOATS, ROWS, Journey, frame_of, plain
+from ematix_flow.connect.file_formats import AS_DIGITS
+from ematix_flow.connect.registry import target_of
+from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.types import BigInt, Numeric
+from ematix_flow.errors import PlanError
+from tests.engine.every_type import ODD_FLOATS, ROWS, TYPES, Journey, frame_of, plain
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,4 +69,23 @@ def _within_orc(row: dict[str, Any]) -> dict[str, Any]:
 
 def _as_digits(row: dict[str, Any]) -> dict[str, Any]:
     """Give a row as text files give it back: bytes are the digits that they are written with."""
-    return row | {"raw": None if row["raw"] is None else row["raw"].hex().encode()}
+    told = {name for name, kind in TYPES.items() if kind.kind in AS_DIGITS and row[name] is not None}
+    return row | {name: row[name].hex().encode() for name in told}
+
+
+@pytest.mark.parametrize("system", ["duckdb", "sqlite", *SERVERS, "parquet"])
+def test_numbers_that_nothing_carries_are_refused_before_anything_is_made(
+    system: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    fields, schema, _ = fields_of(system, request, tmp_path)
+    types = {"id": BigInt(), "vast": Numeric(40, 2)}
+    frame = pa.table({"id": [1], "vast": ["1"]})
+    with pytest.raises(PlanError, match=r"Numeric\[40, 2\] has more digits"):
+        Journey(tmp_path).load(frame, fields, types=types, schema=schema)
+    if system == "mysql":
+        with pytest.raises(PlanError, match="more digits than MySQL can store"):
+            Journey(tmp_path).load(frame, fields, types=types | {"vast": Numeric(38, 31)}, schema=schema)
+    target = target_of(connection_from_fields("it", fields))
+    if target.exists():
+        with closing(target.session()) as session:
+            assert target.find_table(session, target.place(schema, "every")) is None

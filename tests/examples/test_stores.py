@@ -40,7 +40,7 @@ def test_one_query_goes_to_a_database_and_to_a_bucket(
     results = run_pipeline(_at(module.events_fanout.pipeline, s3_server))
     assert {name: one["rows_inserted"] for name, one in results.items()} == {
         "public.events@warehouse": 3,
-        "public.events@lake/events/raw": 3,
+        "public.events@lake": 3,
     }
     assert duck.rows("SELECT event_id, name FROM public.events ORDER BY 1") == [row[:2] for row in EVENTS]
     client = s3_server.client()

@@ -8,8 +8,10 @@ from __future__ import annotations
 import io
 import json
 from contextlib import closing
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -110,7 +112,8 @@ def test_csv_in_a_bucket_to_delta_and_on_to_mysql(
     assert plain(files_of(tmp_path, "delta_local")) == plain(ROWS)
     schema = mysql_url.rpartition("/")[2]
     journey.load("SELECT * FROM main.every", {"kind": "mysql", "url": mysql_url}, source=lake, schema=schema)
-    found = Place(mysql_url).rows(f"SELECT {', '.join(TYPES)} FROM {schema}.every")
+    names = ", ".join(f"`{name}`" for name in TYPES)
+    found = Place(mysql_url).rows(f"SELECT {names} FROM {schema}.every")
     assert plain(dict(zip(TYPES, row, strict=True)) for row in found) == plain(ROWS)
 
 
@@ -154,29 +157,48 @@ def test_one_of_two_targets_is_down_and_catches_up(
     assert (in_postgres(), in_lake()) == ([*both, (3, "three")], [*both, (3, "three")])
 
 
+AT = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
 NESTED = pa.table(
     {
         "id": pa.array([1, 2, 3], pa.int64()),
         "tags": pa.array([["a", None, 'q"'], [], None], pa.list_(pa.string())),
         "where": pa.array(
-            [{"x": 1, "y": 0.1}, {"x": None, "y": None}, None], pa.struct([("x", pa.int64()), ("y", pa.float64())])
+            [{"x": 1, "at": AT}, {"x": None, "at": None}, None],
+            pa.struct([("x", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))]),
         ),
         "more": pa.array([[("k", [1])], [], None], pa.map_(pa.string(), pa.list_(pa.int32()))),
     }
 )
+DOCUMENTS = [
+    {"id": 1, "tags": ["a", None, 'q"'], "where": {"x": 1, "at": "2026-01-02T03:04:05.678901Z"}, "more": {"k": [1]}},
+    {"id": 2, "tags": [], "where": {"x": None, "at": None}, "more": {}},
+    {"id": 3, "tags": None, "where": None, "more": None},
+]
+NESTED_TYPES = {"id": TYPES["id"], **dict.fromkeys(("tags", "where", "more"), TYPES["doc"])}
 
 
 def test_nested_columns_become_documents(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     pq.write_table(NESTED, tmp_path / "in" / "a.parquet")
     source = {"kind": "object_store_local", "path": str(tmp_path / "in"), "format": "parquet"}
-    types = {"id": TYPES["id"], **dict.fromkeys(("tags", "where", "more"), TYPES["doc"])}
     lakes = [lake_fields(kind, tmp_path) for kind in ("delta_local", "iceberg")]
-    Journey(tmp_path).load("a.parquet", *lakes, source=source, types=types)
-    wanted = [
-        {"id": 1, "tags": ["a", None, 'q"'], "where": {"x": 1, "y": 0.1}, "more": {"k": [1]}},
-        {"id": 2, "tags": [], "where": {"x": None, "y": None}, "more": {}},
-        {"id": 3, "tags": None, "where": None, "more": None},
-    ]
+    journey = Journey(tmp_path)
+    journey.load("a.parquet", *lakes, source=source, types=NESTED_TYPES)
     for kind, table in (("delta_local", "main/every"), ("iceberg", "main/every1")):
-        assert plain(files_of(tmp_path, kind, table), types) == plain(wanted, types)
+        assert plain(files_of(tmp_path, kind, table), NESTED_TYPES) == plain(DOCUMENTS, NESTED_TYPES)
+    # And back from a lake that has such types itself.
+    nested = "STRUCT<x: BIGINT, at: TIMESTAMP>"
+    query = (
+        f"SELECT id, from_json(tags, 'ARRAY<STRING>') AS tags, from_json(`where`, '{nested}') AS `where`, "
+        "from_json(more, 'MAP<STRING, ARRAY<INT>>') AS more FROM main.every"
+    )
+    found = journey.rows_in(lakes[0], query, types=NESTED_TYPES)
+    assert plain(found, NESTED_TYPES) == plain(DOCUMENTS, NESTED_TYPES)
+
+
+def test_nested_columns_of_frames_become_documents(tmp_path: Path) -> None:
+    target = {"kind": "duckdb", "path": str(tmp_path / "found.duckdb")}
+    Journey(tmp_path).load(NESTED, target, types=NESTED_TYPES)
+    with duckdb.connect(str(tmp_path / "found.duckdb")) as connection:
+        found = connection.sql("SELECT * FROM main.every").to_arrow_table().to_pylist()
+    assert plain(found, NESTED_TYPES) == plain(DOCUMENTS, NESTED_TYPES)

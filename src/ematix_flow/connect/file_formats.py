@@ -16,6 +16,9 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+AS_DIGITS = ("bytes",)
+"""Kinds that text files hold as something else than their value: these are read back as hexadecimal digits."""
+
 EXTENSIONS = {"parquet": "parquet", "csv": "csv", "json_lines": "jsonl", "orc": "orc"}
 
 _ESCAPED = r'[\x00-\x1f"\\]'

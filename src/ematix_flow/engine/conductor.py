@@ -172,7 +172,7 @@ def _key(pipeline: Pipeline, target: TargetDeclaration) -> str:
         return name
     connection = target.connection or "default"
     named = connection if isinstance(connection, str) else connection.name
-    return f"{name}@{named}" + (f"/{target.files.prefix}" if target.files.prefix else "")
+    return f"{name}@{named}"
 
 
 def _load_one(
