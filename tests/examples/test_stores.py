@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ematix_flow import Target
+from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine import run_pipeline
 from ematix_flow.errors import FlowError
 from tests.examples.conftest import README
@@ -94,7 +95,8 @@ def test_another_target_is_another_word_in_one_line(
 
 
 def _defined(text: str) -> dict[str, Any]:
-    """Give what a module of this text defines."""
+    """Give what a module of this text defines, instead of what an earlier one did."""
+    PROJECT.clear()
     names: dict[str, Any] = {"__name__": "one_line"}
     exec(compile(text, "one_line.py", "exec"), names)  # noqa: S102 - the documented example itself
     return names
