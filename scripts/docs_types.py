@@ -61,8 +61,8 @@ NOTES = """\
   ends in 2038. ORC has one type for both, too: the declaration says which it is.
 - JSON has the same value afterwards, not always the same text: `JSONB` of PostgreSQL orders keys and drops blanks.
 - Key columns of `Text` and `Bytes` are `VARCHAR(255)` and `VARBINARY(255)` in MySQL, whose indexes hold no more.
-- Two systems keep less than they are told: a lake and a file have no length for `String[40]`, and Iceberg, Delta and
-  files have no JSON and no UUID. The load checks these before it stages a row.
+- Lakes and files have no length for `String[40]`, no JSON and no UUID: they hold text, and a load checks its values
+  before it stages a row. SQLite enforces no types; its tables get `CHECK` conditions that do.
 - There is no type for a time of day or an interval: declare `Text`. A Parquet file with such a column is refused."""
 
 TEXTS = """\

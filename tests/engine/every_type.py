@@ -48,6 +48,8 @@ ROWS: list[dict[str, Any]] = [
     for row, longest, finest in zip(values.ROWS, _LONGEST, _FINEST, strict=True)
 ]
 
+ROWS.append({**dict.fromkeys(TYPES), "id": 8, "words": "long text \u2702 " * 20_000, "raw": bytes(range(256)) * 500})
+
 ODD_FLOATS: list[dict[str, Any]] = [
     {**dict.fromkeys(TYPES), "id": 100 + number, "single": value, "double": value}
     for number, value in enumerate((math.nan, math.inf, -math.inf))

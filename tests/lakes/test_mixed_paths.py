@@ -60,17 +60,15 @@ def test_postgres_to_iceberg_and_on_to_files(postgres_url: str, tmp_path: Path) 
     rows = [*ROWS, *ODD_FLOATS]
     give(postgres_url, rows)
     journey, lake = Journey(tmp_path), lake_fields("iceberg", tmp_path)
-    assert (
-        journey.load("SELECT * FROM given", lake, source={"kind": "postgres", "url": postgres_url})["rows_inserted"]
-        == 7
-    )
+    told = journey.load("SELECT * FROM given", lake, source={"kind": "postgres", "url": postgres_url})
+    assert told["rows_inserted"] == len(rows)
     assert plain(files_of(tmp_path)) == plain(rows)
     folders = [
         {"kind": "object_store_local", "path": str(tmp_path / name), "format": name}
         for name in ("json_lines", "parquet")
     ]
     told = journey.load("SELECT * FROM main.every", *folders, source=lake, schema="out")
-    assert [one["rows_inserted"] for one in told.values()] == [7, 7]
+    assert [one["rows_inserted"] for one in told.values()] == [len(rows)] * 2
     (file,) = (tmp_path / "parquet" / "out" / "every1").glob("*.parquet")
     assert plain(pq.read_table(file).to_pylist()) == plain(rows)
     lines = [json.loads(line) for path in (tmp_path / "json_lines" / "out").rglob("*.jsonl") for line in _lines(path)]
@@ -88,12 +86,13 @@ def check_lines(lines: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None
             assert line.get(name) == row[name]
         if row["instant"] is not None:
             assert line["instant"] == row["instant"].replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+        if row["raw"] is not None:
             assert line["raw"] == row["raw"].hex()
     assert [found[100 + n]["double"] for n in range(3)] == ["nan", "inf", "-inf"]
 
 
 def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines()
+    return path.read_text(encoding="utf-8").rstrip("\n").split("\n")
 
 
 def test_csv_in_a_bucket_to_delta_and_on_to_mysql(
