@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.declare.connection_base import is_open
 from ematix_flow.declare.file_options import FILE_OPTIONS, READ_OPTIONS, check_read_options
 from ematix_flow.errors import DeclareTypeError
 
@@ -66,6 +67,7 @@ class Target:
         if placed:
             message = f"a batch target has no {placed[0]}="
             raise DeclareTypeError(message, hint="topics and queues belong to streams.")
+        written = getattr(self.connection, "format", None)
         for name in READ_OPTIONS:
-            check_read_options(name, getattr(self, name), getattr(self.connection, "format", None))
+            check_read_options(name, getattr(self, name), None if is_open(written) else written)
         return self.table, self.connection, {name: getattr(self, name) for name in _WRITE}
