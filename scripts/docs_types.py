@@ -76,9 +76,9 @@ never leave their database, and so are more than 30 decimals for MySQL. Single v
 NESTED = """\
 ## Lists, structs and maps
 
-There are no declared types for them. A nested column of a Parquet or ORC file, of a line of JSON or of a frame is read
-as a JSON document and goes into a `JSON`, `JSONB` or `Text` column, with every NULL inside it. In databases it can be
-asked with the functions for JSON, in Spark with `from_json(column, 'STRUCT<...>')`."""
+There are no declared types for them. A nested column of a Parquet or ORC file, of a line of JSON, of a lake table or of a
+frame is read as a JSON document and goes into a `JSON`, `JSONB` or `Text` column, with every NULL inside it. In databases
+it can be asked with the functions for JSON, in Spark with `from_json(column, 'STRUCT<...>')`."""
 
 
 def page() -> str:

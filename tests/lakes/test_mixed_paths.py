@@ -9,6 +9,7 @@ import io
 import json
 from contextlib import closing
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -71,7 +72,8 @@ def test_postgres_to_iceberg_and_on_to_files(postgres_url: str, tmp_path: Path) 
     assert [one["rows_inserted"] for one in told.values()] == [len(rows)] * 2
     (file,) = (tmp_path / "parquet" / "out" / "every1").glob("*.parquet")
     assert plain(pq.read_table(file).to_pylist()) == plain(rows)
-    lines = [json.loads(line) for path in (tmp_path / "json_lines" / "out").rglob("*.jsonl") for line in _lines(path)]
+    written = [line for path in (tmp_path / "json_lines" / "out").rglob("*.jsonl") for line in _lines(path)]
+    lines = [json.loads(line, parse_float=Decimal) for line in written]
     check_lines(lines, rows)
 
 
@@ -84,6 +86,8 @@ def check_lines(lines: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None
         assert {name for name in TYPES if name in line} == {name for name in TYPES if row[name] is not None}
         for name in ("id", "small", "whole", "flag", "words", "short", "uid"):
             assert line.get(name) == row[name]
+        for name in ("money", "wide", "longest", "finest"):
+            assert (None if name not in line else Decimal(line[name])) == row[name]
         if row["instant"] is not None:
             assert line["instant"] == row["instant"].replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
         if row["raw"] is not None:

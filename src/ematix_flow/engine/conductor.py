@@ -15,6 +15,7 @@ from ematix_flow.engine.posting import run_named_transform, run_posts
 from ematix_flow.engine.results import result_of
 from ematix_flow.engine.sourcing import called, source_for
 from ematix_flow.engine.spark import session_for
+from ematix_flow.engine.targets import refuse_twins
 from ematix_flow.errors import FlowError, RunError
 from ematix_flow.events import RunResumed
 from ematix_flow.failpoints import failpoint
@@ -95,6 +96,7 @@ def _run(
     if not pipeline.targets:
         return _call(pipeline, request, log, options, started), True
     with _failure_recorded(pipeline, request, log, options, started):
+        refuse_twins(pipeline)
         source = source_for(pipeline, options, session_for(options))
     if source.value.result is not None:
         return source.value.result, True
