@@ -1,4 +1,4 @@
-"""Writes the generated pages of docs/: what each system guarantees, and the reference; with --check it only compares."""
+"""Writes the generated pages of docs/: guarantees, types and the reference; with --check it only compares."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.registry import DATABASES, FILE_TABLES, FILES, LAKES
-from ematix_flow.declare import connection, keywords, normalize, transforms, types
+import docs_types
+
+from ematix_flow.connect.base import ALL_MODES, Database
+from ematix_flow.connect.registry import DATABASES, FILE_TABLES, FILES, LAKE_SOURCES, LAKES
+from ematix_flow.declare import connection, keywords, normalize, transforms
 from ematix_flow.declare.spark_settings import PREFIX, SETTINGS
 from ematix_flow.failpoints import LAKE_NAMES, NAMES, STORE_NAMES
 from ematix_flow.plan.bookkeeping import COLUMNS
@@ -45,6 +48,13 @@ FOLDERS = (
     " may see a part of that load, and whoever comes next to the folder finishes it."
 )
 
+ABILITIES = ("keeps keys unique", "evolve widens types", "partitions", "older versions", "needs Spark")
+ABOUT = (
+    "Incremental loads, rejects and their replay, drift (error, warn, evolve with new columns), fan-out, previews, dry runs"
+    " and recovery work with every target. A source that is no database (files, frames) and a load into one need Spark only"
+    " where somebody's SQL has to be evaluated; `flow preview` says so."
+)
+
 LAKE_TABLES = (
     "A lake table changes by one commit of its own per load, which carries the load's name; the books (ledger, watermark,"
     " history, rejects) follow it as a numbered record. Whoever comes after a crash asks the table whether the change was"
@@ -68,52 +78,41 @@ def table(headings: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 def guarantees() -> str:
     """Give the page about what each system promises."""
-    found = systems()
-    rows = [
-        (kind, ", ".join(system.capabilities.modes), system.capabilities.guarantee, STAGING[kind])
-        for kind, system in (found | systems(FILE_TABLES) | systems(LAKES)).items()
-    ]
-    example = {kind: system(_example(kind)) for kind, system in found.items()}
-    example |= {kind: system(_lake(kind), ("s", "t")) for kind, system in systems(LAKES).items()}
-    type_rows = [
-        (f"`{name}`", *(f"`{one.ddl_type(value)}`" for one in example.values())) for name, value in _types().items()
-    ]
+    found = systems() | systems(FILE_TABLES) | systems(LAKES)
+    rows = [(kind, system.capabilities.guarantee, STAGING[kind]) for kind, system in found.items()]
     return "\n\n".join(
         [
             "# What is guaranteed",
             NOTE,
             PROMISE,
-            table(("target", "modes", "guarantee", "staging"), rows),
+            table(("target", "guarantee", "staging"), rows),
             FOLDERS,
             LAKE_TABLES,
             "Files and frames as sources: a file is read once per run, and a broken line is a reject or refuses the load.",
+            "## What each system can do",
+            table(("kind", "source", *ALL_MODES, *ABILITIES), [_abilities(*one) for one in found.items()]),
+            ABOUT,
             "## Where a crash is tried",
             TRIED,
             ", ".join(f"`{name}`" for name in dict.fromkeys((*NAMES, *STORE_NAMES, *LAKE_NAMES))),
-            "## Types",
-            "How a declared type is written in each database. Instants are kept in UTC.",
-            table(("declared", *example), type_rows),
+            "How each system stores a declared type: [types](types.md).",
         ]
     )
 
 
-def _example(kind: str) -> Any:
-    cls = connection.KINDS[kind]
-    return cls("x", url=f"{kind}://user@host/db") if kind in ("postgres", "mysql") else cls("x", path="x.db")
-
-
-def _lake(kind: str) -> Any:
-    cls = connection.KINDS[kind]
-    return cls("x", path="x") if kind == "delta_local" else cls("x", catalog_type="hadoop", warehouse="x")
-
-
-def _types() -> dict[str, Any]:
-    plain = [
-        types.SmallInt, types.Integer, types.BigInt, types.Float, types.Double, types.Boolean, types.Text, types.Date,
-        types.Timestamp, types.TimestampTZ, types.JSON, types.JSONB, types.UUID, types.Bytes,
-    ]  # fmt: skip
-    shown: dict[str, Any] = {cls.__name__: cls() for cls in plain}
-    return shown | {"String[40]": types.String(40), "Numeric[10, 2]": types.Numeric(10, 2)}
+def _abilities(kind: str, system: Any) -> tuple[str, ...]:
+    """Give what a kind of system can do, asked of its class."""
+    can = system.capabilities
+    able = (
+        can.source,
+        *(mode in can.modes for mode in ALL_MODES),
+        can.constraints and can.answers_sql,
+        system.widening is not Database.widening,
+        kind in LAKES,
+        kind in LAKE_SOURCES,
+        kind in LAKES,
+    )
+    return (kind, *("yes" if one else "-" for one in able))
 
 
 def reference() -> str:
@@ -177,7 +176,7 @@ def _connections() -> list[tuple[str, str, str]]:
     ]
 
 
-PAGES = {"guarantees.md": guarantees, "reference.md": reference}
+PAGES = {"guarantees.md": guarantees, "reference.md": reference, "types.md": docs_types.page}
 
 
 def main() -> int:

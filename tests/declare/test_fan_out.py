@@ -56,7 +56,7 @@ def test_a_target_takes_over_only_what_its_mode_takes() -> None:
     merge, append, scd2 = declared(
         ematix.target(Events, mode="scd1"),
         ematix.target(Archive, mode="append"),
-        ematix.target(Events, mode="scd2", keys=["name"]),
+        ematix.target(Events, mode="scd2", keys=["name"], target_connection="lake"),
         keys=["event_id"],
         compare_columns=["name"],
         update_columns=["name"],
@@ -90,3 +90,10 @@ def test_post_steps_go_with_one_target_only() -> None:
     with pytest.raises(ValueError, match="transforms_post= runs after the load of one target"):
         declared(Target(table=Events), Target(table=Archive), mode="append", transforms_post=["ANALYZE"])
     assert declared(Target(table=Events), mode="append", transforms_post=[])
+
+
+def test_two_targets_cannot_be_the_same_table() -> None:
+    twins = [Target(table=Events, connection="lake", prefix=prefix) for prefix in ("a", "b")]
+    with pytest.raises(ValueError, match=r"two targets are the table analytics\.events of connection 'lake'"):
+        declared(*twins, mode="append")
+    assert len(declared(twins[0], Target(table=Events, connection="warehouse"), mode="append")) == 2

@@ -111,6 +111,20 @@ def test_a_broken_target_does_not_keep_newer_rows_from_the_others(duck: Place) -
     assert ids(duck, "analytics.copies") == [1, 2]
 
 
+def test_two_names_of_one_place_are_not_two_targets(duck: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    feed(duck, 1)
+    for name in ("ONE", "OTHER"):
+        monkeypatch.setenv(f"EMATIX_FLOW_DSN_{name}", duck.url)
+    targets = [ematix.target(Items, mode="append", target_connection=name) for name in ("one", "other")]
+
+    @ematix.pipeline(targets=targets, source_connection="one", continue_on_target_failure=True)
+    def twice(conn: Any) -> str:
+        return "SELECT * FROM src"
+
+    with pytest.raises(PlanError, match=r"two targets of pipeline 'twice' are the same table analytics\.items"):
+        twice()
+
+
 def test_a_load_that_died_is_resumed_by_itself_and_by_no_other(duck: Place) -> None:
     def sync(number: int) -> Any:
         return pipeline.sync(target=Items, source=f"SELECT {number} AS item_id, 'a' AS name", mode="append")

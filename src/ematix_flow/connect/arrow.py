@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ematix_flow.errors import PlanError
+from ematix_flow.connect.digits import digits_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,8 +23,6 @@ REJECTS = pa.schema(
     ]
 )
 """How rejected rows are staged, whatever the target."""
-
-MAX_DECIMAL = 38
 
 _PLAIN: dict[str, pa.DataType] = {
     "small_int": pa.int16(),
@@ -48,11 +46,7 @@ _PLAIN: dict[str, pa.DataType] = {
 def arrow_type(column_type: ColumnType) -> pa.DataType:
     """Give the Arrow type that carries a declared type exactly."""
     if column_type.kind == "numeric":
-        precision, scale = getattr(column_type, "precision", 0), getattr(column_type, "scale", 0)
-        if precision > MAX_DECIMAL:
-            message = f"Numeric[{precision}, {scale}] has more digits than a load can carry"
-            raise PlanError(message, hint=f"declare at most {MAX_DECIMAL} digits.")
-        return pa.decimal128(precision, scale)
+        return pa.decimal128(*digits_of(column_type))
     return _PLAIN[column_type.kind]
 
 

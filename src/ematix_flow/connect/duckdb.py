@@ -25,6 +25,7 @@ from ematix_flow.connect.base import (
     Split,
     TableName,
 )
+from ematix_flow.connect.digits import digits_of
 from ematix_flow.connect.duckdb_session import open_file, open_memory
 from ematix_flow.connect.identifiers import quoted, text
 from ematix_flow.connect.parts import ParquetStager, check_parts, drop_folder, folders, make_folder, process_folder
@@ -163,7 +164,8 @@ class DuckDB(Database):
         """Give the DDL type."""
         del in_key
         if column_type.kind == "numeric":
-            return f"DECIMAL({getattr(column_type, 'precision', 0)},{getattr(column_type, 'scale', 0)})"
+            precision, scale = digits_of(column_type)
+            return f"DECIMAL({precision},{scale})"
         return _TYPES[column_type.kind]
 
     def check_clause(self, column: StageColumn) -> str:

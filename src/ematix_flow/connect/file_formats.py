@@ -16,6 +16,9 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+AS_DIGITS = ("bytes",)
+"""Kinds that text files hold as something else than their value: these are read back as hexadecimal digits."""
+
 EXTENSIONS = {"parquet": "parquet", "csv": "csv", "json_lines": "jsonl", "orc": "orc"}
 
 _ESCAPED = r'[\x00-\x1f"\\]'
@@ -181,11 +184,13 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def as_text(column: pa.Array) -> pa.Array:
-    """Give the values as text: instants in ISO form, bytes in hexadecimal digits."""
+    """Give the values as text: instants in ISO form, decimals with all their digits, bytes in hexadecimal digits."""
     kind = column.type
     spell = _SPELLINGS.get(str(kind))
     if spell is not None:
         return spell(column)
+    if pa.types.is_decimal(kind) and kind.scale > _SHORT_SCALE:
+        return _decimals(column)
     return column if pa.types.is_string(kind) else pc.cast(column, pa.string())
 
 
@@ -195,6 +200,17 @@ def _instants(column: pa.Array) -> pa.Array:
 
 def _moments(column: pa.Array) -> pa.Array:
     return pc.strftime(column, "%Y-%m-%dT%H:%M:%S")
+
+
+_SHORT_SCALE = 6
+"""Decimals after the point up to which Arrow writes a number without an exponent."""
+
+
+def _decimals(column: pa.Array) -> pa.Array:
+    written = pc.cast(column, pa.string())
+    if not pc.any(pc.match_substring(written, "E")).as_py():
+        return written
+    return pa.array([None if value is None else f"{value:f}" for value in column.to_pylist()], pa.string())
 
 
 def _hex(column: pa.Array) -> pa.Array:

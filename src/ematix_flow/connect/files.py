@@ -44,6 +44,8 @@ class FileSet:
     csv_options: Mapping[str, Any]
     groups: tuple[tuple[str, ...], ...] = ()
     """The files by equal layout, for formats that know their types; Spark reads each group with its own."""
+    batch_lines: int = 0
+    """Lines of JSON that are read at a time; as many as fit a measure of bytes when it is 0."""
 
 
 class Files:
@@ -136,7 +138,8 @@ class Files:
                 return FileSet(paths, file_format, _csv_columns(paths, csv_options), csv_options)
             case "json_lines":
                 lines = int(json_options.get("schema_infer_max_records") or SAMPLE_LINES)
-                return FileSet(paths, file_format, _json_columns(paths, lines), csv_options)
+                at_once = int(json_options.get("batch_size") or 0)
+                return FileSet(paths, file_format, _json_columns(paths, lines), csv_options, batch_lines=at_once)
             case _:
                 found = side_by_side(lambda path: _typed_columns(path, file_format), paths)
                 layouts = dict(zip(paths, found, strict=True))

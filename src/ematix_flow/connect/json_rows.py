@@ -36,8 +36,8 @@ def pieces_of(path: str) -> list[tuple[int, int]]:
     return [(start, start + PIECE if start + PIECE < size else -1) for start in range(0, size, PIECE)]
 
 
-def read_rows(path: str, piece: tuple[int, int], names: Sequence[str]) -> Iterator[Rows]:
-    """Give the rows of the lines that begin in a piece of a file."""
+def read_rows(path: str, piece: tuple[int, int], names: Sequence[str], most: int = 0) -> Iterator[Rows]:
+    """Give the rows of the lines that begin in a piece of a file, at most so many at a time where that is said."""
     good: list[list[str | None]] = []
     bad: list[tuple[str, dict[str, str | None]]] = []
     size = 0
@@ -48,7 +48,7 @@ def read_rows(path: str, piece: tuple[int, int], names: Sequence[str]) -> Iterat
         else:
             good.append([row.get(name) for name in names])
         size += len(line)
-        if size > BATCH_BYTES:
+        if size > BATCH_BYTES or len(good) + len(bad) == most:
             yield _rows(good, bad, names)
             good, bad, size = [], [], 0
     yield _rows(good, bad, names)

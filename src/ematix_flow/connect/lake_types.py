@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.digits import digits_of
+
 if TYPE_CHECKING:
     from ematix_flow.declare.types import ColumnType
 
@@ -32,7 +34,8 @@ _WORDS = {"LONG": "BIGINT", "INTEGER": "INT", "SHORT": "SMALLINT", "BYTE": "TINY
 def ddl_type(column_type: ColumnType) -> str:
     """Give the type of a column."""
     if column_type.kind == "numeric":
-        return f"DECIMAL({getattr(column_type, 'precision', 0)},{getattr(column_type, 'scale', 0)})"
+        precision, scale = digits_of(column_type)
+        return f"DECIMAL({precision},{scale})"
     return _TYPES[column_type.kind]
 
 

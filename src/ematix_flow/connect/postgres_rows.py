@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ematix_flow.background import in_background
-from ematix_flow.connect.arrow import MAX_DECIMAL, REJECTS
+from ematix_flow.connect.arrow import REJECTS
 from ematix_flow.connect.base import FAILED, Stager
+from ematix_flow.connect.digits import MAX_DIGITS
 from ematix_flow.connect.postgres_session import PREPARE, is_transient
 from ematix_flow.connect.postgres_stage import STAGE_SCHEMA, attempt_column, rejects_name
 from ematix_flow.connect.redact import safe_text
@@ -157,7 +158,7 @@ def _plain(array: pa.Array, field: pa.Field) -> pa.Array:
     if size < 0 or (field.metadata or {}).get(b"POSTGRESQL:type") != b"numeric":
         return array
     precision, scale = size >> 16, ((size & 0x7FF) ^ 1024) - 1024
-    if precision > MAX_DECIMAL or not 0 <= scale <= precision:
+    if precision > MAX_DIGITS or not 0 <= scale <= precision:
         return array
     try:
         return pc.cast(array, pa.decimal128(precision, scale))

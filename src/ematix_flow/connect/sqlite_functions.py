@@ -71,7 +71,8 @@ def decimal(x: Value, precision: int, scale: int) -> str | None:
     if number is None:
         return None
     rounded = _rounded(number, scale)
-    return None if abs(rounded) >= Decimal(10) ** (precision - scale) else f"{rounded:f}"
+    # abs() would round to the 28 digits that Python works with.
+    return None if rounded.copy_abs() >= Decimal(10) ** (precision - scale) else f"{rounded:f}"
 
 
 def double(x: Value) -> float | None:

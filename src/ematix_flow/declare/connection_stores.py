@@ -9,6 +9,7 @@ from typing import ClassVar, TypeAlias
 from urllib.parse import quote
 
 from ematix_flow.declare.connection_base import Connection, is_open
+from ematix_flow.declare.file_options import READ_OPTIONS
 from ematix_flow.declare.spelling import FILE_FORMATS, URL_SCHEMES
 from ematix_flow.errors import did_you_mean
 
@@ -16,13 +17,6 @@ Options: TypeAlias = Mapping[str, object]
 
 _FORMATS = ("parquet", "csv", "orc", "json_lines")
 _S3_KEYS = ("endpoint", "access_key_id", "secret_access_key")
-_READ_OPTIONS = {
-    "csv": (
-        "has_header", "delimiter", "quote", "escape", "terminator", "comment", "null_regex", "truncated_rows_ok",
-        "schema_infer_max_records",
-    ),
-    "json_lines": ("schema_infer_max_records", "batch_size"),
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -195,16 +189,15 @@ class _Files(Connection):
 
     def _check(self) -> None:
         declared: object = getattr(self, "format", "")
-        for name, file_format in (("csv_read_options", "csv"), ("json_read_options", "json_lines")):
+        for name, (file_format, known) in READ_OPTIONS.items():
             options: Options | None = getattr(self, name)
             if options is None:
                 continue
             if declared != file_format and not is_open(declared):
                 raise self._wrong(f"takes no {name}", f"they belong to format {file_format!r}.")
             for key in options:
-                if key not in _READ_OPTIONS[file_format]:
-                    hint = did_you_mean(key, _READ_OPTIONS[file_format])
-                    raise self._wrong(f"has an unknown key {key!r} in {name}", hint)
+                if key not in known:
+                    raise self._wrong(f"has an unknown key {key!r} in {name}", did_you_mean(key, known))
 
 
 @dataclass(frozen=True, slots=True, repr=False)

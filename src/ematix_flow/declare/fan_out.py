@@ -36,7 +36,22 @@ def targets_of(options: dict[str, Any]) -> tuple[tuple[TargetDeclaration, ...], 
     if not many:
         message = "targets= is empty"
         raise DeclareTypeError(message, hint="name at least one ematix.target(...).")
-    return _inheriting([_written(entry) for entry in many], options), True
+    declared = _inheriting([_written(entry) for entry in many], options)
+    _refuse_twins(declared)
+    return declared, True
+
+
+def _refuse_twins(targets: tuple[TargetDeclaration, ...]) -> None:
+    """Refuse two targets that are the same table: what was loaded is remembered by connection and table."""
+    seen: set[tuple[str, str]] = set()
+    for one in targets:
+        connection = one.connection or "default"
+        named = connection if isinstance(connection, str) else connection.name
+        place = (named, one.table.qualified_name)
+        if place in seen:
+            message = f"two targets are the table {one.table.qualified_name} of connection {named!r}"
+            raise DeclareError(message, hint="give each a table class of its own, also when their prefix= differs.")
+        seen.add(place)
 
 
 def _target(declared: Any, options: Mapping[str, Any]) -> TargetDeclaration:

@@ -1,11 +1,26 @@
-"""How rows are written to files: the options of a target that is a folder, checked as far as they tell by themselves."""
+"""How rows are written to files and read from them, checked as far as the options tell by themselves."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ematix_flow.errors import DeclareError, DeclareTypeError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+READ_OPTIONS = {
+    "csv_read_options": (
+        "csv",
+        (
+            "has_header", "delimiter", "quote", "escape", "terminator", "comment", "null_regex", "truncated_rows_ok",
+            "schema_infer_max_records",
+        ),
+    ),
+    "json_read_options": ("json_lines", ("schema_infer_max_records", "batch_size")),
+}  # fmt: skip
+"""How files of a format are read: the name of the option, the format, and what may stand in it."""
 
 COMPRESSIONS = ("uncompressed", "snappy", "gzip", "zstd")
 
@@ -43,6 +58,19 @@ def file_options(**options: Any) -> FileOptions:
     if result.prefix is not None:
         _check_prefix(result.prefix)
     return result
+
+
+def check_read_options(name: str, options: Mapping[str, Any] | None, file_format: object = None) -> None:
+    """Refuse words that do not belong there, and options of another format than the files have, where that is known."""
+    if options is None:
+        return
+    wanted, known = READ_OPTIONS[name]
+    if file_format is not None and file_format != wanted:
+        message = f"{name}= is for {wanted} files, and these are {file_format}"
+        raise DeclareError(message)
+    for key in options:
+        if key not in known:
+            raise DeclareError(f"{name}= has an unknown key {key!r}", hint=did_you_mean(key, known))
 
 
 def _check_csv(options: FileOptions) -> None:

@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.connection_base import Connection
-from ematix_flow.declare.file_options import FileOptions
-from ematix_flow.errors import DeclareError, DeclareTypeError
+from ematix_flow.declare.file_options import READ_OPTIONS, FileOptions, check_read_options
+from ematix_flow.errors import DeclareError, DeclareTypeError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -137,6 +137,12 @@ class Source:
     @classmethod
     def files(cls, connection: Any, path: str, **options: Any) -> Source:
         """Name files below a file connection, with read options."""
+        for name, value in options.items():
+            if name not in (*READ_OPTIONS, "format"):
+                message = f"Source.files(...) has no {name}="
+                raise DeclareTypeError(message, hint=did_you_mean(name, (*READ_OPTIONS, "format")))
+            if name != "format":
+                check_read_options(name, value, options.get("format"))
         return cls(connection, path=path, options=options)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.declare.file_options import FILE_OPTIONS
+from ematix_flow.declare.connection_base import is_open
+from ematix_flow.declare.file_options import FILE_OPTIONS, READ_OPTIONS, check_read_options
 from ematix_flow.errors import DeclareTypeError
 
 if TYPE_CHECKING:
@@ -53,6 +54,10 @@ class Target:
     handle_deletes: str | None = None
     column_map: Mapping[str, str] | None = None
 
+    def __post_init__(self) -> None:
+        for name in READ_OPTIONS:
+            check_read_options(name, getattr(self, name))
+
     def as_batch_target(self) -> tuple[Any, Any, dict[str, Any]]:
         """Give table class, connection and write options for a batch pipeline."""
         if not isinstance(self.table, type) and not hasattr(self.table, "columns"):
@@ -62,4 +67,7 @@ class Target:
         if placed:
             message = f"a batch target has no {placed[0]}="
             raise DeclareTypeError(message, hint="topics and queues belong to streams.")
+        written = getattr(self.connection, "format", None)
+        for name in READ_OPTIONS:
+            check_read_options(name, getattr(self, name), None if is_open(written) else written)
         return self.table, self.connection, {name: getattr(self, name) for name in _WRITE}

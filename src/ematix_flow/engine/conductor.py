@@ -15,6 +15,7 @@ from ematix_flow.engine.posting import run_named_transform, run_posts
 from ematix_flow.engine.results import result_of
 from ematix_flow.engine.sourcing import called, source_for
 from ematix_flow.engine.spark import session_for
+from ematix_flow.engine.targets import refuse_twins
 from ematix_flow.errors import FlowError, RunError
 from ematix_flow.events import RunResumed
 from ematix_flow.failpoints import failpoint
@@ -96,21 +97,23 @@ def _run(
     if not pipeline.targets:
         return _call(pipeline, request, log, options, started), True
     with _failure_recorded(pipeline, request, log, options, started):
+        refuse_twins(pipeline)
         source = source_for(pipeline, options, session_for(options))
     if source.value.result is not None:
         return source.value.result, True
     results: dict[str, Any] = {}
     errors: dict[str, str] = {}
     for target in pipeline.targets:
+        key = _key(pipeline, target)
         try:
             record = RunRecord(
-                "", pipeline.name, "failed", started.isoformat(), target=_key(target), request_id=request.id,
-                attempt=_attempt(log, request, target),
+                "", pipeline.name, "failed", started.isoformat(), target=key, request_id=request.id,
+                attempt=_attempt(log, request, key),
             )  # fmt: skip
-            results[_key(target)] = _load_one(pipeline, target, source, record, log, options)
+            results[key] = _load_one(pipeline, target, source, record, log, options)
             loaded.append(target)
         except Exception as error:
-            errors[_key(target)] = safe_text(error)
+            errors[key] = safe_text(error)
             if not (pipeline.fan_out and pipeline.continue_on_failure):
                 raise
     if errors:
@@ -156,17 +159,23 @@ def _failure_recorded(
         raise
 
 
-def _attempt(log: SqliteRunLog, request: Request, target: TargetDeclaration) -> int:
+def _attempt(log: SqliteRunLog, request: Request, key: str) -> int:
     """Give which attempt this is; a log that cannot be read never fails a load."""
     import sqlite3
 
     with suppress(sqlite3.Error, OSError):
-        return log.next_attempt(request, _key(target))
+        return log.next_attempt(request, key)
     return 1
 
 
-def _key(target: TargetDeclaration) -> str:
-    return target.table.qualified_name
+def _key(pipeline: Pipeline, target: TargetDeclaration) -> str:
+    """Give the name of a target in results: its table, and where that is when several targets have it."""
+    name = target.table.qualified_name
+    if sum(one.table.qualified_name == name for one in pipeline.targets) == 1:
+        return name
+    connection = target.connection or "default"
+    named = connection if isinstance(connection, str) else connection.name
+    return f"{name}@{named}"
 
 
 def _load_one(
@@ -182,7 +191,7 @@ def _load_one(
         loaded = load_target(pipeline, target, source, record.request_id, options)
     except BaseException as error:
         again = "" if record.attempt == 1 else f":{record.attempt}"
-        failed = f"{record.request_id}:{_key(target)}{again}"
+        failed = f"{record.request_id}:{record.target}{again}"
         _record(log, record, options, run_id=failed, error_summary=safe_text(error)[:2000])
         raise _as_ours(error, pipeline) from error
     counts = loaded.committed.counts

@@ -172,7 +172,7 @@ def raw_frame(spark: Any, source: OpenSource, look: Look, sql: str, kept: ExitSt
                 views[folder] = frames.file_frame(spark, chosen, strict=True)
         return frames.query_frame(spark, source.value.sql, views)
     if source.lake is not None:
-        return spark.sql(sql)
+        return frames.as_documents(spark.sql(sql))
     assert source.database is not None  # noqa: S101 - the remaining kind
     assert kept is not None  # noqa: S101 - only loads read databases through Spark
     session = source.database.session()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.connect.registry import LAKES, open_target, target_of
 from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.engine.spark import need
+from ematix_flow.errors import FlowError, PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +38,21 @@ def expect_lakes(pipeline: Pipeline) -> bool:
     for connection in lakes:
         need(target_of(connection).spark_needs)
     return bool(lakes)
+
+
+def refuse_twins(pipeline: Pipeline) -> None:
+    """Refuse two targets that are one table under two names: they would share what the books remember of loads."""
+    seen: set[tuple[str, ...]] = set()
+    for target in pipeline.targets if pipeline.fan_out else ():
+        name = target.table.qualified_name
+        try:
+            place = (*open_target(target.connection, (target.table.schema, target.table.name)).identity(), name)
+        except FlowError:
+            continue  # a target that cannot be opened says so when it is loaded
+        if place in seen:
+            message = f"two targets of pipeline {pipeline.name!r} are the same table {name}"
+            raise PlanError(message, hint="their connections lead to the same place; give each a table of its own.")
+        seen.add(place)
 
 
 def engine_on(spark: Callable[..., Any]) -> LakeEngine:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base import StageColumn, TableName
+from ematix_flow.connect.digits import digits_of
 from ematix_flow.connect.registry import kinds_with
 from ematix_flow.declare.pipeline import TransformRef
 from ematix_flow.declare.types import TimestampTZ
@@ -104,6 +105,7 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
     compare = compare_columns(table, write, keys.value)
     ensure = ensure_step(table, write, wanted_table(table, write.mode, database), database, observed)
     path = choose_path(pipeline, target, aim.source, observed)
+    _check_carried(table, path)
     shaping = plan_shape(pipeline, target, observed, path.value, aim.source_database)
     read = _read(observed, shaping, aim.source)
     load = _load(aim, keys.value, compare.value, after(aim.now, observed.latest_version))
@@ -171,6 +173,13 @@ def _check_supported(pipeline: Pipeline, table: Table, write: Write, database: D
             hint = "name a transform that has a target_connection= of its own: ematix.transform_ref(name)."
             raise UnsupportedError(message, hint=hint)
     check_keyed(table)
+
+
+def _check_carried(table: Table, path: Choice) -> None:
+    """Refuse numbers with more digits than rows can carry between systems; inside one database they go nowhere."""
+    for column in table.columns if path.value != "same_db" else ():
+        if column.type.kind == "numeric":
+            digits_of(column.type)
 
 
 def check_keyed(table: Table) -> None:

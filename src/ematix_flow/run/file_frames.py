@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 
 MOST_TASKS = 64
 
+DOCUMENT = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "ignoreNullFields": "false",
+}
+"""How nested values are written as JSON: with every NULL and to the microsecond."""
+
 _PATH = "url_decode(replace(regexp_replace(_metadata.file_path, '^file:/+', '/'), '+', '%2B'))"
 """The path of the file that a row stands in, as people write it; Spark gives an address."""
 
@@ -81,7 +88,7 @@ def _typed(column: SourceColumn, kind: str) -> Column:
 
     value = _quoted(column.name)
     if column.family == "json":
-        return sf.to_json(value, {"ignoreNullFields": "false"})
+        return sf.to_json(value, DOCUMENT)
     if kind == "bigint" and column.family in ("timestamp", "timestamp_tz"):
         name = backticked(column.name)
         micros = sf.expr(f"timestamp_micros(({name} - pmod({name}, 1000)) div 1000)")

@@ -46,7 +46,7 @@ def file_pieces(files: FileSet, *, strict: bool = False) -> list[FilePiece]:
         case "csv":
             return side_by_side(lambda path: _csv_piece(files, path, names, strict=strict), files.paths)
         case "json_lines":
-            cut = partial(_json_pieces, names=names, strict=strict)
+            cut = partial(_json_pieces, names=names, most=files.batch_lines, strict=strict)
         case _:
             cut = partial(_stripes if files.format == "orc" else _row_groups, names=names)
     return list(chain(*side_by_side(cut, files.paths)))
@@ -59,12 +59,12 @@ def _csv_piece(files: FileSet, path: str, names: Sequence[str], *, strict: bool)
     return FilePiece(path, size_of(path), partial(_text_tables, path, read, names, strict=strict))
 
 
-def _json_pieces(path: str, names: Sequence[str], *, strict: bool) -> list[FilePiece]:
+def _json_pieces(path: str, names: Sequence[str], most: int, *, strict: bool) -> list[FilePiece]:
     from ematix_flow.connect import json_rows
 
     pieces = json_rows.pieces_of(path)
     size = size_of(path) // len(pieces)
-    reads = [partial(json_rows.read_rows, path, piece, names) for piece in pieces]
+    reads = [partial(json_rows.read_rows, path, piece, names, most) for piece in pieces]
     return [FilePiece(path, size, partial(_text_tables, path, read, names, strict=strict)) for read in reads]
 
 

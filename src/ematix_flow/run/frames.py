@@ -9,9 +9,17 @@ from ematix_flow.connect.identifiers import backticked
 from ematix_flow.errors import RunError
 from ematix_flow.plan.marks import CORRUPT, POSITION, RAW, SOURCE_VIEW
 from ematix_flow.plan.sql.render import native_column
-from ematix_flow.run.file_frames import file_frame
+from ematix_flow.run.file_frames import DOCUMENT, file_frame
 
-__all__ = ["database_frame", "file_frame", "interchange_query", "query_frame", "shaped_frame", "user_frame"]
+__all__ = [
+    "as_documents",
+    "database_frame",
+    "file_frame",
+    "interchange_query",
+    "query_frame",
+    "shaped_frame",
+    "user_frame",
+]
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,10 +34,22 @@ def user_frame(spark: SparkSession, frame: Any) -> DataFrame:
     """Give a Spark frame for whatever kind of frame the user's function returned."""
     module = type(frame).__module__.split(".")[0]
     if module == "pyspark":
-        return frame  # type: ignore[no-any-return]
+        return as_documents(frame)
     from ematix_flow.connect.arrow import arrow_table
 
-    return spark.createDataFrame(_plain(arrow_table(frame)))
+    return as_documents(spark.createDataFrame(_plain(arrow_table(frame))))
+
+
+def as_documents(frame: DataFrame) -> DataFrame:
+    """Give the frame with lists, structs and maps as JSON, as those of files are read."""
+    from pyspark.sql import functions as sf
+    from pyspark.sql import types as st
+
+    nested = {f.name for f in frame.schema.fields if isinstance(f.dataType, st.ArrayType | st.StructType | st.MapType)}
+    if not nested:
+        return frame
+    columns = {name: sf.col(backticked(name)) for name in frame.columns}
+    return frame.select(*(sf.to_json(c, DOCUMENT).alias(n) if n in nested else c for n, c in columns.items()))
 
 
 def _plain(table: pa.Table) -> pa.Table:
@@ -49,7 +69,7 @@ def query_frame(spark: SparkSession, sql: str, views: dict[str, DataFrame]) -> D
     """Give the result of a user's Spark SQL over named frames."""
     for name, view in views.items():
         view.createOrReplaceTempView(name)
-    return spark.sql(sql)
+    return as_documents(spark.sql(sql))
 
 
 _SPARK_TYPES = {
@@ -113,10 +133,7 @@ def _refuse_unreadable(marks: pa.Array) -> None:
         raise RunError(message, hint="leave such rows out in the query, or convert the column there.")
 
 
-_WITH_MICROSECONDS = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
+_RAW = {name: value for name, value in DOCUMENT.items() if name != "ignoreNullFields"}
 
 
 def with_raw(frame: DataFrame) -> DataFrame:
@@ -125,7 +142,7 @@ def with_raw(frame: DataFrame) -> DataFrame:
 
     own = [name for name in frame.columns if name not in (POSITION, CORRUPT)]
     quoted = [sf.col(backticked(name)) for name in own]
-    return frame.select("*", sf.to_json(sf.struct(*quoted), _WITH_MICROSECONDS).alias(RAW))
+    return frame.select("*", sf.to_json(sf.struct(*quoted), _RAW).alias(RAW))
 
 
 def shaped_frame(spark: SparkSession, frame: DataFrame, sql: str) -> DataFrame:

@@ -33,9 +33,15 @@ TRUE_WORDS = ("true", "t", "1", "yes", "y", "on")
 FALSE_WORDS = ("false", "f", "0", "no", "n", "off")
 MAX_FLOAT32 = "3.4028235e38"
 MAX_FLOAT64 = "1.7976931348623157e308"
+MIN_FLOAT64 = "2.5e-324"
+"""What is greater has a double that is not zero."""
 _INT_TEXT = "^-?[0-9]+$"
 _NUMERIC_TEXT = "^-?[0-9]+([.][0-9]+)?$"
-_DOUBLE_TEXT = "^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?([0-9][0-9]?|[0-2][0-9][0-9]|30[0-8]))?$"
+_DOUBLE_TEXT = (
+    "^[+-]?(([0-9]+([.][0-9]*)?|[.][0-9]+)"
+    "([eE]([+-]?([0-9][0-9]?|[0-2][0-9][0-9]|30[0-8])|-(309|31[0-9]|32[0-3])))?|[3-9]([.][0-9]*)?[eE]-324)$"
+)
+"""Numbers that a double holds; the last alternative is the smallest one."""
 _LONGEST_INT = 38
 """Characters of a whole number, leading zeros included; every dialect can compare that many digits."""
 _LONGEST_NUMBER = 200
@@ -195,7 +201,7 @@ def _to_float(value: Value, column: Column, dialect: str) -> Value:
     fits: exp.Expr = exp.LTE(this=size, expression=limit)
     if dialect == "postgres":
         # PostgreSQL raises for a number too small for a double instead of giving zero.
-        visible = exp.GT(this=size.copy(), expression=exp.Literal.number("1e-307"))
+        visible = exp.GT(this=size.copy(), expression=exp.Literal.number(MIN_FLOAT64))
         fits = both(fits, exp.or_(visible, exp.EQ(this=size.copy(), expression=number(0))))
     spelled = _spelled(value.sql, _DOUBLE_TEXT, _LONGEST_NUMBER, dialect)
     guarded = case((spelled, case((fits, read))))

@@ -30,6 +30,9 @@ _FRACTION = {Part.ABSENT: "", Part.OPTIONAL: "([.][0-9]{1,6})?", Part.REQUIRED: 
 _ZONE = "(Z|[+-](0[0-9]|1[0-4])(:?[0-5][0-9])?)"
 _OFFSET = {Part.ABSENT: "", Part.OPTIONAL: f"{_ZONE}?", Part.REQUIRED: _ZONE}
 
+_ZEROS = {6: "00:00", 5: "0000", 3: "00"}
+"""An offset of nothing, by the width that it has with its sign."""
+
 _ISO_PIECES = [["YYYY", "-", "MM", "-", "DD", between, "HH24", ":", "MI", ":", "SS"] for between in ("T", " ")]
 
 
@@ -108,7 +111,7 @@ def _unshifted(text: exp.Expr, accepted: MomentFormat, tail: int, dialect: str) 
 
 
 def _shifted(text: exp.Expr, accepted: MomentFormat, width: int, dialect: str) -> exp.Expr:
-    """Give the time of a text whose offset has `width` characters; the calendar's two ends cannot be shifted."""
+    """Give the time of a text whose offset has `width` characters; the calendar's two ends are shifted by nothing only."""
     hours = say("small", dialect, x=_tail(text, width - 1, 2, dialect))
     minutes = number(0) if width == 3 else say("small", dialect, x=_tail(text, 2, 2, dialect))  # noqa: PLR2004 - `+02`
     east = exp.Add(this=exp.Mul(this=hours, expression=number(60)), expression=minutes)
@@ -117,7 +120,8 @@ def _shifted(text: exp.Expr, accepted: MomentFormat, width: int, dialect: str) -
     time = say("naive", dialect, x=_main(text, accepted, width, dialect))
     edges = [exp.Literal.string(edge) for edge in ("0001-01-01", "9999-12-31")]
     inside = exp.Not(this=exp.In(this=_date_text(text, accepted, dialect), expressions=edges))
-    return case((inside, say("earlier", dialect, x=time, n=signed)))
+    zero = exp.EQ(this=_tail(text, width - 1, width - 1, dialect), expression=exp.Literal.string(_ZEROS[width]))
+    return case((exp.or_(inside, zero), say("earlier", dialect, x=time, n=signed)))
 
 
 def _main(text: exp.Expr, accepted: MomentFormat, tail: int, dialect: str) -> exp.Expr:
