@@ -57,14 +57,14 @@ def things(warehouse: Warehouse, declare: Declare, mode: str) -> Pipeline:
 
     at = "'2026-01-02 00:00:00+00:00'" if warehouse.kind == "sqlite" else "TIMESTAMP '2026-01-02 00:00:00'"
     earlier = at.replace("01-02", "01-01")
-    sql = f"SELECT id, name, CASE WHEN name = 'B' THEN {at} ELSE {earlier} END AS seen FROM {warehouse.orders}"
+    sql = f"SELECT id, name, CASE WHEN name = 'two' THEN {at} ELSE {earlier} END AS seen FROM {warehouse.orders}"
     return declare(warehouse, sql, target=Orders, **MODES[mode])
 
 
 def change_source(warehouse: Warehouse) -> None:
     """Let one row change, one go and one come; of three rows before."""
     warehouse.run(
-        f"UPDATE {warehouse.orders} SET name = 'B' WHERE id = 2",
+        f"UPDATE {warehouse.orders} SET name = 'two' WHERE id = 2",
         f"DELETE FROM {warehouse.orders} WHERE id = 1",
         f"INSERT INTO {warehouse.orders} VALUES (9, NULL)",
     )
@@ -117,7 +117,7 @@ def test_samples_tell_old_and_new_values(warehouse: Warehouse, declare: Declare,
     assert (told["added"]["key"], told["added"]["old"]) == ({"id": 9}, None)
     assert told["added"]["new"]["name"] is None
     assert told["changed"]["key"] == {"id": 2}
-    assert (told["changed"]["old"]["name"], told["changed"]["new"]["name"]) == ("b", "B")
+    assert (told["changed"]["old"]["name"], told["changed"]["new"]["name"]) == ("b", "two")
     assert told["changed"]["new"]["seen"].startswith("2026-01-02")
     if FORESEEN[mode][2]:
         assert (told["removed"]["old"]["name"], told["removed"]["new"]) == ("a", None)

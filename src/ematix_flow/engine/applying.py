@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.gc import drop_stages_of
@@ -44,19 +44,40 @@ class _Step:
     database: Database
 
 
+@dataclass(frozen=True, slots=True)
+class OpenPlan:
+    """A stored plan with its targets found again."""
+
+    stored: StoredPlan
+    pipeline: Pipeline
+    """What stands for the pipeline: its name, its targets and its post steps."""
+    steps: tuple[_Step, ...]
+
+
 def apply_plan(plan_id: str, options: Options | None = None) -> Any:
     """Commit what a plan staged and give the result as a run does; a plan that is applied already says so again."""
     options = options or Options()
+    options = replace(options, run_log=options.run_log or open_run_log())
+    return apply_open(open_plan(plan_id, options), options)
+
+
+def open_plan(plan_id: str, options: Options) -> OpenPlan:
+    """Find a plan and its targets; nothing is changed."""
+    stored = plan_store(options.run_log or open_run_log()).read(plan_id)
+    steps = tuple(_step(stored, one, options) for one in stored.targets)
+    return OpenPlan(stored, _pipeline(stored, steps), steps)
+
+
+def apply_open(plan: OpenPlan, options: Options) -> Any:
+    """Commit what a plan staged, unless it is too old or its targets changed."""
+    stored, pipeline = plan.stored, plan.pipeline
     log = options.run_log or open_run_log()
-    stored = plan_store(log).read(plan_id)
-    steps = [_step(stored, one, options) for one in stored.targets]
-    pipeline = _pipeline(stored, steps)
-    _check(stored, steps, options)
-    by_table = {step.target.table.qualified_name: step for step in steps}
+    _check(stored, plan.steps, options)
+    by_table = {step.target.table.qualified_name: step.waiting for step in plan.steps}
 
     def load(target: TargetDeclaration) -> Loaded:
         try:
-            return apply_target(pipeline, target, by_table[target.table.qualified_name].waiting, options)
+            return apply_target(pipeline, target, by_table[target.table.qualified_name], options)
         except StagingLostError as error:
             message = f"the staged rows of plan {stored.id} are not there any more: {error.what}"
             raise StalePlanError(message, hint=HINT) from None
@@ -92,7 +113,6 @@ def _connection(stored: StoredPlan, waiting: Waiting) -> str | Connection | None
 
 
 def _pipeline(stored: StoredPlan, steps: Sequence[_Step]) -> Pipeline:
-    """Give what stands for the pipeline: its name, its targets and its post steps."""
     declared = PROJECT.pipelines[stored.pipeline] if stored.module_needed else None
     return Pipeline(
         name=stored.pipeline,
