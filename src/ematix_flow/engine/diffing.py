@@ -126,9 +126,9 @@ def _asked(pipeline: Pipeline, target: TargetDeclaration, source: OpenSource, sl
 def _wait(asked: Asked, written: Written, options: Options, sample: int) -> Waiting:
     """Stage one target and compare it; when anything goes wrong its staging goes too."""
     history = _history(asked)
-    plan, look = plan_load(asked, observing(session_for(options)))
     _record(asked.database, history)
     try:
+        plan, look = plan_load(asked, observing(session_for(options)))
         staging = Staging(stage_name(asked.token), plan, asked.source, look, asked.database)
         spec, parts = stage(staging, session_for(options))
         order = order_for(plan, Fence(plan.history_name, 0), history, spec, parts)

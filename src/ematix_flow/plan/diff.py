@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.plan.explain_text import line
+from ematix_flow.plan.explain_text import LABEL, line
 from ematix_flow.records import Counts
 
 if TYPE_CHECKING:
@@ -66,7 +66,10 @@ class Diff:
 def diff_lines(diff: Diff) -> Iterator[str]:
     """Give the difference for people."""
     yield f"target {diff.table}, {diff.mode}"
-    yield from (line("first", statement) for statement in diff.statements)
+    for statement in diff.statements:
+        first, *rest = statement.splitlines()
+        yield line("first", first)
+        yield from (f"{'':<{LABEL + 3}}{text}" for text in rest)
     totals = ", ".join(f"{getattr(diff, kind):,} {kind}" for kind in ("added", "changed", "removed", "unchanged"))
     yield line("rows", f"{totals}, {diff.counts.rejected:,} rejected")
     if diff.columns:
