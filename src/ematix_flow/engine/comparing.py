@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.commit.guarding import refuse_changed, see
 from ematix_flow.commit.offenders import without_offenders
 from ematix_flow.commit.publish import rehearse
+from ematix_flow.declare.types import Boolean, Numeric
 from ematix_flow.engine.expanding import expand
 from ematix_flow.errors import RefusedError, StalePlanError, TransientError, UnsupportedError
 from ematix_flow.plan.diff import Diff, Sample
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.commit.order import Order, Seen
     from ematix_flow.connect.base import Database, Session
+    from ematix_flow.declare.types import ColumnType
     from ematix_flow.plan.sql.diff import DiffQueries
     from ematix_flow.plan.steps import TargetPlan
     from ematix_flow.records import Counts
@@ -147,12 +149,23 @@ class _Eye:
             counted = zip(queries.columns, asked(queries.changes)[0], strict=True)
             self.columns = tuple((name, int(count)) for name, count in counted if count)
         self.samples = tuple(
-            _sampled(kind, row, queries) for kind, sql in queries.samples if self.totals[kind] for row in asked(sql)
+            self._sampled(kind, row, queries)
+            for kind, sql in queries.samples
+            if self.totals[kind]
+            for row in asked(sql)
         )
         self.old_rows = sum(self.totals[kind] for kind in ("changed", "removed", "unchanged"))
         if queries.opened and not self.countable:
             inserted, closed = asked(queries.opened)[0]
             self.opened = (int(inserted), int(closed))
+
+    def _sampled(self, kind: str, row: Sequence[Any], queries: DiffQueries) -> Sample:
+        types = {column.name: column.type for column in self.plan.commit.load.columns}
+        keys, width = len(queries.keys), len(queries.columns)
+        names = (*queries.keys, *queries.columns, *queries.columns)
+        named = [(name, _plain(value, types[name])) for name, value in zip(names, row, strict=True)]
+        old, new = dict(named[keys : keys + width]), dict(named[keys + width :])
+        return Sample(kind, dict(named[:keys]), None if kind == ADDED else old, None if kind == REMOVED else new)
 
     def _repeated(self, rows: Session, relation: str, keys: Sequence[str]) -> bool:
         load, dialect = self.plan.commit.load, self.database.dialect
@@ -169,19 +182,16 @@ class _Eye:
         self.notes = (*self.notes, BY_COUNT)
 
 
-def _sampled(kind: str, row: Sequence[Any], queries: DiffQueries) -> Sample:
-    keys, width = len(queries.keys), len(queries.columns)
-    values = [_plain(value) for value in row]
-    key = dict(zip(queries.keys, values[:keys], strict=True))
-    old = dict(zip(queries.columns, values[keys : keys + width], strict=True))
-    new = dict(zip(queries.columns, values[keys + width :], strict=True))
-    return Sample(kind, key, None if kind == ADDED else old, None if kind == REMOVED else new)
-
-
-def _plain(value: Any) -> Any:
-    """Give a value as JSON can hold it."""
+def _plain(value: Any, kind: ColumnType) -> Any:
+    """Give a value as JSON can hold it, in one spelling whatever the database."""
+    if value is None:
+        return None
+    match kind:
+        case Numeric():
+            number = Decimal(str(value))
+            return f"{number:.{kind.scale}f}" if number.is_finite() else str(number)
+        case Boolean():
+            return bool(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).hex()
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    return f"{value:f}" if isinstance(value, Decimal) and value.is_finite() else str(value)
+    return value if isinstance(value, str | int | float) else str(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ARROW = " -> "
+_PLAIN = re.compile(r"[^\s,='\"]+( [^\s,='\"]+)*")
+"""Text that needs no quotes to be told from what is around it."""
 LONGEST = 60
 """Longer values are cut in text; JSON has all of them."""
 
@@ -95,5 +98,7 @@ def _sample_text(sample: Sample) -> str:
 def _shown(value: Any) -> str:
     if value is None:
         return "NULL"
-    text = repr(value) if isinstance(value, str) else str(value)
+    text = str(value)
+    if isinstance(value, str) and (not _PLAIN.fullmatch(value) or value == "NULL"):
+        text = repr(value)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"

@@ -52,9 +52,9 @@ def test_a_difference_is_shown_and_then_applied_once(flow: Flow, loaded: Path) -
         "target main.copies, merge\n"
         "  rows      1 added, 1 changed, 1 removed, 0 unchanged, 0 rejected\n"
         "  columns   name 1\n"
-        "  +         id=3  name='c'\n"
-        "  ~         id=2  name: 'b' -> 'B'\n"
-        "  -         id=1  name='a'\n\n"
+        "  +         id=3  name=c\n"
+        "  ~         id=2  name: b -> B\n"
+        "  -         id=1  name=a\n\n"
         f"no table was changed; until {_until(said.out)} UTC this load can be made with\n"
         f"  flow apply {plan_id}\n"
     )
