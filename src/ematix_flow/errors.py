@@ -106,6 +106,10 @@ class RefusedError(CommitError):
     """The target's own rules refused the rows, for example one of its constraints."""
 
 
+class StalePlanError(CommitError):
+    """The target, or what waits for it, is no longer what a plan was made for; nothing was changed."""
+
+
 class FencedError(CommitError):
     """A newer run of the same pipeline took over; this one may not commit any more."""
 

@@ -6,6 +6,7 @@ from ematix_flow.declare.pipeline import ParentContext, Retry
 from ematix_flow.declare.registering import register
 from ematix_flow.engine.adhoc import sync
 from ematix_flow.engine.by_name import (
+    apply,
     depends_on_of,
     dry_run,
     get_pipeline,
@@ -13,6 +14,7 @@ from ematix_flow.engine.by_name import (
     list_pipelines,
     list_transforms,
     order_for_run_due,
+    plan,
     preview,
     retry_policy_of,
     run_pipeline,
@@ -23,6 +25,7 @@ from ematix_flow.engine.by_name import (
 __all__ = [
     "ParentContext",
     "Retry",
+    "apply",
     "depends_on_of",
     "dry_run",
     "get_pipeline",
@@ -30,6 +33,7 @@ __all__ = [
     "list_pipelines",
     "list_transforms",
     "order_for_run_due",
+    "plan",
     "preview",
     "register",
     "retry_policy_of",

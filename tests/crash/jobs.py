@@ -11,7 +11,7 @@ from ematix_flow.commit import publish
 from ematix_flow.connect import duckdb, mysql_session, postgres_session, sqlite_session
 from ematix_flow.serve.cli.stopping import stopping
 from tests.crash import bugs
-from tests.crash.journey import MODES, Load, Place, make_source, prepare, run
+from tests.crash.journey import MODES, Load, Place, apply, make_source, plan, prepare, run
 from tests.engine.inboxes import Inbox
 
 KILL_LOOP = ("append", "merge", "scd2_event", "truncate")
@@ -53,8 +53,8 @@ def perform(job: dict[str, Any]) -> Any:
     if job.get("impatient"):
         _become_impatient()
     failpoints.arm(job.get("failpoints", ""))
-    functions = {"load": _load, "stoppable": _stoppable, "loop": _loop, "inbox": _inbox}
-    return functions[job["function"]](place, *job["arguments"][1:])
+    known = {"load": _load, "stoppable": _stoppable, "loop": _loop, "inbox": _inbox, "plan": _plan, "apply": _apply}
+    return known[job["function"]](place, *job["arguments"][1:])
 
 
 def _become_impatient() -> None:
@@ -73,6 +73,14 @@ def _become_impatient() -> None:
 
 def _load(place: Place, load: dict[str, Any]) -> dict[str, Any]:
     return run(place, Load(**load))
+
+
+def _plan(place: Place, load: dict[str, Any]) -> str:
+    return plan(place, Load(**load))
+
+
+def _apply(place: Place, load: dict[str, Any], plan_id: str) -> dict[str, Any]:
+    return apply(place, Load(**load), plan_id)
 
 
 def _stoppable(place: Place, load: dict[str, Any]) -> dict[str, Any]:

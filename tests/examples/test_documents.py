@@ -16,11 +16,14 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"^# ([\w./-]+\.(?:py|toml|csv|jsonl|sql))\n")
+PLAN = re.compile(r"\bp-[0-9a-f]{8}\b")
 VARYING = (
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "<id>"),
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{3}\b"), "<id>"),
     (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)?"), "<time>"),
     (re.compile(r"\b\d+\.\d\b"), "<seconds>"),
+    (PLAN, "<plan>"),
+    (re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d UTC"), "<time>"),
 )
 
 
@@ -55,6 +58,7 @@ class Reader:
             "COLUMNS": "160",
         }
         self.output = ""
+        self.plan = ""
 
     def follow(self, block: Block) -> None:
         named = FILE.match(block.text)
@@ -71,8 +75,10 @@ class Reader:
             self.compare(block.text)
 
     def run(self, text: str) -> None:
+        # Whoever follows a document applies the plan of his own that was printed last.
+        self.plan = (PLAN.findall(self.output) or [self.plan])[-1]
         self.output = ""
-        for line in text.splitlines():
+        for line in PLAN.sub(self.plan or "p-00000000", text).splitlines():
             command, _, comment = line.partition("#")
             if not command.strip() or command.startswith(("make ", "pip ")):
                 continue

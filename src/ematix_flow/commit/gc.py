@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ematix_flow.records import Token
 
 STALE_SECONDS = 24 * 3600.0
-"""Older than any task can live: a day."""
+"""Older than any task can live, and how long a plan waits to be applied: a day."""
 
 
 def drop_stages_of(database: Database, token: Token) -> None:

@@ -28,6 +28,10 @@ FILES_AT_ONCE = 200
 """Files of one statement."""
 
 
+PLANNED = "planned"
+"""Status of a run whose rows are staged and wait until somebody applies them."""
+
+
 @dataclass(frozen=True, slots=True)
 class HistoryRow:
     """One row of the run history, as far as it is known when it is written."""
@@ -279,8 +283,9 @@ class Ledger:
         )
 
     def open_marks(self, session: Session) -> set[str]:
-        """Give the marks by which the staging of runs that have not ended is known."""
-        rows = session.query(f"SELECT {self._text('run_id')} FROM {self.name('run_history')} WHERE status = 'running'")
+        """Give the marks by which the staging of runs that have not ended, or that wait to be applied, is known."""
+        open_ = f"FROM {self.name('run_history')} WHERE status IN ('running', '{PLANNED}')"
+        rows = session.query(f"SELECT {self._text('run_id')} {open_}")
         return {mark_of(str(row[0])) for row in rows}
 
     # Rejects

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ematix_flow.commit.ledger import HistoryRow
-    from ematix_flow.connect.base import StageColumn, StageSpec
+    from ematix_flow.connect.base import StageColumn, StageSpec, TableName
     from ematix_flow.plan.sql.program import Program
     from ematix_flow.plan.steps import FileChoice
     from ematix_flow.records import Fence, Part, Token, Watermark
@@ -20,6 +20,15 @@ class Excluded:
     number: int
     reason: str
     row_json: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A table as a plan found it: the columns it had, and the fingerprint of its rows; None when it was missing."""
+
+    place: TableName
+    columns: tuple[str, ...] = ()
+    fingerprint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +64,5 @@ class Order:
     """Rejects whose rows this load brings again; they are marked in the same transaction."""
     excluded: tuple[Excluded, ...] = ()
     """Staged rows that the target's constraints refuse, which become rejects."""
+    expected: tuple[Seen, ...] = ()
+    """What the load was compared with before somebody agreed to it; a commit that finds anything else is refused."""

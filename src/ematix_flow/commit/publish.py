@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ematix_flow.commit.guarding import refuse_changed, refuse_moved
 from ematix_flow.commit.holding import uninterrupted
 from ematix_flow.commit.ledger import Ledger
 from ematix_flow.commit.numbering import numbered
@@ -46,7 +47,10 @@ def publish(order: Order, database: Database, clock: Clock) -> Committed:
         failpoint("commit.connected")
         try:
             names = _work_tables(order, database, session)
-            session.begin()
+            if order.expected:
+                database.begin_alone(session, [seen.place for seen in order.expected])
+            else:
+                session.begin()
             counts = _apply(order, database, session, names, clock)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the whole transaction goes, and it is raised again
             session.rollback()
@@ -61,11 +65,13 @@ def rehearse(
     database: Database,
     prepare: Callable[[Session], None] | None = None,
     only: tuple[Sequence[int], int] | None = None,
+    look: Callable[[Session, str], None] | None = None,
 ) -> Counts:
     """Do everything that a commit does to the user's rows, count it and roll it back; no bookkeeping is touched.
 
     `prepare` creates or alters the target inside the transaction, on databases whose DDL can be rolled back. `only`
-    leaves some numbered rows out and ends with a number.
+    leaves some numbered rows out and ends with a number. `look` sees the relation of rows while the target is as
+    it was.
     """
     session = database.session()
     try:
@@ -80,6 +86,8 @@ def rehearse(
                 relation = numbered(order.columns, database.dialect, relation, *only)
                 counts = Counts(staged=int(session.query(f"SELECT COUNT(*) FROM {relation} AS counted")[0][0]))
             relation = _without_duplicates(order, database, session, relation)
+            if look is not None:
+                look(session, relation)
             if order.program.tally and not database.capabilities.rolls_back:
                 return _balanced(order, _counted(order, database, session, relation, counts))
             return _run_program(order, database, session, relation, counts, names)
@@ -127,6 +135,9 @@ def _apply(order: Order, database: Database, session: Session, names: dict[str, 
     relation, counts = _staged(order, database, session, names)
     failpoint("commit.verified")
     relation = _without_duplicates(order, database, session, relation)
+    if order.expected:
+        refuse_moved(order, database, session)
+        refuse_changed(order.expected, database, session)
     if order.watermark_after is not None:
         ledger.move_watermark(session, order.watermark_name, order.watermark_before, order.watermark_after, now)
     if order.files is not None:

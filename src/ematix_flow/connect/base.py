@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -153,7 +153,6 @@ class Opened:
 
     splits: tuple[Split, ...]
     keep_open: AbstractContextManager[object] | None = None
-    notes: tuple[str, ...] = field(default=())
 
 
 class Session(ABC):
@@ -219,8 +218,6 @@ class Database(ABC):
     spark_needs: ClassVar[SparkNeeds] = SparkNeeds()
     timezone: str | None = None
     """The zone of this database's timestamps without one; UTC when it says nothing."""
-
-    # Identity and health
 
     @abstractmethod
     def identity(self) -> tuple[str, ...]:
@@ -294,6 +291,15 @@ class Database(ABC):
     @abstractmethod
     def find_table(self, session: Session, table: TableName) -> FoundTable | None:
         """Describe a table, or None when it does not exist."""
+
+    @abstractmethod
+    def fingerprint(self, session: Session, table: TableName, columns: Sequence[str]) -> str:
+        """Give a text that is another one when rows of a table change in these columns."""
+
+    def begin_alone(self, session: Session, tables: Sequence[TableName]) -> None:
+        """Open a transaction in which nobody else changes these tables, as far as that needs anything more."""
+        del tables
+        session.begin()
 
     @abstractmethod
     def create_schema(self, session: Session, schema: str) -> None:

@@ -84,6 +84,10 @@ class Delta(LakeTable):
         """Read the columns from the table's log."""
         return delta_log.columns(self.store, self.folder)
 
+    def last_change(self) -> str:
+        """Read the newest version with other files than the one before."""
+        return delta_log.last_change(self.store, self.folder)
+
 
 class DeltaSource(LakeSource):
     """The Delta tables below a folder."""

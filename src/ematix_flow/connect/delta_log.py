@@ -16,18 +16,32 @@ LOG = "_delta_log/"
 
 def commits(store: Store, folder: str) -> Iterator[list[dict[str, Any]]]:
     """Give the actions of every commit that the log still holds one by one, the newest first."""
+    for _, actions in _numbered(store, folder):
+        yield actions
+
+
+def _numbered(store: Store, folder: str) -> Iterator[tuple[int, list[dict[str, Any]]]]:
     keys = [f.key for f in store.listed(f"{folder}{LOG}") if _is_commit(f.key)]
     for key in reversed(keys):
         data = store.read(key)
-        yield [json.loads(line) for line in (data or b"").splitlines() if line]
+        yield _number(key), [json.loads(line) for line in (data or b"").splitlines() if line]
 
 
 def version(store: Store, folder: str) -> int | None:
     """Give the number of the newest commit, or None where there is no table."""
-    numbers = [
-        int(f.key.rpartition("/")[2].partition(".")[0]) for f in store.listed(f"{folder}{LOG}") if _is_commit(f.key)
-    ]
+    numbers = [_number(f.key) for f in store.listed(f"{folder}{LOG}") if _is_commit(f.key)]
     return max(numbers, default=None)
+
+
+def last_change(store: Store, folder: str) -> str:
+    """Give the number of the newest commit that added or removed files; empty where the log has none.
+
+    What came before the oldest commit of the log counts as one change: the log is only cut where a checkpoint is.
+    """
+    for number, actions in _numbered(store, folder):
+        if any("add" in action or "remove" in action for action in actions):
+            return str(number)
+    return ""
 
 
 def columns(store: Store, folder: str) -> list[tuple[str, str, bool]] | None:
@@ -62,6 +76,10 @@ def _names(said: str) -> str:
         return str(json.loads(said).get("ematix_flow", ""))
     except ValueError:
         return ""
+
+
+def _number(key: str) -> int:
+    return int(key.rpartition("/")[2].partition(".")[0])
 
 
 def _is_commit(key: str) -> bool:

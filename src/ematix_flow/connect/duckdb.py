@@ -27,6 +27,7 @@ from ematix_flow.connect.base import (
 )
 from ematix_flow.connect.digits import digits_of
 from ematix_flow.connect.duckdb_session import open_file, open_memory
+from ematix_flow.connect.fingerprints import qualified, shortest, sum_sql, told
 from ematix_flow.connect.identifiers import quoted, text
 from ematix_flow.connect.parts import ParquetStager, check_parts, drop_folder, folders, make_folder, process_folder
 
@@ -202,6 +203,13 @@ class DuckDB(Database):
             problem="it is a view" if views else "",
         )
 
+    def fingerprint(self, session: Session, table: TableName, columns: Sequence[str]) -> str:
+        """Add up a hash of every row, in whatever order they come; a column that is widened keeps its part."""
+        found = self.find_table(session, table)
+        native = {column.name: column.type for column in found.columns} if found is not None else {}
+        row = ", ".join(_lasting(native.get(name, ""), quoted(name)) for name in columns)
+        return told(session.query(sum_sql(qualified(table), f"HASH({row})")))
+
     def widening(self, found: str, wanted: str) -> bool:
         """Say yes when integers and floats grow, or decimals gain digits on either side of the point."""
         ladders = (("SMALLINT", "INTEGER", "BIGINT"), ("FLOAT", "DOUBLE"))
@@ -307,6 +315,18 @@ def _family(native: str) -> str:
     if native in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"):
         return "integer"
     return "timestamp" if native.startswith("TIMESTAMP_") else _FAMILIES.get(native, "other")
+
+
+def _lasting(native: str, name: str) -> str:
+    """Give a value so that its hash outlives a wider type."""
+    match _family(native):
+        case "integer":
+            return f"CAST({name} AS BIGINT)"
+        case "float":
+            return f"CAST({name} AS DOUBLE)"
+        case "decimal":
+            return shortest(f"CAST({name} AS VARCHAR)")
+    return name
 
 
 def _relation(files: Sequence[str], types: Mapping[str, str]) -> str:

@@ -115,6 +115,19 @@ class Iceberg(LakeTable):
         """Ask the catalog for the columns."""
         return self.engine().columns(_table(self.catalog.name, self.table))
 
+    def last_change(self) -> str:
+        """Ask for the newest snapshot of the table that is not an empty one."""
+        table = _table(self.catalog.name, self.table)
+        if self.engine().columns(table) is None:
+            return ""
+        rows = self.engine().query(
+            f"SELECT h.snapshot_id FROM {table}.history AS h JOIN {table}.snapshots AS s "
+            "ON s.snapshot_id = h.snapshot_id WHERE h.is_current_ancestor AND EXISTS(MAP_KEYS(s.summary), "
+            "word -> word LIKE 'added-%' OR word LIKE 'deleted-%' OR word LIKE 'removed-%') "
+            "ORDER BY h.made_current_at DESC LIMIT 1"
+        )
+        return str(rows[0][0]) if rows else ""
+
 
 class IcebergSource(LakeSource):
     """The tables of an Iceberg catalog."""

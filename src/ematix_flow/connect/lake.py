@@ -135,6 +135,15 @@ class LakeTable(StoreTarget):
         described = (FoundColumn(name, lake_types.normal(kind), nullable) for name, kind, nullable in found)
         return FoundTable(tuple(described), (), ())
 
+    def fingerprint(self, session: Session, table: TableName, columns: Sequence[str]) -> str:
+        """Give the last change of rows that the table knows, and which events were folded by then."""
+        del table, columns
+        return f"{self.last_change()}:{cast('LakeSession', session).value('points')}"
+
+    @abstractmethod
+    def last_change(self) -> str:
+        """Give the name of the newest commit that added or removed rows; empty where there was none yet."""
+
     # Staging
 
     def open_stage(self, session: Session, spec: StageSpec) -> StageSpec:

@@ -22,11 +22,12 @@ from ematix_flow.connect.base import (
     Split,
     TableName,
 )
+from ematix_flow.connect.fingerprints import sum_sql, told
 from ematix_flow.connect.identifiers import backticked as quoted
 from ematix_flow.connect.mysql_rows import read_rows
-from ematix_flow.connect.mysql_session import COLLATE, MySQLSession, connect, is_transient, read_url
+from ematix_flow.connect.mysql_session import ALONE, COLLATE, MySQLSession, connect, is_transient, read_url
 from ematix_flow.connect.mysql_stage import ROW, MySQLStager, own_column, reject_name
-from ematix_flow.connect.mysql_types import LONGEST_VARCHAR, ddl_type, exact, family, reflected, widens
+from ematix_flow.connect.mysql_types import LONGEST_VARCHAR, ddl_type, exact, family, lasting, reflected, widens
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.errors import RunError, StagingLostError
 
@@ -135,6 +136,21 @@ class MySQL(Database):
         """InnoDB, and text that compares by bytes."""
         del partitions
         return OPTIONS
+
+    def fingerprint(self, session: Session, table: TableName, columns: Sequence[str]) -> str:
+        """Add up a hash of every row, in whatever order they come; a column that is widened keeps its part."""
+        found = self.find_table(session, table)
+        native = {column.name: column.type for column in found.columns} if found is not None else {}
+        row = ", ".join(lasting(native.get(name, ""), quoted(name)) for name in columns)
+        hashed = f"CAST(CONV(LEFT(MD5(CONCAT({row})), 15), 16, 10) AS UNSIGNED)"
+        return told(session.query(sum_sql(_qualified(table), hashed)))
+
+    def begin_alone(self, session: Session, tables: Sequence[TableName]) -> None:
+        """Lock every row and the room between rows, which only transactions of this kind do."""
+        session.execute(ALONE)
+        session.begin()
+        for table in tables:
+            session.query(f"SELECT COUNT(*) FROM {_qualified(table)} FOR UPDATE")
 
     def create_schema(self, session: Session, schema: str) -> None:
         """Create the database when it is missing; one that exists needs no right to create."""
@@ -294,6 +310,10 @@ class MySQL(Database):
     def explain(self, session: Session, sql: str) -> None:
         """Have the server prepare the query; EXPLAIN would evaluate parts of it."""
         cast("MySQLSession", session).columns(sql)
+
+
+def _qualified(table: TableName) -> str:
+    return ".".join(quoted(part) for part in (table.schema, table.name) if part)
 
 
 def _text(value: object) -> str:

@@ -56,6 +56,9 @@ _PREPARE = (
     ),
 )
 
+ALONE = "SET SESSION /*M!100200 tx_isolation *//*!80000 transaction_isolation */ = 'REPEATABLE-READ'"
+"""What makes the transactions of a session lock the room between rows too, when they lock rows."""
+
 TRANSIENT = frozenset(
     {1020, 1040, 1042, 1043, 1053, 1152, 1153, 1158, 1159, 1160, 1161, 1180, 1203, 1205, 1206, 1213, 1317, 1614, 1637}
     | {1836, 1927, 1969, 2002, 2003, 2006, 2013, 2055, 3024, 3058, 3101, 4031}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pymysql.constants import FIELD_TYPE as CODE
 
+from ematix_flow.connect.fingerprints import shortest
 from ematix_flow.errors import PlanError
 
 if TYPE_CHECKING:
@@ -102,6 +103,15 @@ def widens(found: str, wanted: str) -> bool:
         return False
     (p1, s1), (p2, s2) = ((int(m[1]), int(m[2])) for m in sizes if m)
     return found != wanted and s2 >= s1 and p2 - s2 >= p1 - s1
+
+
+def lasting(native: str, name: str) -> str:
+    """Give the hash of a value, which outlives a wider type and tells NULL from every value."""
+    if native == "FLOAT":
+        name = f"CAST({name} AS DOUBLE)"
+    elif native.startswith("DECIMAL"):
+        name = shortest(f"CAST({name} AS CHAR)")
+    return f"COALESCE(MD5({name}), '-')"
 
 
 def family(field: Field) -> str:

@@ -22,6 +22,7 @@ from ematix_flow.connect.base import (
     Split,
     TableName,
 )
+from ematix_flow.connect.fingerprints import qualified, told
 from ematix_flow.connect.identifiers import quoted
 from ematix_flow.connect.postgres_relay import relay_query, relay_rows
 from ematix_flow.connect.postgres_session import PostgresSession, is_transient
@@ -191,8 +192,8 @@ class Postgres(Database):
 
     def find_table(self, session: Session, table: TableName) -> FoundTable | None:
         """Describe a table from the catalog."""
-        name = f"{quoted(table.schema)}.{quoted(table.name)}" if table.schema else quoted(table.name)
-        found = session.query("SELECT oid, relkind, relpersistence FROM pg_class WHERE oid = to_regclass(?)", (name,))
+        named = (qualified(table),)
+        found = session.query("SELECT oid, relkind, relpersistence FROM pg_class WHERE oid = to_regclass(?)", named)
         if not found:
             return None
         oid, kind, persistence = found[0]
@@ -216,6 +217,16 @@ class Postgres(Database):
             unique=tuple(tuple(names) for primary, names in keys if not primary),
             problem=_problem(str(kind), str(persistence)),
         )
+
+    def fingerprint(self, session: Session, table: TableName, columns: Sequence[str]) -> str:
+        """Add up a hash of every row, in whatever order they come."""
+        return told(session.query(types.fingerprint_sql(self.find_table(session, table), qualified(table), columns)))
+
+    def begin_alone(self, session: Session, tables: Sequence[TableName]) -> None:
+        """Let others read the tables meanwhile, but not write."""
+        session.begin()
+        for table in tables:
+            session.execute(f"LOCK TABLE {qualified(table)} IN SHARE ROW EXCLUSIVE MODE")
 
     def widening(self, found: str, wanted: str) -> bool:
         """Integers, floats, decimals and texts may grow."""

@@ -5,8 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.fingerprints import sum_sql
+from ematix_flow.connect.identifiers import quoted
+
 if TYPE_CHECKING:
-    from ematix_flow.connect.base import SourceColumn, StageColumn
+    from collections.abc import Sequence
+
+    from ematix_flow.connect.base import FoundTable, SourceColumn, StageColumn
     from ematix_flow.declare.types import ColumnType
 
 _DDL = {
@@ -143,3 +148,17 @@ def _base(native: str) -> str:
 def _size(native: str) -> tuple[int, int] | None:
     size = _SIZE.search(native)
     return None if size is None else (int(size[1]), int(size[2] or 0))
+
+
+def fingerprint_sql(found: FoundTable | None, table: str, columns: Sequence[str]) -> str:
+    """Give the query for the number of rows and the sum of their hashes; a column that is widened keeps its part."""
+    native = {column.name: column.type for column in found.columns} if found is not None else {}
+    row = ", ".join(_lasting(native.get(name, ""), quoted(name)) for name in columns)
+    return sum_sql(table, f"CAST(hashtextextended(CAST(ROW({row}) AS TEXT), 0) AS NUMERIC)")
+
+
+def _lasting(native: str, name: str) -> str:
+    """Give a value so that its text outlives a wider type."""
+    if native in _LADDERS[1]:
+        return f"CAST({name} AS DOUBLE PRECISION)"
+    return f"TRIM_SCALE({name})" if _base(native) == "NUMERIC" else name

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from ematix_flow.connect import sqlite_catalog, sqlite_types
 from ematix_flow.connect.arrow import REJECTS
 from ematix_flow.connect.base import ALL_MODES, Capabilities, Database, Opened, Split, TableName
+from ematix_flow.connect.fingerprints import told
 from ematix_flow.connect.identifiers import listed, quoted
 from ematix_flow.connect.parts import (
     ParquetStager,
@@ -147,6 +148,11 @@ class SQLite(Database):
     def same_type(self, found: str, wanted: str) -> bool:
         """Compare types; a plain INTEGER is wide enough for every whole number."""
         return sqlite_types.same_type(found, wanted)
+
+    def fingerprint(self, session: Session, table: TableName, columns: Sequence[str]) -> str:
+        """Add up a hash of every row, in whatever order they come."""
+        sql = f"SELECT COUNT(*), flow_fingerprint({listed(columns)}) FROM main.{quoted(table.name)}"
+        return told(session.query(sql))
 
     def create_schema(self, session: Session, schema: str) -> None:
         """Do nothing: a schema is only a prefix here."""

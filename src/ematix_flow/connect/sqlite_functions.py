@@ -33,6 +33,22 @@ def register(connection: sqlite3.Connection) -> None:
     """Make the functions known to one connection."""
     for name, (arguments, function) in FUNCTIONS.items():
         connection.create_function(name, arguments, function, deterministic=name != "flow_random")
+    connection.create_aggregate("flow_fingerprint", -1, Fingerprint)  # type: ignore[arg-type]
+
+
+class Fingerprint:
+    """Adds up a hash of every row, so that the order of the rows does not matter."""
+
+    def __init__(self) -> None:
+        self._sum = 0
+
+    def step(self, *row: Value) -> None:
+        """Add a row."""
+        self._sum += int.from_bytes(hashlib.blake2b(repr(row).encode(errors="surrogatepass"), digest_size=8).digest())
+
+    def finalize(self) -> str:
+        """Give the sum."""
+        return str(self._sum)
 
 
 def lower(x: Value) -> Value:

@@ -52,6 +52,10 @@ class PipelineHandle:
         """Give the plan without touching any data."""
         return _engine().preview_pipeline(self.pipeline)
 
+    def plan(self, *, diff: bool = False, **options: Any) -> Any:
+        """Give the plan; with `diff` also what it would change, staged and ready for `ematix_flow.pipeline.apply`."""
+        return _engine().diff_pipeline(self.pipeline, **options) if diff else self.preview()
+
     def dry_run(self) -> Any:
         """Give the plan with the counts that a run would have now; changes nothing."""
         return _engine().dry_run_pipeline(self.pipeline)

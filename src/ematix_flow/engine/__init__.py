@@ -9,7 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ematix_flow.engine.applying import apply_plan
     from ematix_flow.engine.conductor import run_pipeline, run_transform
+    from ematix_flow.engine.diffing import diff_pipeline
     from ematix_flow.engine.dry_running import dry_run_pipeline
     from ematix_flow.engine.ensuring import ensure_table
     from ematix_flow.engine.options import Options
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Options",
+    "apply_plan",
+    "diff_pipeline",
     "dry_run_pipeline",
     "ensure_table",
     "preview_pipeline",
@@ -28,6 +32,8 @@ __all__ = [
 
 _PLACES = {
     "Options": "options",
+    "apply_plan": "applying",
+    "diff_pipeline": "diffing",
     "dry_run_pipeline": "dry_running",
     "ensure_table": "ensuring",
     "preview_pipeline": "previewing",

@@ -66,6 +66,22 @@ def dry_run(name: str) -> Any:
     return preview(name, dry_run=True)
 
 
+def plan(name: str, *, diff: bool = False, sample: int | None = None) -> Any:
+    """Give the plan of a pipeline; with `diff` also what it would change, staged and ready for `apply`."""
+    if not diff:
+        return preview(name)
+    from ematix_flow.engine.diffing import SAMPLE, diff_pipeline
+
+    return diff_pipeline(_loading(name), sample=SAMPLE if sample is None else sample)
+
+
+def apply(plan_id: str, options: Options | None = None) -> Any:
+    """Commit exactly what a plan staged and give the result as a run does."""
+    from ematix_flow.engine.applying import apply_plan
+
+    return apply_plan(plan_id, options)
+
+
 def _loading(name: str) -> Pipeline:
     pipeline = PROJECT.pipeline(name)
     if not pipeline.targets:

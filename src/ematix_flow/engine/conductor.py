@@ -22,12 +22,12 @@ from ematix_flow.failpoints import failpoint
 from ematix_flow.records import Request, RunRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from datetime import datetime
 
     from ematix_flow.commit.runlog.sqlite import SqliteRunLog
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
-    from ematix_flow.engine.sourcing import OpenSource
+    from ematix_flow.engine.loading import Loaded
 
 
 def run_pipeline(pipeline: Pipeline, options: Options | None = None) -> Any:
@@ -101,6 +101,24 @@ def _run(
         source = source_for(pipeline, options, session_for(options))
     if source.value.result is not None:
         return source.value.result, True
+
+    def load(target: TargetDeclaration) -> Loaded:
+        done = load_target(pipeline, target, source, request.id, options)
+        loaded.append(target)
+        return done
+
+    return load_targets(pipeline, request, log, options, started, load)
+
+
+def load_targets(
+    pipeline: Pipeline,
+    request: Request,
+    log: SqliteRunLog,
+    options: Options,
+    started: datetime,
+    load: Callable[[TargetDeclaration], Loaded],
+) -> tuple[Any, bool]:
+    """Do `load` for every target, record each run and run the post steps; gives the result and whether all is done."""
     results: dict[str, Any] = {}
     errors: dict[str, str] = {}
     for target in pipeline.targets:
@@ -110,8 +128,7 @@ def _run(
                 "", pipeline.name, "failed", started.isoformat(), target=key, request_id=request.id,
                 attempt=_attempt(log, request, key),
             )  # fmt: skip
-            results[key] = _load_one(pipeline, target, source, record, log, options)
-            loaded.append(target)
+            results[key] = _load_one(pipeline, target, load, record, log, options)
         except Exception as error:
             errors[key] = safe_text(error)
             if not (pipeline.fan_out and pipeline.continue_on_failure):
@@ -181,14 +198,14 @@ def _key(pipeline: Pipeline, target: TargetDeclaration) -> str:
 def _load_one(
     pipeline: Pipeline,
     target: TargetDeclaration,
-    source: OpenSource,
+    load: Callable[[TargetDeclaration], Loaded],
     record: RunRecord,
     log: SqliteRunLog,
     options: Options,
 ) -> dict[str, Any]:
     """Load one target and record the run, whatever happens."""
     try:
-        loaded = load_target(pipeline, target, source, record.request_id, options)
+        loaded = load(target)
     except BaseException as error:
         again = "" if record.attempt == 1 else f":{record.attempt}"
         failed = f"{record.request_id}:{record.target}{again}"

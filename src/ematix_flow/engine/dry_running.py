@@ -24,7 +24,7 @@ from ematix_flow.engine.previewing import plan_despite_drift, refuse_plain, repo
 from ematix_flow.engine.results import counts_of
 from ematix_flow.engine.sourcing import source_for
 from ematix_flow.engine.spark import session_for, spark_is_chosen
-from ematix_flow.engine.staging import Staging, stage
+from ematix_flow.engine.staging import Staging, stage, stage_name
 from ematix_flow.engine.targets import target_for
 from ematix_flow.errors import DriftError, FlowError, RefusedError
 from ematix_flow.plan.explain import TargetSummary, summary_of
@@ -150,7 +150,7 @@ def _staging(
     if plan.path.value == "same_db":
         yield None, ()
         return
-    name = f"stg_{plan.token.mark}_{uuid.uuid4().hex[:12]}"
+    name = stage_name(plan.token)
     try:
         yield stage(Staging(name, plan, asked.source, look, asked.database), spark)
     finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from ematix_flow.engine.expanding import expand
 from ematix_flow.engine.ordering import order_for
 from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
 from ematix_flow.engine.spark import session_for, spark_is_chosen
-from ematix_flow.engine.staging import Staging, stage
+from ematix_flow.engine.staging import Staging, stage, stage_name
 from ematix_flow.engine.targets import target_for
 from ematix_flow.errors import FencedError, RefusedError, StagingLostError, TransientError
 from ematix_flow.events import RowsStaged, RunCommitted, RunFailed, RunStarted, StageProgress
@@ -24,7 +24,10 @@ from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.batch import history_name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from ematix_flow.commit.order import Order
+    from ematix_flow.commit.plan_store import Waiting
     from ematix_flow.connect.base import Database, Session, StageSpec
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.looking import Look
@@ -56,20 +59,54 @@ class _Attempt:
 
     pipeline: Pipeline
     target: TargetDeclaration
-    source: OpenSource
     database: Database
     token: Token
     history: HistoryRow
     options: Options
+
+    @property
+    def table(self) -> str:
+        """Give the name of the target's table."""
+        return self.target.table.qualified_name
 
 
 def load_target(
     pipeline: Pipeline, target: TargetDeclaration, source: OpenSource, slot: str, options: Options
 ) -> Loaded:
     """Load one target, or find that an earlier attempt already did."""
+    attempt = _attempt(pipeline, target, token_for(pipeline, target, slot), options)
+
+    def fresh(fence: Fence) -> Loaded:
+        with _noted(attempt):
+            plan, look = _planned(attempt, source)
+        known = replace(attempt, history=replace(attempt.history, path=plan.path.value))
+        with _noted(known):
+            return _load(known, plan, fence, lambda: _stage_and_publish(known, plan, fence, source, look))
+
+    return _once(attempt, fresh)
+
+
+def apply_target(pipeline: Pipeline, target: TargetDeclaration, waiting: Waiting, options: Options) -> Loaded:
+    """Commit what was staged for a plan, or find that an earlier attempt already did; nothing is read or staged again."""
+    plan = waiting.plan
+    attempt = _attempt(pipeline, target, plan.token, options)
+    attempt = replace(attempt, history=replace(attempt.history, path=plan.path.value))
+
+    def staged(fence: Fence) -> Committed:
+        order = order_for(plan, fence, attempt.history, waiting.stage, waiting.parts)
+        committed = _patiently(replace(order, expected=waiting.expected, excluded=waiting.excluded), attempt)
+        drop_stages_of(attempt.database, attempt.token)
+        return committed
+
+    def apply(fence: Fence) -> Loaded:
+        with _noted(attempt):
+            return _load(attempt, plan, fence, lambda: staged(fence))
+
+    return _once(attempt, apply)
+
+
+def _attempt(pipeline: Pipeline, target: TargetDeclaration, token: Token, options: Options) -> _Attempt:
     database = target_for(target.connection, target.table, session_for(options))
-    token = token_for(pipeline, target, slot)
-    started = options.clock.now()
     history = HistoryRow(
         run_id=token.run_id,
         pipeline=history_name(pipeline, target.table),
@@ -77,26 +114,30 @@ def load_target(
         table=target.table.name,
         mode=target.write.spelled,
         path=NOT_PLANNED,
-        started_at=started,
+        started_at=options.clock.now(),
         status="running",
     )
-    attempt = _Attempt(pipeline, target, source, database, token, history, options)
+    return _Attempt(pipeline, target, database, token, history, options)
+
+
+def _once(attempt: _Attempt, work: Callable[[Fence], Loaded]) -> Loaded:
+    """Do the work of a load under its fence, unless the ledger says that it is done."""
     fence, committed = _opened(attempt)
-    if committed is not None:
-        # The attempt that committed it may have died before it could tidy up.
-        drop_stages_of(database, token)
-        options.bus.emit(
-            RunCommitted(pipeline.name, target.table.qualified_name, token.run_id, committed.counts, replayed=True)
-        )
-        return Loaded(None, committed, "recovered")
+    if committed is None:
+        return work(fence)
+    # The attempt that committed it may have died before it could tidy up.
+    drop_stages_of(attempt.database, attempt.token)
+    attempt.options.bus.emit(
+        RunCommitted(attempt.pipeline.name, attempt.table, attempt.token.run_id, committed.counts, replayed=True)
+    )
+    return Loaded(None, committed, "recovered")
+
+
+@contextmanager
+def _noted(attempt: _Attempt) -> Iterator[None]:
+    """Note whatever goes wrong in the target's history."""
     try:
-        plan, look = _planned(attempt)
-    except BaseException as error:
-        _note_failure(attempt, error)
-        raise
-    attempt = replace(attempt, history=replace(history, path=plan.path.value))
-    try:
-        return _load(attempt, fence, plan, look)
+        yield
     except BaseException as error:
         _note_failure(attempt, error)
         raise
@@ -118,11 +159,11 @@ def _opened(attempt: _Attempt) -> tuple[Fence, Committed | None]:
     return fence, committed
 
 
-def _planned(attempt: _Attempt) -> tuple[TargetPlan, Look]:
+def _planned(attempt: _Attempt, source: OpenSource) -> tuple[TargetPlan, Look]:
     asked = Asked(
         attempt.pipeline,
         attempt.target,
-        attempt.source,
+        source,
         attempt.database,
         attempt.token,
         attempt.history.started_at,
@@ -133,16 +174,14 @@ def _planned(attempt: _Attempt) -> tuple[TargetPlan, Look]:
     return plan, look
 
 
-def _load(attempt: _Attempt, fence: Fence, plan: TargetPlan, look: Look) -> Loaded:
-    options, name = attempt.options, attempt.target.table.qualified_name
+def _load(attempt: _Attempt, plan: TargetPlan, fence: Fence, staged: Callable[[], Committed]) -> Loaded:
+    """Prepare the table and commit; `staged` does so with rows that are staged."""
+    options, name = attempt.options, attempt.table
     options.bus.emit(
         RunStarted(attempt.pipeline.name, name, attempt.token.run_id, plan.path.value, plan.stage.by.value)
     )
     _expand(attempt.database, plan)
-    if plan.path.value == "same_db":
-        committed = _publish(attempt, plan, fence, None, ())
-    else:
-        committed = _stage_and_publish(attempt, plan, fence, look)
+    committed = _publish(attempt, plan, fence, None, ()) if plan.path.value == "same_db" else staged()
     options.bus.emit(
         RunCommitted(attempt.pipeline.name, name, attempt.token.run_id, committed.counts, committed.replayed)
     )
@@ -159,25 +198,24 @@ def _expand(database: Database, plan: TargetPlan) -> None:
     failpoint("ddl.after_expand")
 
 
-def _stage_and_publish(attempt: _Attempt, plan: TargetPlan, fence: Fence, look: Look) -> Committed:
+def _stage_and_publish(attempt: _Attempt, plan: TargetPlan, fence: Fence, source: OpenSource, look: Look) -> Committed:
     """Stage and commit; when staging did not survive a crash of the server nothing was changed, and it is done again."""
     for _ in range(STAGINGS - 1):
         try:
-            return _stage_once(attempt, plan, fence, look)
+            return _stage_once(attempt, plan, fence, source, look)
         except StagingLostError:
             continue
-    return _stage_once(attempt, plan, fence, look)
+    return _stage_once(attempt, plan, fence, source, look)
 
 
-def _stage_once(attempt: _Attempt, plan: TargetPlan, fence: Fence, look: Look) -> Committed:
+def _stage_once(attempt: _Attempt, plan: TargetPlan, fence: Fence, source: OpenSource, look: Look) -> Committed:
     database = attempt.database
-    name = f"stg_{attempt.token.mark}_{uuid.uuid4().hex[:12]}"
 
     def report(rows: int, parts: int) -> None:
         attempt.options.bus.emit(StageProgress(attempt.pipeline.name, plan.table_name, rows, parts))
 
     heard = report if attempt.options.bus.has_subscribers else None
-    staging = Staging(name, plan, attempt.source, look, database)
+    staging = Staging(stage_name(attempt.token), plan, source, look, database)
     spec, parts = stage(staging, session_for(attempt.options), heard)
     rejected = sum(part.rejected for part in parts)
     attempt.options.bus.emit(
@@ -217,9 +255,7 @@ def _patiently(order: Order, attempt: _Attempt) -> Committed:
 def _note_failure(attempt: _Attempt, error: BaseException) -> None:
     """Write the failure into the target's history, unless a newer run owns it or the target cannot be reached."""
     text = safe_text(error)
-    attempt.options.bus.emit(
-        RunFailed(attempt.pipeline.name, attempt.target.table.qualified_name, attempt.token.run_id, text)
-    )
+    attempt.options.bus.emit(RunFailed(attempt.pipeline.name, attempt.table, attempt.token.run_id, text))
     if isinstance(error, FencedError | KeyboardInterrupt | SystemExit):
         return
     database = attempt.database

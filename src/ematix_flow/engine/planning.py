@@ -39,13 +39,22 @@ class Asked:
     token: Token
     now: datetime
     spark_chosen: bool = False
+    waits: bool = False
+    """The rows wait in staging until somebody applies them."""
 
 
 def plan_load(asked: Asked, observe: Callable[[Asked], Look]) -> tuple[TargetPlan, Look]:
     """Give the plan for what `observe` sees, and what it saw."""
     look = observe(asked)
     aim = Aim(
-        asked.pipeline, asked.target, asked.source.value, asked.database, asked.token, asked.now, asked.source.database
+        asked.pipeline,
+        asked.target,
+        asked.source.value,
+        asked.database,
+        asked.token,
+        asked.now,
+        asked.source.database,
+        asked.waits,
     )
     plan = plan_target(aim, look.observed)
     return plan, look

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from ematix_flow.engine.looking import Look
     from ematix_flow.engine.sourcing import OpenSource
     from ematix_flow.plan.steps import TargetPlan
-    from ematix_flow.records import Part
+    from ematix_flow.records import Part, Token
     from ematix_flow.run.stage import Piece, StageWork
 
 PARALLEL_READS = 2
@@ -38,6 +39,11 @@ class Staging:
     source: OpenSource
     look: Look
     database: Database
+
+
+def stage_name(token: Token) -> str:
+    """Give a new name for the staging of a load, by which it is known as that load's."""
+    return f"stg_{token.mark}_{uuid.uuid4().hex[:12]}"
 
 
 def stage(

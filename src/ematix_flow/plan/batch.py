@@ -82,6 +82,9 @@ class Observed:
     notes: tuple[str, ...] = ()
 
 
+WAITING = Choice("cross_db", "the rows are staged and wait for flow apply")
+
+
 @dataclass(frozen=True, slots=True)
 class Aim:
     """The load that a plan is wanted for."""
@@ -93,6 +96,8 @@ class Aim:
     token: Token
     now: datetime
     source_database: Database | None = None
+    waits: bool = False
+    """The rows wait in staging until somebody agrees to them, whatever the shortest way would be."""
 
 
 def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
@@ -104,7 +109,7 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
     keys = merge_keys(table, write)
     compare = compare_columns(table, write, keys.value)
     ensure = ensure_step(table, write, wanted_table(table, write.mode, database), database, observed)
-    path = choose_path(pipeline, target, aim.source, observed)
+    path = WAITING if aim.waits else choose_path(pipeline, target, aim.source, observed)
     _check_carried(table, path)
     shaping = plan_shape(pipeline, target, observed, path.value, aim.source_database)
     read = _read(observed, shaping, aim.source)

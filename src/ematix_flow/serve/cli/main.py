@@ -25,6 +25,8 @@ PLACES = {
     "list": Place("pipelines", "list_", "Show the pipelines and transforms of a module.", _PIPELINES),
     "run": Place("running", "run", "Run a pipeline now; an interrupted run is resumed.", _PIPELINES),
     "preview": Place("planning", "preview", "Show the plan of a pipeline without touching data.", _PIPELINES),
+    "plan": Place("planning", "plan", "Show the plan; --diff shows and keeps what it would change.", _PIPELINES),
+    "apply": Place("applying", "apply", "Load exactly what a kept plan has shown.", _PIPELINES),
     "dry-run": Place("planning", "dry_run", "Show what a run would change, and change nothing.", _PIPELINES),
     "validate": Place("planning", "validate", "Have the databases check a pipeline's SQL.", _PIPELINES),
     "transform": Place("transforms", "transform", "List transforms, or run one on its own.", _PIPELINES),

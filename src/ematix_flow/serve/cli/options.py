@@ -59,8 +59,12 @@ def common_options(command: _Command) -> _Command:
 
 
 def run_log_options(command: _Command) -> _Command:
-    """Add the options that choose the run log."""
-    command = click.option("--no-run-log", is_flag=True, help="Remember nothing about this run.")(command)
+    """Add the options that choose the run log, or none."""
+    return run_log_places(click.option("--no-run-log", is_flag=True, help="Remember nothing about this run.")(command))
+
+
+def run_log_places(command: _Command) -> _Command:
+    """Add the options that choose the run log, which plans are kept beside."""
     command = click.option("--run-log-path", metavar="PATH", help="File of the run log.")(command)
     words = "Address of the run log [default: ~/.ematix-flow/run_log.db]."
     return click.option("--run-log-url", "--run-log", metavar="URL", help=words)(command)

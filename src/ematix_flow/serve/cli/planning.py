@@ -1,4 +1,4 @@
-"""`flow preview`, `dry-run` and `validate`: print the plan that a run would execute; the engine makes it."""
+"""`flow preview`, `plan`, `dry-run` and `validate`: print the plan that a run would execute; the engine makes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ import click
 
 from ematix_flow.errors import DeclareTypeError
 from ematix_flow.serve.cli.failures import DONE, FAILED, RefusedError, tell_words
-from ematix_flow.serve.cli.options import common_options, find_pipeline, format_option, module_option
+from ematix_flow.serve.cli.options import (
+    common_options,
+    find_pipeline,
+    format_option,
+    module_option,
+    open_log,
+    run_log_places,
+)
 from ematix_flow.serve.cli.output import emit, emit_json
 from ematix_flow.serve.cli.spark import start_spark_early
 
@@ -28,12 +35,49 @@ _verbose = click.option("-v", "--verbose", is_flag=True, help="Show every statem
 @common_options
 def preview(name: str, module: str | None, verbose: bool, form: str) -> int:
     """Show the plan of a pipeline without touching data."""
-    pipeline = _planned(module, name)
+    return _preview(_planned(module, name), form, verbose=verbose)
+
+
+def _preview(pipeline: Pipeline, form: str, *, verbose: bool) -> int:
     from ematix_flow.engine import preview_pipeline
 
     with redirect_stdout(sys.stderr):
         result = preview_pipeline(pipeline)
     _show(result, form, verbose=verbose)
+    return DONE
+
+
+@click.command()
+@click.argument("name")
+@module_option
+@click.option("--diff", is_flag=True, help="Stage the load, show what it would change, and keep it for flow apply.")
+@click.option(
+    "--sample", type=click.IntRange(min=0), metavar="N", help="Keys of each kind to show with --diff [default: 5]."
+)
+@_verbose
+@run_log_places
+@format_option
+@common_options
+def plan(name: str, module: str | None, diff: bool, sample: int | None, form: str, **options: Any) -> int:
+    """Show the plan of a pipeline; with --diff what it would change, row by row, ready to be applied."""
+    pipeline = _planned(module, name)
+    if not diff:
+        if sample is not None:
+            raise click.UsageError("--sample goes with --diff.")
+        return _preview(pipeline, form, verbose=options["verbose"])
+    log = open_log(options["run_log_url"], options["run_log_path"], no_run_log=False)
+    start_spark_early(pipeline)
+    from ematix_flow.engine import Options, diff_pipeline
+    from ematix_flow.engine.diffing import SAMPLE
+
+    with redirect_stdout(sys.stderr):
+        result = diff_pipeline(pipeline, Options(run_log=log), SAMPLE if sample is None else sample)
+    if form == "json":
+        emit_json(result.to_dict())
+    else:
+        from ematix_flow.connect.redact import redact
+
+        emit(redact(result.text()))
     return DONE
 
 

@@ -56,10 +56,10 @@ def run(name: str, module: str | None, new: bool, form: str | None, **options: A
     _note_unused(options)
     result = run_told(pipeline, log, new=new)
     if form == "text":
-        emit(_as_text(pipeline, result))
+        emit(as_text(pipeline, result))
     else:
         emit_json(result)
-    return _verdict(result)
+    return verdict(result)
 
 
 def run_told(pipeline: Pipeline, log: SqliteRunLog, *, new: bool = False) -> Any:
@@ -99,7 +99,7 @@ def _note_unused(options: dict[str, Any]) -> None:
             talk(f"note: --{name} is heard by scheduled runs only; this run tells stderr and the run log.")
 
 
-def _verdict(result: Any) -> int:
+def verdict(result: Any) -> int:
     """Give the exit code of a result; a fan-out with a failed target has failed."""
     errors = result.get("errors") if isinstance(result, dict) else None
     for target, text in (errors or {}).items():
@@ -107,7 +107,7 @@ def _verdict(result: Any) -> int:
     return FAILED if errors else DONE
 
 
-def _as_text(pipeline: Pipeline, result: Any) -> str:
+def as_text(pipeline: Pipeline, result: Any) -> str:
     """Give a result in one line per target."""
     if not isinstance(result, dict):
         return f"{pipeline.name}: {result}"

@@ -1,0 +1,98 @@
+"""Plans as JSON and back: a closed set of values, each written so that it comes back equal; no class is looked up by path."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import fields, is_dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from ematix_flow import records
+from ematix_flow.commit import order
+from ematix_flow.connect import base
+from ematix_flow.declare.types import ColumnType
+from ematix_flow.declare.write import Write
+from ematix_flow.errors import CommitError
+from ematix_flow.plan import diff, steps
+from ematix_flow.plan.sql import ddl, program
+
+IS = "is"
+"""Under this name an object says what it is."""
+
+
+def _kinds(root: type[ColumnType]) -> list[type]:
+    return [root, *(kind for child in root.__subclasses__() for kind in _kinds(child))]
+
+
+_KNOWN: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        *_kinds(ColumnType),
+        *(records.Counts, records.Part, records.Token, records.Watermark),
+        *(base.SourceColumn, base.StageColumn, base.StageSpec, base.TableName, base.WorkTable),
+        *(program.DuplicateChecks, program.Load, program.Program, program.Statement),
+        *(ddl.Difference, ddl.WantedColumn, ddl.WantedTable),
+        *(steps.Bounds, steps.Check, steps.Choice, steps.Commit, steps.EnsureTable, steps.Read, steps.Shape),
+        *(steps.Stage, steps.TargetPlan, diff.Diff, diff.Sample, order.Excluded, order.Seen, Write),
+    )
+}
+
+
+def know(kind: type) -> type:
+    """Add a class to the closed set; a decorator for values that are stored beside a plan."""
+    _KNOWN[kind.__name__] = kind
+    return kind
+
+
+def encode(value: Any) -> Any:
+    """Give a value as what JSON can hold."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, tuple):
+        return [encode(item) for item in value]
+    if is_dataclass(value) and type(value) is _KNOWN.get(type(value).__name__):
+        return {IS: type(value).__name__} | {f.name: encode(getattr(value, f.name)) for f in fields(value)}
+    for name, kind, written, _ in _PLAIN:
+        if isinstance(value, kind):
+            return {IS: name, "value": written(value)}
+    message = f"a plan cannot hold a value of type {type(value).__name__}"
+    raise CommitError(message)
+
+
+def decode(value: Any) -> Any:
+    """Give the value that was encoded."""
+    if isinstance(value, list):
+        return tuple(decode(item) for item in value)
+    if not isinstance(value, dict):
+        return value
+    name = value[IS]
+    for known, _, _, read in _PLAIN:
+        if known == name:
+            return read(value["value"])
+    if name not in _KNOWN:
+        message = f"the plan holds a value {name!r} that this version does not know"
+        raise CommitError(message, hint="plan again.")
+    return _KNOWN[name](**{key: decode(item) for key, item in value.items() if key != IS})
+
+
+_PLAIN: tuple[tuple[str, type, Any, Any], ...] = (
+    ("instant", datetime, lambda at: at.isoformat(), datetime.fromisoformat),
+    (
+        "span",
+        timedelta,
+        lambda span: [span.days, span.seconds, span.microseconds],
+        lambda parts: timedelta(parts[0], parts[1], parts[2]),
+    ),
+    ("bytes", bytes, lambda data: base64.b64encode(data).decode(), base64.b64decode),
+    ("set", frozenset, sorted, frozenset),
+    ("list", list, lambda items: [encode(item) for item in items], lambda items: [decode(item) for item in items]),
+    (
+        "map",
+        dict,
+        lambda items: [[encode(key), encode(item)] for key, item in items.items()],
+        lambda pairs: {decode(key): decode(item) for key, item in pairs},
+    ),
+    ("decimal", Decimal, str, Decimal),
+)
+"""Other values: the name in JSON, the type, how it is written and how it is read."""

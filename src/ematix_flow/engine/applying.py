@@ -1,0 +1,168 @@
+"""Applies a stored plan: exactly the staged load that was shown, or nothing; it plans, reads and stages nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.commit.gc import drop_stages_of
+from ematix_flow.commit.guarding import HINT, refuse_changed
+from ematix_flow.commit.ledger import HistoryRow, Ledger, transaction
+from ematix_flow.commit.runlog.opening import open_run_log
+from ematix_flow.connect.resolve import resolve_connection
+from ematix_flow.connect.written import digest_of
+from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.layout import Column, Table
+from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
+from ematix_flow.declare.project import PROJECT
+from ematix_flow.engine.conductor import load_targets
+from ematix_flow.engine.diffing import plan_store
+from ematix_flow.engine.loading import apply_target
+from ematix_flow.engine.options import Options
+from ematix_flow.engine.spark import session_for
+from ematix_flow.engine.targets import target_for
+from ematix_flow.errors import DeclareError, StagingLostError, StalePlanError
+from ematix_flow.records import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ematix_flow.commit.plan_store import StoredPlan, Waiting
+    from ematix_flow.connect.base import Database
+    from ematix_flow.declare.connection import Connection
+    from ematix_flow.engine.loading import Loaded
+
+EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One target of a plan that is applied."""
+
+    waiting: Waiting
+    target: TargetDeclaration
+    database: Database
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPlan:
+    """A stored plan with its targets found again."""
+
+    stored: StoredPlan
+    pipeline: Pipeline
+    """What stands for the pipeline: its name, its targets and its post steps."""
+    steps: tuple[_Step, ...]
+
+
+def apply_plan(plan_id: str, options: Options | None = None) -> Any:
+    """Commit what a plan staged and give the result as a run does; a plan that is applied already says so again."""
+    options = options or Options()
+    options = replace(options, run_log=options.run_log or open_run_log())
+    return apply_open(open_plan(plan_id, options), options)
+
+
+def open_plan(plan_id: str, options: Options) -> OpenPlan:
+    """Find a plan and its targets; nothing is changed."""
+    stored = plan_store(options.run_log or open_run_log()).read(plan_id)
+    steps = tuple(_step(stored, one, options) for one in stored.targets)
+    return OpenPlan(stored, _pipeline(stored, steps), steps)
+
+
+def apply_open(plan: OpenPlan, options: Options) -> Any:
+    """Commit what a plan staged, unless it is too old or its targets changed."""
+    stored, pipeline = plan.stored, plan.pipeline
+    log = options.run_log or open_run_log()
+    _check(stored, plan.steps, options)
+    by_table = {step.target.table.qualified_name: step.waiting for step in plan.steps}
+
+    def load(target: TargetDeclaration) -> Loaded:
+        try:
+            return apply_target(pipeline, target, by_table[target.table.qualified_name], options)
+        except StagingLostError as error:
+            message = f"the staged rows of plan {stored.id} are not there any more: {error.what}"
+            raise StalePlanError(message, hint=HINT) from None
+
+    request = Request(stored.id, stored.pipeline)
+    return load_targets(pipeline, request, log, options, options.clock.now(), load)[0]
+
+
+def _step(stored: StoredPlan, waiting: Waiting, options: Options) -> _Step:
+    """Open the target of a plan; a name that leads somewhere else by now is refused."""
+    plan = waiting.plan
+    columns = tuple(Column(one.type, name=one.name) for one in plan.commit.load.columns)
+    table = Table(waiting.schema, waiting.table, columns)
+    target = TargetDeclaration(table, plan.commit.write, _connection(stored, waiting))
+    database = target_for(target.connection, table, session_for(options))
+    if digest_of(database) != waiting.place.identity:
+        message = f"connection {waiting.place.name!r} leads to another place than when plan {stored.id} was made"
+        raise StalePlanError(message, hint="apply it from where it was made, with the same settings, or plan again.")
+    return _Step(waiting, target, database)
+
+
+def _connection(stored: StoredPlan, waiting: Waiting) -> str | Connection | None:
+    declared = PROJECT.pipelines.get(stored.pipeline) if stored.module_needed else None
+    if stored.module_needed and declared is None:
+        message = f"plan {stored.id} needs the module of pipeline {stored.pipeline!r}: {stored.module_needed}"
+        raise DeclareError(message, hint=f"flow apply {stored.id} --module MODULE.")
+    if waiting.place.settings is not None:
+        return connection_from_fields(waiting.place.name, waiting.place.settings)
+    known = (
+        [] if declared is None else [t for t in declared.targets if t.table.qualified_name == waiting.plan.table_name]
+    )
+    return known[0].connection if known else resolve_connection(waiting.place.name)
+
+
+def _pipeline(stored: StoredPlan, steps: Sequence[_Step]) -> Pipeline:
+    declared = PROJECT.pipelines[stored.pipeline] if stored.module_needed else None
+    return Pipeline(
+        name=stored.pipeline,
+        function=_nothing,
+        targets=tuple(step.target for step in steps),
+        fan_out=stored.fan_out,
+        continue_on_failure=stored.continue_on_failure,
+        transforms_post=stored.posts if declared is None else declared.transforms_post,
+        continue_on_failure_post=stored.continue_on_failure_post,
+        origin=None if declared is None else declared.origin,
+    )
+
+
+def _nothing() -> None:
+    """Stand for the function of a pipeline, whose rows are staged already."""
+
+
+def _check(stored: StoredPlan, steps: Sequence[_Step], options: Options) -> None:
+    """Refuse before any target is touched: a plan that is too old, or whose targets changed."""
+    open_ = [step for step in steps if not _applied(step)]
+    if open_ and options.clock.now() >= stored.expires_at:
+        for step in open_:
+            _expire(step, options)
+        message = f"plan {stored.id} expired at {stored.expires_at:%Y-%m-%d %H:%M} UTC"
+        raise StalePlanError(message, hint=HINT)
+    for step in open_:
+        session = step.database.session()
+        try:
+            refuse_changed(step.waiting.expected, step.database, session)
+        finally:
+            session.close()
+
+
+def _applied(step: _Step) -> bool:
+    ledger, session = Ledger(step.database), step.database.session()
+    try:
+        return ledger.exists(session) and ledger.find(session, step.waiting.plan.token) is not None
+    finally:
+        session.close()
+
+
+def _expire(step: _Step, options: Options) -> None:
+    """Remove what waits for a plan that nobody may apply any more."""
+    plan, ledger = step.waiting.plan, Ledger(step.database)
+    drop_stages_of(step.database, plan.token)
+    table, mode = step.target.table, plan.commit.write.spelled
+    known = (plan.token.run_id, plan.history_name, table.schema, table.name, mode, plan.path.value, plan.now)
+    session = step.database.session()
+    try:
+        with transaction(session):
+            ledger.record(session, HistoryRow(*known, status=EXPIRED, finished_at=options.clock.now()))
+    finally:
+        session.close()

@@ -1,0 +1,54 @@
+"""A plan that is stored comes back equal, whatever its mode and its database."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from ematix_flow.commit.ledger import HistoryRow
+from ematix_flow.commit.plan_codec import decode, encode
+from ematix_flow.connect.base import StageSpec
+from ematix_flow.engine.ordering import order_for
+from ematix_flow.errors import CommitError
+from ematix_flow.records import Fence, Part
+from tests.plan.scenarios import SCENARIOS, WAREHOUSES, planned
+
+AT = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
+
+
+def there_and_back(value: Any) -> Any:
+    return decode(json.loads(json.dumps(encode(value))))
+
+
+@pytest.mark.parametrize("dialect", WAREHOUSES)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_an_order_comes_back_equal(name: str, dialect: str) -> None:
+    spec = StageSpec("stg_1", b"\x00\xff", required=frozenset({"b", "a"}), stamp=("x", "y"), options=(("k", 1),))
+    parts = (Part(0, 7, 3, 1, "a b", "c", "first"),)
+    for plan in planned(name, dialect).targets:
+        history = HistoryRow("r", "p", "s", "t", "merge", "cross_db", AT, "running")
+        stored_plan, stored_spec, stored_parts = there_and_back((plan, spec, parts))
+        order = order_for(stored_plan, Fence("f", 2), history, stored_spec, stored_parts)
+        assert order == order_for(plan, Fence("f", 2), history, spec, parts)
+        assert stored_plan == plan
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 5, 2.5, "é", (), ("a", (1,)), [1], {"a": {"b": (1,)}}, Decimal("1.50"), timedelta(days=-1), AT],
+)
+def test_a_value_comes_back_as_it_was(value: Any) -> None:
+    back = there_and_back(value)
+    assert back == value
+    assert type(back) is type(value)
+
+
+def test_other_values_are_refused_in_both_directions() -> None:
+    with pytest.raises(CommitError, match="cannot hold a value of type object"):
+        encode(object())
+    with pytest.raises(CommitError, match="'Popen'"):
+        decode({"is": "Popen", "args": ["true"]})
