@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.lake_engine import LakeEngine
     from ematix_flow.connect.store import Store
     from ematix_flow.declare.connection import DeltaLocalConnection
+    from ematix_flow.declare.partitions import Partition
 
 PACKAGE = "io.delta:delta-spark_4.1_2.13:4.4.0"
 SETTINGS = {
@@ -40,7 +41,8 @@ class Delta(LakeTable):
 
     kind = "delta_local"
     spark_needs = SparkNeeds((PACKAGE,), tuple(SETTINGS.items()))
-    capabilities = replace(LakeTable.capabilities, tells_merges=True)
+    capabilities = replace(LakeTable.capabilities, tells_merges=True, cannot_store=("empty_partition",))
+    partition_transforms = ()
 
     def __init__(self, connection: DeltaLocalConnection, table: tuple[str, str]) -> None:
         super().__init__(connection.name, table)
@@ -75,14 +77,18 @@ class Delta(LakeTable):
                 raise UnsupportedError(message)
         return TableName("delta", self.store.path(_folder(schema, name).rstrip("/")))
 
-    def table_options(self, partitions: Sequence[str] = ()) -> str:
+    def table_options(self, partitions: Sequence[Partition] = ()) -> str:
         """Say the format and the partitions."""
-        listed = ", ".join(map(backticked, partitions))
+        listed = ", ".join(backticked(partition.column) for partition in partitions)
         return " USING delta" + (f" PARTITIONED BY ({listed})" if partitions else "")
 
     def columns(self) -> list[tuple[str, str, bool]] | None:
         """Read the columns from the table's log."""
         return delta_log.columns(self.store, self.folder)
+
+    def partitions(self) -> tuple[str, ...]:
+        """Read the partitions from the table's log."""
+        return delta_log.partitions(self.store, self.folder)
 
 
 class DeltaSource(LakeSource):

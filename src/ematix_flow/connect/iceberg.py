@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ematix_flow.connect.base import TableName
+from ematix_flow.connect.iceberg_partitions import described_partitions
 from ematix_flow.connect.identifiers import backticked
 from ematix_flow.connect.lake import LakeTable
 from ematix_flow.connect.lake_change import Applier
 from ematix_flow.connect.lake_engine import SparkNeeds
 from ematix_flow.connect.lake_source import LakeSource
 from ematix_flow.connect.store import LocalStore
+from ematix_flow.declare.partitions import TRANSFORMS
 from ematix_flow.errors import RunError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.lake_change import Change
     from ematix_flow.connect.lake_engine import LakeEngine
     from ematix_flow.declare.connection import IcebergConnection
+    from ematix_flow.declare.partitions import Partition
     from ematix_flow.declare.types import ColumnType
 
 PACKAGE = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
@@ -40,6 +44,7 @@ class Iceberg(LakeTable):
     """One Iceberg table of a catalog."""
 
     kind = "iceberg"
+    partition_transforms = tuple(TRANSFORMS)
 
     def __init__(self, connection: IcebergConnection, table: tuple[str, str]) -> None:
         super().__init__(connection.name, table)
@@ -101,9 +106,10 @@ class Iceberg(LakeTable):
         del nullable
         return f"ALTER TABLE {table} ALTER COLUMN {column} TYPE {wanted}"
 
-    def table_options(self, partitions: Sequence[str] = ()) -> str:
+    def table_options(self, partitions: Sequence[Partition] = ()) -> str:
         """Say the format and the partitions."""
-        return " USING iceberg" + (f" PARTITIONED BY ({', '.join(partitions)})" if partitions else "")
+        listed = ", ".join(str(replace(part, column=backticked(part.column))) for part in partitions)
+        return " USING iceberg" + (f" PARTITIONED BY ({listed})" if partitions else "")
 
     def create_schema(self, session: Session, schema: str) -> None:
         """Create the namespace."""
@@ -114,6 +120,10 @@ class Iceberg(LakeTable):
     def columns(self) -> list[tuple[str, str, bool]] | None:
         """Ask the catalog for the columns."""
         return self.engine().columns(_table(self.catalog.name, self.table))
+
+    def partitions(self) -> tuple[str, ...]:
+        """Ask the catalog how the table is divided."""
+        return described_partitions(self.engine().query(f"DESCRIBE TABLE {_table(self.catalog.name, self.table)}"))
 
 
 class IcebergSource(LakeSource):

@@ -122,6 +122,10 @@ class LakeTable(StoreTarget):
         """Do nothing: most lakes have folders only."""
 
     @abstractmethod
+    def partitions(self) -> tuple[str, ...]:
+        """Give how the table is divided, as a declaration spells it."""
+
+    @abstractmethod
     def columns(self) -> list[tuple[str, str, bool]] | None:
         """Give name, type and nullability of the table's columns, or None where there is no table."""
 
@@ -133,7 +137,7 @@ class LakeTable(StoreTarget):
         if found is None:
             return None
         described = (FoundColumn(name, lake_types.normal(kind), nullable) for name, kind, nullable in found)
-        return FoundTable(tuple(described), (), ())
+        return FoundTable(tuple(described), (), (), partitions=self.partitions())
 
     # Staging
 

@@ -20,6 +20,7 @@ from ematix_flow.declare.markers import (
     pk,
 )
 from ematix_flow.declare.origin import caller_origin
+from ematix_flow.declare.partitions import partition_texts
 from ematix_flow.declare.types import read_annotation
 from ematix_flow.errors import DeclareTypeError
 
@@ -124,7 +125,7 @@ def build_table(cls: type, origin: Origin | None) -> Table:
         unique_constraints=unique,
         merge_keys=None if merge_keys is None else _names(merge_keys),
         natural_keys=(marked or unique or (None,))[0],
-        partition_columns=_names(getattr(cls, "__partition_columns__", ())),
+        partition_columns=_partitions(getattr(cls, "__partition_columns__", ())),
         origin=origin,
     )
 
@@ -207,6 +208,10 @@ def _refuse_rivals(cls: type, origin: Origin | None) -> None:
                 hint=f"a table class holds no rows: remove {rival}",
                 origin=origin,
             )
+
+
+def _partitions(value: object) -> tuple[str, ...]:
+    return partition_texts("__partition_columns__", value) if value else ()
 
 
 def _names(value: object) -> tuple[str, ...]:

@@ -67,6 +67,7 @@ def stage(
         columns=plan.stage.columns,
         required=frozenset(plan.check.required),
         forbidden=database.capabilities.cannot_store,
+        filled=frozenset(plan.check.filled),
     )
     try:
         with ExitStack() as kept:

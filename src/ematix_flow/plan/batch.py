@@ -14,6 +14,7 @@ from ematix_flow.declare.types import TimestampTZ
 from ematix_flow.errors import DriftError, PlanError, UnsupportedError
 from ematix_flow.plan.keys import compare_columns, merge_keys, update_columns
 from ematix_flow.plan.marks import EVENT
+from ematix_flow.plan.partitions import check_partitions, never_empty, partition_notes
 from ematix_flow.plan.shaping import plan_shape
 from ematix_flow.plan.sql import file_modes, lake_modes, modes, scd2
 from ematix_flow.plan.sql.ddl import create_table_sql, differences, wanted_table
@@ -100,7 +101,9 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
     database.check_files(target.files.given())
     keys = merge_keys(table, write)
     compare = compare_columns(table, write, keys.value)
-    ensure = ensure_step(table, write, wanted_table(table, write.mode, database), database, observed)
+    wanted = wanted_table(table, write.mode, database, target.partition_by)
+    check_partitions(target, wanted, database)
+    ensure = ensure_step(table, write, wanted, database, observed)
     path = choose_path(pipeline, target, aim.source, observed)
     shaping = plan_shape(pipeline, target, observed, path.value, aim.source_database)
     load = _load(aim, keys.value, compare.value, after(aim.now, observed.latest_version))
@@ -115,12 +118,17 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
         ensure=ensure,
         read=_read(observed, shaping, aim.source),
         shape=Shape(shaping.place, shaping.dialect, shaping.sql, shaping.marked),
-        check=Check(_required(table, keys.value, load, write), write.on_bad_row, _may_lack(table, write)),
+        check=Check(
+            _required(table, keys.value, load, write),
+            write.on_bad_row,
+            _may_lack(table, write),
+            never_empty(wanted, observed.found, database),
+        ),
         stage=Stage(columns, _staged_by(path, shaping, observed), tuple(target.files.given().items())),
         commit=Commit(write, load, _program(load, write, database), keys, compare),
         now=aim.now,
         connection_info=dict(database.info()),
-        notes=observed.notes,
+        notes=(*observed.notes, *partition_notes(target, database)),
         watermark=observed.watermark,
     )
 
