@@ -59,7 +59,7 @@ def test_names_are_quoted_in_the_statement(tmp_path: Path) -> None:
     sql = create_table_sql(wanted(iceberg, "days(at)", f"bucket(16, {HOSTILE})", "truncate(4, city)", "id"), iceberg)
     assert sql.endswith(" PARTITIONED BY (days(`at`), bucket(16, `a``b, 'c' (d)`), truncate(4, `city`), `id`)")
     delta = system("delta_local", tmp_path)
-    assert create_table_sql(wanted(delta, "city", HOSTILE), delta).endswith("PARTITIONED BY (`city`, `a``b, 'c' (d)`)")
+    assert " PARTITIONED BY (`city`, `a``b, 'c' (d)`) " in create_table_sql(wanted(delta, "city", HOSTILE), delta)
 
 
 def test_scd2_tables_can_be_divided_by_what_scd2_adds(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect import delta_log
 from ematix_flow.connect.base import TableName
+from ematix_flow.connect.delta_upkeep import delta_chores
 from ematix_flow.connect.identifiers import backticked
 from ematix_flow.connect.lake import LakeTable
 from ematix_flow.connect.lake_change import Applier
@@ -20,14 +21,20 @@ from ematix_flow.errors import RunError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
 
     from ematix_flow.connect.lake_change import Change
     from ematix_flow.connect.lake_engine import LakeEngine
     from ematix_flow.connect.store import Store
+    from ematix_flow.connect.upkeep import Chore
     from ematix_flow.declare.connection import DeltaLocalConnection
+    from ematix_flow.declare.maintenance import Maintenance
     from ematix_flow.declare.partitions import Partition
 
 PACKAGE = "io.delta:delta-spark_4.1_2.13:4.4.0"
+GATHERED = "'delta.autoOptimize.optimizeWrite' = 'true'"
+"""Lets Delta bring the rows of a partition together first; every task would write a file of its own for each otherwise."""
+
 SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -80,7 +87,11 @@ class Delta(LakeTable):
     def table_options(self, partitions: Sequence[Partition] = ()) -> str:
         """Say the format and the partitions."""
         listed = ", ".join(backticked(partition.column) for partition in partitions)
-        return " USING delta" + (f" PARTITIONED BY ({listed})" if partitions else "")
+        return " USING delta" + (f" PARTITIONED BY ({listed}) TBLPROPERTIES ({GATHERED})" if partitions else "")
+
+    def table_chores(self, rules: Maintenance, now: datetime) -> Sequence[Chore]:
+        """Give the compaction and the removal of old files."""
+        return delta_chores(self.store, self.folder, self.engine, rules, now)
 
     def columns(self) -> list[tuple[str, str, bool]] | None:
         """Read the columns from the table's log."""

@@ -15,22 +15,27 @@ from urllib.parse import urlsplit
 
 from ematix_flow.connect.base import TableName
 from ematix_flow.connect.iceberg_partitions import described_partitions
+from ematix_flow.connect.iceberg_upkeep import iceberg_chores
 from ematix_flow.connect.identifiers import backticked
 from ematix_flow.connect.lake import LakeTable
 from ematix_flow.connect.lake_change import Applier
 from ematix_flow.connect.lake_engine import SparkNeeds
 from ematix_flow.connect.lake_source import LakeSource
 from ematix_flow.connect.store import LocalStore
+from ematix_flow.connect.store_session import HOME
 from ematix_flow.declare.partitions import TRANSFORMS
 from ematix_flow.errors import RunError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
 
     from ematix_flow.connect.base import Session
     from ematix_flow.connect.lake_change import Change
     from ematix_flow.connect.lake_engine import LakeEngine
+    from ematix_flow.connect.upkeep import Chore
     from ematix_flow.declare.connection import IcebergConnection
+    from ematix_flow.declare.maintenance import Maintenance
     from ematix_flow.declare.partitions import Partition
     from ematix_flow.declare.types import ColumnType
 
@@ -116,6 +121,10 @@ class Iceberg(LakeTable):
         self.data(session).execute(
             f"CREATE NAMESPACE IF NOT EXISTS {backticked(self.catalog.name)}.{backticked(schema)}"
         )
+
+    def table_chores(self, rules: Maintenance, now: datetime) -> Sequence[Chore]:
+        """Give compaction, the end of old snapshots and the removal of files that belong to none."""
+        return iceberg_chores(self.engine, (self.catalog.name, *self.table), self.store.path(HOME), rules, now)
 
     def columns(self) -> list[tuple[str, str, bool]] | None:
         """Ask the catalog for the columns."""

@@ -15,6 +15,7 @@ from ematix_flow.declare.types import UUID, Boolean, TimestampTZ, as_type
 from ematix_flow.errors import DeclareError, DeclareTypeError, UnknownNameError, did_you_mean
 
 if TYPE_CHECKING:
+    from ematix_flow.declare.maintenance import Maintenance
     from ematix_flow.declare.types import ColumnType
     from ematix_flow.errors import Origin
 
@@ -75,6 +76,8 @@ class Table:
     """The first natural-key group, or the first unique constraint."""
     partition_columns: tuple[str, ...] = ()
     """How a lake divides the table: columns, or transforms of them such as `days(at)`."""
+    maintenance: Maintenance | None = None
+    """What `flow maintain` does about the table; the usual where this is None."""
     origin: Origin | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ematix_flow.declare.annotations import annotations_of
 from ematix_flow.declare.layout import Column, Table
+from ematix_flow.declare.maintenance import maintenance_of
 from ematix_flow.declare.markers import (
     Marker,
     NaturalKey,
@@ -27,6 +28,7 @@ from ematix_flow.errors import DeclareTypeError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ematix_flow.declare.maintenance import Maintenance
     from ematix_flow.errors import Origin
 
 __all__ = ["Column", "ManagedTable", "Table", "natural_key", "nullable", "pk", "table", "table_of"]
@@ -50,6 +52,7 @@ class ManagedTable:
     __merge_keys__: ClassVar[tuple[str, ...] | None] = None
     __unique_constraints__: ClassVar[tuple[tuple[str, ...], ...]] = ()
     __partition_columns__: ClassVar[tuple[str, ...]] = ()
+    __maintenance__: ClassVar[Maintenance | None] = None
     __columns__: ClassVar[tuple[Column, ...]] = ()
     __table__: ClassVar[Table]
 
@@ -70,7 +73,9 @@ class ManagedTable:
         return table_of(cls).to_spec()
 
 
-def table(*, schema: str, name: str | None = None) -> Callable[[type], type[ManagedTable]]:
+def table(
+    *, schema: str, name: str | None = None, maintenance: Maintenance | None = None
+) -> Callable[[type], type[ManagedTable]]:
     """Give the decorator that turns a plain class into a ManagedTable of this schema."""
 
     def declare(cls: type) -> type[ManagedTable]:
@@ -82,6 +87,8 @@ def table(*, schema: str, name: str | None = None) -> Callable[[type], type[Mana
             "__schema__": schema,
             "__tablename__": name if name is not None else snake_case(cls.__name__),
         }
+        if maintenance is not None:
+            namespace["__maintenance__"] = maintenance
         bases = (cls,) if issubclass(cls, ManagedTable) else (cls, ManagedTable)
         made = type(cls.__name__, bases, namespace)
         _install(made, build_table(made, caller_origin()))
@@ -126,6 +133,7 @@ def build_table(cls: type, origin: Origin | None) -> Table:
         merge_keys=None if merge_keys is None else _names(merge_keys),
         natural_keys=(marked or unique or (None,))[0],
         partition_columns=_partitions(getattr(cls, "__partition_columns__", ())),
+        maintenance=maintenance_of(getattr(cls, "__maintenance__", None)),
         origin=origin,
     )
 

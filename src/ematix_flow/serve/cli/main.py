@@ -27,6 +27,7 @@ PLACES = {
     "preview": Place("planning", "preview", "Show the plan of a pipeline without touching data.", _PIPELINES),
     "dry-run": Place("planning", "dry_run", "Show what a run would change, and change nothing.", _PIPELINES),
     "validate": Place("planning", "validate", "Have the databases check a pipeline's SQL.", _PIPELINES),
+    "maintain": Place("maintain", "maintain", "Compact, expire and clean up the targets of a pipeline.", _PIPELINES),
     "transform": Place("transforms", "transform", "List transforms, or run one on its own.", _PIPELINES),
     "runs": Place("runs", "runs", "List runs, or show one.", _HISTORY),
     "logs": Place("runs", "logs", "Show what a run said, if it was captured.", _HISTORY),
