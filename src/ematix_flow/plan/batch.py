@@ -14,7 +14,7 @@ from ematix_flow.declare.types import TimestampTZ
 from ematix_flow.errors import DriftError, PlanError, UnsupportedError
 from ematix_flow.plan.keys import compare_columns, merge_keys, update_columns
 from ematix_flow.plan.marks import EVENT
-from ematix_flow.plan.partitions import check_partitions, never_empty, partition_notes
+from ematix_flow.plan.partitions import never_empty, partition_notes
 from ematix_flow.plan.shaping import plan_shape
 from ematix_flow.plan.sql import file_modes, lake_modes, modes, scd2
 from ematix_flow.plan.sql.ddl import create_table_sql, differences, wanted_table
@@ -102,7 +102,6 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
     keys = merge_keys(table, write)
     compare = compare_columns(table, write, keys.value)
     wanted = wanted_table(table, write.mode, database, target.partition_by)
-    check_partitions(target, wanted, database)
     ensure = ensure_step(table, write, wanted, database, observed)
     path = choose_path(pipeline, target, aim.source, observed)
     shaping = plan_shape(pipeline, target, observed, path.value, aim.source_database)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base import StageColumn
-from ematix_flow.declare.partitions import partitions_of
 from ematix_flow.declare.types import UUID, Boolean, Bytes, TimestampTZ
 from ematix_flow.errors import DeclareError
+from ematix_flow.plan.partitions import wanted_partitions
 from ematix_flow.plan.sql.render import native_column, native_name
 
 if TYPE_CHECKING:
@@ -72,18 +72,9 @@ def wanted_table(table: Table, mode: str, database: Database, partition_by: tupl
     if not database.capabilities.constraints:
         primary_key, unique = (), ()
     columns = (*declared, *added)
-    return WantedTable(place, columns, primary_key, unique, wanted_partitions(table, partition_by, columns, database))
-
-
-def wanted_partitions(
-    table: Table, partition_by: tuple[str, ...], columns: tuple[WantedColumn, ...], database: Database
-) -> tuple[Partition, ...]:
-    """Give the partitions of a lake table; what a table class says of them means nothing elsewhere."""
-    if database.partition_transforms is None:
-        return ()
-    texts = partition_by or table.partition_columns
-    known = {wanted.column.name: wanted.column.type for wanted in columns}
-    return partitions_of(texts, known, table.qualified_name, table.origin)
+    types = {wanted.column.name: wanted.column.type for wanted in columns}
+    partitions = wanted_partitions(table, partition_by, types, database)
+    return WantedTable(place, columns, primary_key, unique, partitions)
 
 
 def _refuse_clash(table: Table) -> None:
