@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         registered_connections,
     )
     from ematix_flow.declare.decorators import ematix
+    from ematix_flow.declare.maintenance import Maintenance
     from ematix_flow.declare.pipeline import Source
     from ematix_flow.declare.table import Column, ManagedTable, natural_key, nullable, pk
     from ematix_flow.declare.target import Target
@@ -88,6 +89,7 @@ _PLACES = {
             "registered_connections",
         ),
         "declare.decorators": ("ematix",),
+        "declare.maintenance": ("Maintenance",),
         "declare.pipeline": ("Source",),
         "declare.table": ("Column", "ManagedTable", "natural_key", "nullable", "pk"),
         "declare.target": ("Target",),
@@ -136,6 +138,7 @@ __all__ = [
     "Integer",
     "KafkaConnection",
     "KinesisConnection",
+    "Maintenance",
     "ManagedTable",
     "MySQLConnection",
     "Numeric",

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ematix_flow.records import Counts
 
 
@@ -74,3 +76,11 @@ class PostFinished(Event):
     step: str
     ok: bool
     message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceStep(Event):
+    """A step of maintenance begins, or has ended with what it counted."""
+
+    step: str
+    numbers: Mapping[str, int | str] | None = None

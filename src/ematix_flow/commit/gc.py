@@ -47,15 +47,18 @@ def collect(database: Database, older_than: float) -> int:
         session.close()
 
 
-def _drop_older(database: Database, session: Session, older_than: float) -> int:
+def stale(database: Database, session: Session, older_than: float) -> list[str]:
+    """Give the names of staging that is older than this many seconds and that no open run may need."""
     ledger = Ledger(database)
     # Staging is listed before runs: whoever had staging by then and has not ended is among the open runs.
     found = [(name, age) for name, age in database.stages(session) if age >= older_than]
     open_runs = ledger.open_marks(session) if found and ledger.exists(session) else set()
-    dropped = 0
-    for name, age in found:
-        # A killed run counts as open until the next one of its pipeline; a day later nobody waits for it any more.
-        if age >= STALE_SECONDS or not any(mark in name for mark in open_runs):
-            database.drop_stage(session, StageSpec(name, b""))
-            dropped += 1
-    return dropped
+    # A killed run counts as open until the next one of its pipeline; a day later nobody waits for it any more.
+    return [name for name, age in found if age >= STALE_SECONDS or not any(mark in name for mark in open_runs)]
+
+
+def _drop_older(database: Database, session: Session, older_than: float) -> int:
+    names = stale(database, session, older_than)
+    for name in names:
+        database.drop_stage(session, StageSpec(name, b""))
+    return len(names)

@@ -163,7 +163,7 @@ class Ledger:
         """Give the load of this token if it is committed."""
         rows = session.query(
             "SELECT rows_staged, rows_inserted, rows_updated, rows_unchanged, rows_deleted, rows_closed, "
-            f"rows_rejected, {self._text('committed_at')}, format_version FROM {self.name('ledger')} WHERE token = ?",
+            f"rows_rejected, {self.as_text('committed_at')}, format_version FROM {self.name('ledger')} WHERE token = ?",
             (token.key,),
         )
         if not rows:
@@ -285,7 +285,7 @@ class Ledger:
     def open_marks(self, session: Session) -> set[str]:
         """Give the marks by which the staging of runs that have not ended, or that wait to be applied, is known."""
         open_ = f"FROM {self.name('run_history')} WHERE status IN ('running', '{PLANNED}')"
-        rows = session.query(f"SELECT {self._text('run_id')} {open_}")
+        rows = session.query(f"SELECT {self.as_text('run_id')} {open_}")
         return {mark_of(str(row[0])) for row in rows}
 
     # Rejects
@@ -336,7 +336,8 @@ class Ledger:
     def _uuid(self, value: str) -> str:
         return f"'{value}'" if self.dialect in ("mysql", "sqlite") else f"CAST('{value}' AS UUID)"
 
-    def _text(self, column: str) -> str:
+    def as_text(self, column: str) -> str:
+        """Give a column as text, so that an instant comes back the same from every driver."""
         return f"CAST({column} AS CHAR)" if self.dialect == "mysql" else f"CAST({column} AS VARCHAR)"
 
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ematix_flow.connect.lake_engine import SparkNeeds
+from ematix_flow.connect.upkeep import Upkeep
 from ematix_flow.errors import TransientError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.bookkeeper import Bookkeeper
     from ematix_flow.connect.lake_engine import LakeEngine
+    from ematix_flow.declare.partitions import Partition
     from ematix_flow.declare.types import ColumnType
     from ematix_flow.records import Part
 
@@ -55,7 +57,7 @@ class Capabilities:
     answers_sql: bool = True
     """False where a table is a list of files that tasks write whole, and nobody can be asked about its rows."""
     cannot_store: tuple[str, ...] = ()
-    """Values of a declared type that the database has no place for: nul (in text), nan, infinity, far_instant."""
+    """Values of a declared type that the database has no place for: nul (in text), nan, infinity, far_instant, empty_partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ class FoundTable:
     unique: tuple[tuple[str, ...], ...]
     problem: str = ""
     """Why loads into this table must be refused, for example a storage engine without transactions."""
+    partitions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +209,7 @@ class Stager(ABC):
         """Drop what was staged, as far as that is possible."""
 
 
-class Database(ABC):
+class Database(Upkeep, ABC):
     """A SQL database as a source and as a target."""
 
     kind: ClassVar[str]
@@ -305,8 +308,8 @@ class Database(ABC):
     def create_schema(self, session: Session, schema: str) -> None:
         """Create a schema when it is missing and this system has schemas."""
 
-    def table_options(self, partitions: Sequence[str] = ()) -> str:
-        """Give what follows the column list in CREATE TABLE; partitions mean nothing to most databases."""
+    def table_options(self, partitions: Sequence[Partition] = ()) -> str:
+        """Give what follows the column list in CREATE TABLE; most databases are never asked for partitions."""
         del partitions
         return ""
 

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ematix_flow.connect.base import FoundTable, Session, StageColumn, TableName
+    from ematix_flow.declare.partitions import Partition
     from ematix_flow.declare.types import ColumnType
 
 
@@ -40,5 +41,5 @@ class Bookkeeper(Protocol):
     def check_clause(self, column: StageColumn) -> str:
         """Give a CHECK condition for limits that this database does not enforce by type."""
 
-    def table_options(self, partitions: Sequence[str] = ()) -> str:
+    def table_options(self, partitions: Sequence[Partition] = ()) -> str:
         """Give what follows the column list in CREATE TABLE."""

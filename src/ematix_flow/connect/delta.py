@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect import delta_log
 from ematix_flow.connect.base import TableName
+from ematix_flow.connect.delta_upkeep import delta_chores
 from ematix_flow.connect.identifiers import backticked
 from ematix_flow.connect.lake import LakeTable
 from ematix_flow.connect.lake_change import Applier
@@ -20,13 +21,20 @@ from ematix_flow.errors import RunError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
 
     from ematix_flow.connect.lake_change import Change
     from ematix_flow.connect.lake_engine import LakeEngine
     from ematix_flow.connect.store import Store
+    from ematix_flow.connect.upkeep import Chore
     from ematix_flow.declare.connection import DeltaLocalConnection
+    from ematix_flow.declare.maintenance import Maintenance
+    from ematix_flow.declare.partitions import Partition
 
 PACKAGE = "io.delta:delta-spark_4.1_2.13:4.4.0"
+GATHERED = "'delta.autoOptimize.optimizeWrite' = 'true'"
+"""Lets Delta bring the rows of a partition together first; every task would write a file of its own for each otherwise."""
+
 SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -40,7 +48,8 @@ class Delta(LakeTable):
 
     kind = "delta_local"
     spark_needs = SparkNeeds((PACKAGE,), tuple(SETTINGS.items()))
-    capabilities = replace(LakeTable.capabilities, tells_merges=True)
+    capabilities = replace(LakeTable.capabilities, tells_merges=True, cannot_store=("empty_partition",))
+    partition_transforms = ()
 
     def __init__(self, connection: DeltaLocalConnection, table: tuple[str, str]) -> None:
         super().__init__(connection.name, table)
@@ -75,10 +84,14 @@ class Delta(LakeTable):
                 raise UnsupportedError(message)
         return TableName("delta", self.store.path(_folder(schema, name).rstrip("/")))
 
-    def table_options(self, partitions: Sequence[str] = ()) -> str:
+    def table_options(self, partitions: Sequence[Partition] = ()) -> str:
         """Say the format and the partitions."""
-        listed = ", ".join(map(backticked, partitions))
-        return " USING delta" + (f" PARTITIONED BY ({listed})" if partitions else "")
+        listed = ", ".join(backticked(partition.column) for partition in partitions)
+        return " USING delta" + (f" PARTITIONED BY ({listed}) TBLPROPERTIES ({GATHERED})" if partitions else "")
+
+    def table_chores(self, rules: Maintenance, now: datetime) -> Sequence[Chore]:
+        """Give the compaction and the removal of old files."""
+        return delta_chores(self.store, self.folder, self.engine, rules, now)
 
     def columns(self) -> list[tuple[str, str, bool]] | None:
         """Read the columns from the table's log."""
@@ -87,6 +100,10 @@ class Delta(LakeTable):
     def last_change(self) -> str:
         """Read the newest version with other files than the one before."""
         return delta_log.last_change(self.store, self.folder)
+
+    def partitions(self) -> tuple[str, ...]:
+        """Read the partitions from the table's log."""
+        return delta_log.partitions(self.store, self.folder)
 
 
 class DeltaSource(LakeSource):

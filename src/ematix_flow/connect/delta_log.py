@@ -46,19 +46,28 @@ def last_change(store: Store, folder: str) -> str:
 
 def columns(store: Store, folder: str) -> list[tuple[str, str, bool]] | None:
     """Give name, type and nullability of the columns, or None where there is no table."""
+    found = described(store, folder)
+    return None if found is None else _fields(found["schemaString"])
+
+
+def partitions(store: Store, folder: str) -> tuple[str, ...]:
+    """Give the columns that a table is divided by."""
+    return tuple((described(store, folder) or {}).get("partitionColumns") or ())
+
+
+def described(store: Store, folder: str) -> dict[str, Any] | None:
+    """Give what the newest commit that describes the table says of it, or None where there is no table."""
     found = False
     for actions in commits(store, folder):
         found = True
         for action in actions:
             if "metaData" in action:
-                return _fields(action["metaData"]["schemaString"])
-    schema = _from_checkpoint(store, folder)
-    if schema is not None:
-        return _fields(schema)
-    if found:
+                return dict(action["metaData"])
+    described = _from_checkpoint(store, folder)
+    if described is None and found:
         message = f"the log of the Delta table {store.path(folder)} does not say which columns it has"
         raise OSError(message)
-    return None
+    return described
 
 
 def remembers(store: Store, folder: str, change: str) -> bool:
@@ -98,7 +107,7 @@ def _fields(schema: str) -> list[tuple[str, str, bool]]:
     ]
 
 
-def _from_checkpoint(store: Store, folder: str) -> str | None:
+def _from_checkpoint(store: Store, folder: str) -> dict[str, Any] | None:
     import pyarrow.parquet as pq
 
     keys = [f.key for f in store.listed(f"{folder}{LOG}") if f.key.endswith(".parquet") and ".checkpoint." in f.key]
@@ -109,5 +118,5 @@ def _from_checkpoint(store: Store, folder: str) -> str | None:
         table = pq.read_table(io.BytesIO(data), columns=["metaData"])
         for row in table.column("metaData").to_pylist():
             if row is not None and row.get("schemaString"):
-                return str(row["schemaString"])
+                return dict(row)
     return None

@@ -8,26 +8,35 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ematix_flow.connect.base import TableName
+from ematix_flow.connect.iceberg_partitions import described_partitions
+from ematix_flow.connect.iceberg_upkeep import iceberg_chores
 from ematix_flow.connect.identifiers import backticked
 from ematix_flow.connect.lake import LakeTable
 from ematix_flow.connect.lake_change import Applier
 from ematix_flow.connect.lake_engine import SparkNeeds
 from ematix_flow.connect.lake_source import LakeSource
 from ematix_flow.connect.store import LocalStore
+from ematix_flow.connect.store_session import HOME
+from ematix_flow.declare.partitions import TRANSFORMS
 from ematix_flow.errors import RunError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
 
     from ematix_flow.connect.base import Session
     from ematix_flow.connect.lake_change import Change
     from ematix_flow.connect.lake_engine import LakeEngine
+    from ematix_flow.connect.upkeep import Chore
     from ematix_flow.declare.connection import IcebergConnection
+    from ematix_flow.declare.maintenance import Maintenance
+    from ematix_flow.declare.partitions import Partition
     from ematix_flow.declare.types import ColumnType
 
 PACKAGE = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
@@ -40,6 +49,7 @@ class Iceberg(LakeTable):
     """One Iceberg table of a catalog."""
 
     kind = "iceberg"
+    partition_transforms = tuple(TRANSFORMS)
 
     def __init__(self, connection: IcebergConnection, table: tuple[str, str]) -> None:
         super().__init__(connection.name, table)
@@ -101,15 +111,20 @@ class Iceberg(LakeTable):
         del nullable
         return f"ALTER TABLE {table} ALTER COLUMN {column} TYPE {wanted}"
 
-    def table_options(self, partitions: Sequence[str] = ()) -> str:
+    def table_options(self, partitions: Sequence[Partition] = ()) -> str:
         """Say the format and the partitions."""
-        return " USING iceberg" + (f" PARTITIONED BY ({', '.join(partitions)})" if partitions else "")
+        listed = ", ".join(str(replace(part, column=backticked(part.column))) for part in partitions)
+        return " USING iceberg" + (f" PARTITIONED BY ({listed})" if partitions else "")
 
     def create_schema(self, session: Session, schema: str) -> None:
         """Create the namespace."""
         self.data(session).execute(
             f"CREATE NAMESPACE IF NOT EXISTS {backticked(self.catalog.name)}.{backticked(schema)}"
         )
+
+    def table_chores(self, rules: Maintenance, now: datetime) -> Sequence[Chore]:
+        """Give compaction, the end of old snapshots and the removal of files that belong to none."""
+        return iceberg_chores(self.engine, (self.catalog.name, *self.table), self.store.path(HOME), rules, now)
 
     def columns(self) -> list[tuple[str, str, bool]] | None:
         """Ask the catalog for the columns."""
@@ -127,6 +142,10 @@ class Iceberg(LakeTable):
             "ORDER BY h.made_current_at DESC LIMIT 1"
         )
         return str(rows[0][0]) if rows else ""
+
+    def partitions(self) -> tuple[str, ...]:
+        """Ask the catalog how the table is divided."""
+        return described_partitions(self.engine().query(f"DESCRIBE TABLE {_table(self.catalog.name, self.table)}"))
 
 
 class IcebergSource(LakeSource):

@@ -16,10 +16,13 @@ from ematix_flow.connect.sqlite_books import SQLiteBooks
 from ematix_flow.connect.store import told_parts
 from ematix_flow.connect.store_session import HOME
 from ematix_flow.connect.store_target import StoreTarget
+from ematix_flow.connect.store_upkeep import leftovers_chore
+from ematix_flow.connect.upkeep import guarded
 from ematix_flow.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import datetime
 
     from ematix_flow.connect.base import (
         Session,
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from ematix_flow.connect.bookkeeper import Bookkeeper
     from ematix_flow.connect.lake_change import Applier
     from ematix_flow.connect.lake_engine import LakeEngine
+    from ematix_flow.connect.upkeep import Chore
+    from ematix_flow.declare.maintenance import Maintenance
     from ematix_flow.declare.types import ColumnType
     from ematix_flow.records import Part
 
@@ -39,6 +44,7 @@ class LakeTable(StoreTarget):
     """One lake table with its books; the table is named when it is opened, because each has books of its own."""
 
     dialect = "spark"
+    books_per_table = True
     capabilities = Capabilities(
         modes=ALL_MODES,
         source=True,
@@ -103,6 +109,17 @@ class LakeTable(StoreTarget):
         """Give the session over the table's rows."""
         return cast("LakeSession", session).rows
 
+    def chores(self, session: Session, rules: Maintenance, now: datetime) -> Sequence[Chore]:
+        """Give what the table needs, if there is one, and the clean-up of its books."""
+        mine = cast("LakeSession", session)
+        of_table = self.table_chores(rules, now) if self.columns() is not None else ()
+        held = (guarded(chore, mine.check_held) for chore in (*of_table, leftovers_chore(mine)))
+        return (*held, *super().chores(session, rules, now))
+
+    @abstractmethod
+    def table_chores(self, rules: Maintenance, now: datetime) -> Sequence[Chore]:
+        """Give what the table needs."""
+
     # Tables
 
     def bookkeeping(self, name: str) -> TableName:
@@ -122,6 +139,10 @@ class LakeTable(StoreTarget):
         """Do nothing: most lakes have folders only."""
 
     @abstractmethod
+    def partitions(self) -> tuple[str, ...]:
+        """Give how the table is divided, as a declaration spells it."""
+
+    @abstractmethod
     def columns(self) -> list[tuple[str, str, bool]] | None:
         """Give name, type and nullability of the table's columns, or None where there is no table."""
 
@@ -133,7 +154,7 @@ class LakeTable(StoreTarget):
         if found is None:
             return None
         described = (FoundColumn(name, lake_types.normal(kind), nullable) for name, kind, nullable in found)
-        return FoundTable(tuple(described), (), ())
+        return FoundTable(tuple(described), (), (), partitions=self.partitions())
 
     def fingerprint(self, session: Session, table: TableName, columns: Sequence[str]) -> str:
         """Give the last change of rows that the table knows, and which events were folded by then."""

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+
+NONE: Mapping[str, str] = MappingProxyType({})
+"""No settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +36,8 @@ class LakeEngine(Protocol):
     def catalog(self, name: str, settings: Mapping[str, str]) -> None:
         """Make a catalog known to the session; secrets among its settings are shown nowhere."""
 
-    def query(self, sql: str) -> list[tuple[Any, ...]]:
-        """Give the rows of a query."""
+    def query(self, sql: str, settings: Mapping[str, str] = NONE) -> list[tuple[Any, ...]]:
+        """Give the rows of a query, run under settings that end with it."""
 
     def run(self, sql: str, settings: Mapping[str, str]) -> dict[str, int]:
         """Run a statement under settings that end with it, and give the numbers that its answer names."""

@@ -130,6 +130,12 @@ class LakeSession(StoreSession):
             raise TransientError(message, hint="nothing was changed; it is tried again by itself, or run it again.")
         return told
 
+    def check_held(self) -> None:
+        """Refuse to go on when the table is not held, or somebody took this session for dead."""
+        if self._lock is None or self._lock.buried:
+            message = "the table is held by somebody else by now"
+            raise TransientError(message, hint="run it again.")
+
     def _release(self) -> None:
         lock, self._lock = self._lock, None
         if lock is not None:

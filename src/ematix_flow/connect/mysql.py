@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base import Session, StageColumn, Stager, StageSpec, WorkTable
     from ematix_flow.declare.connection import MySQLConnection
+    from ematix_flow.declare.partitions import Partition
     from ematix_flow.declare.types import ColumnType
     from ematix_flow.records import Part
 
@@ -132,7 +133,7 @@ class MySQL(Database):
         length = getattr(column.type, "length", 0)
         return f"CHAR_LENGTH({quoted(column.name)}) <= {length}" if length > LONGEST_VARCHAR else ""
 
-    def table_options(self, partitions: Sequence[str] = ()) -> str:
+    def table_options(self, partitions: Sequence[Partition] = ()) -> str:
         """InnoDB, and text that compares by bytes."""
         del partitions
         return OPTIONS

@@ -97,6 +97,11 @@ def kinds_with(mode: str) -> tuple[str, ...]:
     return tuple(kinds)
 
 
+def kinds_with_partitions() -> tuple[str, ...]:
+    """Give the kinds of targets whose tables can be divided."""
+    return tuple(kind for kind, place in LAKES.items() if _load(*place).partition_transforms is not None)
+
+
 def _load(module: str, name: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name)

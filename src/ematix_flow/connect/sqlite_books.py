@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base import FoundTable, Session, StageColumn
     from ematix_flow.connect.sqlite_session import SQLiteSession
+    from ematix_flow.declare.partitions import Partition
     from ematix_flow.declare.types import ColumnType
 
 STAGED_REJECTS = "_flow_stage_rejects"
@@ -57,7 +58,7 @@ class SQLiteBooks:
         del column
         return ""
 
-    def table_options(self, partitions: Sequence[str] = ()) -> str:
+    def table_options(self, partitions: Sequence[Partition] = ()) -> str:
         """Nothing follows the column list."""
         del partitions
         return ""

@@ -176,18 +176,26 @@ class StoreSession(SQLiteSession):
         message = f"another load was committed to {self.store.shown} first"
         raise OvertakenError(message, hint="nothing was changed; it is tried again by itself, or run it again.")
 
-    def tidy(self) -> None:
-        """Remove records and states that no session can still begin from."""
+    def tidy(self) -> int:
+        """Remove records and states that no session can still begin from, and give how many there were."""
+        keys = self.superseded()
+        for key in keys:
+            self.store.delete(key)
+        return len(keys)
+
+    def superseded(self) -> list[str]:
+        """Give the records and states that no session can still begin from, in the order in which they may go."""
+        keys = []
         for prefix, (newest, seconds) in KEPT.items():
-            for found in list(self.store.listed(self.home + prefix)):
+            for found in self.store.listed(self.home + prefix):
                 number = _number(found.key)
                 needed = number == FIRST and prefix == COMMITS
                 young = bool(seconds) and found.age <= seconds
                 if number <= self.head.number - newest and not young and not needed:
-                    self.store.delete(found.key)
-            for found in list(self.store.unfinished(self.home + prefix)):
-                if found.age > UNFINISHED_SECONDS:
-                    self.store.delete(found.key)
+                    keys.append(found.key)
+            unfinished = self.store.unfinished(self.home + prefix)
+            keys.extend(found.key for found in unfinished if found.age > UNFINISHED_SECONDS)
+        return keys
 
     def _load(self) -> None:
         if 0 < self.head.number == newest_of(self.store, self.home):

@@ -12,16 +12,21 @@ from ematix_flow.connect.file_parts import check_files, reject_batches
 from ematix_flow.connect.sqlite_books import load_rejects
 from ematix_flow.connect.store import StoreError, StoreUnavailableError
 from ematix_flow.connect.store_session import HOME
+from ematix_flow.connect.store_upkeep import books_chore
 from ematix_flow.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from datetime import datetime
 
     import pyarrow as pa
 
     from ematix_flow.connect.base import Opened, Session, SourceColumn, Split, StageSpec, TableName
     from ematix_flow.connect.sqlite_session import SQLiteSession
     from ematix_flow.connect.store import Store
+    from ematix_flow.connect.store_session import StoreSession
+    from ematix_flow.connect.upkeep import Chore
+    from ematix_flow.declare.maintenance import Maintenance
     from ematix_flow.records import Part
 
 STAGE = "stage/"
@@ -62,6 +67,11 @@ class StoreTarget(Database):
         """Refuse: nobody can be asked about rows here."""
         del session, table, columns
         raise self.no_queries()
+
+    def chores(self, session: Session, rules: Maintenance, now: datetime) -> Sequence[Chore]:
+        """Give the clean-up of the books."""
+        del rules, now
+        return (books_chore(cast("StoreSession", session)),)
 
     # Reading
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.file_options import FILE_OPTIONS, file_options
 from ematix_flow.declare.keywords import WRITE_KEYWORDS, target_keywords
+from ematix_flow.declare.partitions import partition_texts
 from ematix_flow.declare.pipeline import TargetDeclaration, connection_reference
 from ematix_flow.declare.table import table_of
 from ematix_flow.declare.write import MODES, MODES_OF, Write, write
@@ -13,6 +14,8 @@ from ematix_flow.errors import DeclareError, DeclareTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ematix_flow.declare.layout import Table
 
 WRITE_OPTIONS = tuple(name for name in Write.__dataclass_fields__ if name not in ("mode", "spelled"))
 
@@ -56,14 +59,22 @@ def _refuse_twins(targets: tuple[TargetDeclaration, ...]) -> None:
 
 def _target(declared: Any, options: Mapping[str, Any]) -> TargetDeclaration:
     given = {name: options[name] for name in WRITE_KEYWORDS if options.get(name) is not None}
+    table = table_of(declared)
     return TargetDeclaration(
-        table=table_of(declared),
+        table=table,
         write=write(given.get("mode"), **{name: given.get(name) for name in WRITE_OPTIONS}),
         connection=connection_reference("target_connection", given.get("target_connection")),
         column_map=given.get("column_map"),
         files=file_options(**{name: given.get(name) for name in FILE_OPTIONS}),
+        partition_by=_partitions(table, given.get("partition_by")),
         given=given,
     )
+
+
+def _partitions(table: Table, value: Any) -> tuple[str, ...]:
+    texts = () if value is None else partition_texts("partition_by", value)
+    table.check_partitions(texts)
+    return texts
 
 
 def _written(entry: Any) -> tuple[Any, Mapping[str, Any]]:

@@ -64,6 +64,10 @@ class PipelineHandle:
         """Give what the databases say to the statements of a run; nothing is run."""
         return _engine().validate_pipeline(self.pipeline)
 
+    def maintain(self, *, due: bool = False, dry_run: bool = False) -> Any:
+        """Compact, expire and clean up the targets, and give what was done about each; `dry_run` only looks."""
+        return _engine().maintain_pipeline(self.pipeline, due=due, dry_run=dry_run)
+
     def __repr__(self) -> str:
         return f"<pipeline {self.pipeline.name!r}>"
 

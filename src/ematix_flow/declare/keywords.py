@@ -30,6 +30,7 @@ WRITE_KEYWORDS = {
     "on_drift": "error (default), warn or evolve (add columns, widen types)",
     "target_connection": "name of the target's connection; default when left out",
     "column_map": "target column -> source column or expression",
+    "partition_by": "how a new lake table is divided: columns, on Iceberg also days(at), bucket(16, id) and the like",
     "prefix": "folder below a file connection; schema/table by default",
     "parquet_compression": "uncompressed, snappy (default), gzip or zstd, for Parquet files",
     "csv_delimiter": "character between fields, for CSV files; a comma by default",
@@ -64,6 +65,7 @@ ALIASES = {
     "continue_on_target_failure": "continue_on_failure",
     "upstream_freshness_secs": "upstream_freshness",
     "connection": "target_connection",
+    "target_partition_by": "partition_by",
 }
 
 NOT_BUILT = {

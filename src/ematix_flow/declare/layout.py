@@ -10,15 +10,26 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.declare.markers import Normalizer
 from ematix_flow.declare.normalize import check_chain
-from ematix_flow.declare.types import as_type
+from ematix_flow.declare.partitions import partitions_of
+from ematix_flow.declare.types import UUID, Boolean, TimestampTZ, as_type
 from ematix_flow.errors import DeclareError, DeclareTypeError, UnknownNameError, did_you_mean
 
 if TYPE_CHECKING:
+    from ematix_flow.declare.maintenance import Maintenance
     from ematix_flow.declare.types import ColumnType
     from ematix_flow.errors import Origin
 
 FRAMEWORK_COLUMNS = ("_loaded_at", "_batch_id")
 """Columns that every load adds; a declaration may not use their names."""
+
+ADDED_COLUMNS: dict[str, ColumnType] = {
+    "_loaded_at": TimestampTZ(),
+    "_batch_id": UUID(),
+    "valid_from": TimestampTZ(),
+    "valid_to": TimestampTZ(),
+    "is_current": Boolean(),
+}
+"""Columns that loads may add, scd2 the last three, by which a lake table may be divided too."""
 
 MAX_NAME_BYTES = 63
 """The shortest limit among the databases; PostgreSQL would cut longer names in silence."""
@@ -64,15 +75,19 @@ class Table:
     natural_keys: tuple[str, ...] | None = None
     """The first natural-key group, or the first unique constraint."""
     partition_columns: tuple[str, ...] = ()
+    """How a lake divides the table: columns, or transforms of them such as `days(at)`."""
+    maintenance: Maintenance | None = None
+    """What `flow maintain` does about the table; the usual where this is None."""
     origin: Origin | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         check_name("schema", self.schema, self.origin)
         check_name("table", self.name, self.origin)
         _check_columns(self)
-        for names in (*self.unique_constraints, self.merge_keys or (), self.natural_keys or (), self.partition_columns):
+        for names in (*self.unique_constraints, self.merge_keys or (), self.natural_keys or ()):
             for name in names:
                 self.column(name)
+        self.check_partitions(self.partition_columns)
 
     @property
     def qualified_name(self) -> str:
@@ -104,6 +119,11 @@ class Table:
             hint=did_you_mean(name, self.column_names),
             origin=self.origin,
         )
+
+    def check_partitions(self, texts: tuple[str, ...]) -> None:
+        """Refuse partitions by what no load of this table could have."""
+        known = {**ADDED_COLUMNS, **{column.name: column.type for column in self.columns}}
+        partitions_of(texts, known, self.qualified_name, self.origin)
 
     def to_spec(self) -> dict[str, object]:
         """Give the table as plain data."""

@@ -31,6 +31,8 @@ class TargetDeclaration:
     column_map: Mapping[str, str] | None = None
     files: FileOptions = field(default_factory=FileOptions)
     """How files are written, where the target is a folder of them."""
+    partition_by: tuple[str, ...] = ()
+    """How a lake divides the table; what the table says where this is empty."""
     given: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """The keywords that the target itself was declared with; a pipeline adds to them."""
 

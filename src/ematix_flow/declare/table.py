@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ematix_flow.declare.annotations import annotations_of
 from ematix_flow.declare.layout import Column, Table
+from ematix_flow.declare.maintenance import maintenance_of
 from ematix_flow.declare.markers import (
     Marker,
     NaturalKey,
@@ -20,12 +21,14 @@ from ematix_flow.declare.markers import (
     pk,
 )
 from ematix_flow.declare.origin import caller_origin
+from ematix_flow.declare.partitions import partition_texts
 from ematix_flow.declare.types import read_annotation
 from ematix_flow.errors import DeclareTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ematix_flow.declare.maintenance import Maintenance
     from ematix_flow.errors import Origin
 
 __all__ = ["Column", "ManagedTable", "Table", "natural_key", "nullable", "pk", "table", "table_of"]
@@ -49,6 +52,7 @@ class ManagedTable:
     __merge_keys__: ClassVar[tuple[str, ...] | None] = None
     __unique_constraints__: ClassVar[tuple[tuple[str, ...], ...]] = ()
     __partition_columns__: ClassVar[tuple[str, ...]] = ()
+    __maintenance__: ClassVar[Maintenance | None] = None
     __columns__: ClassVar[tuple[Column, ...]] = ()
     __table__: ClassVar[Table]
 
@@ -69,7 +73,9 @@ class ManagedTable:
         return table_of(cls).to_spec()
 
 
-def table(*, schema: str, name: str | None = None) -> Callable[[type], type[ManagedTable]]:
+def table(
+    *, schema: str, name: str | None = None, maintenance: Maintenance | None = None
+) -> Callable[[type], type[ManagedTable]]:
     """Give the decorator that turns a plain class into a ManagedTable of this schema."""
 
     def declare(cls: type) -> type[ManagedTable]:
@@ -81,6 +87,8 @@ def table(*, schema: str, name: str | None = None) -> Callable[[type], type[Mana
             "__schema__": schema,
             "__tablename__": name if name is not None else snake_case(cls.__name__),
         }
+        if maintenance is not None:
+            namespace["__maintenance__"] = maintenance
         bases = (cls,) if issubclass(cls, ManagedTable) else (cls, ManagedTable)
         made = type(cls.__name__, bases, namespace)
         _install(made, build_table(made, caller_origin()))
@@ -124,7 +132,8 @@ def build_table(cls: type, origin: Origin | None) -> Table:
         unique_constraints=unique,
         merge_keys=None if merge_keys is None else _names(merge_keys),
         natural_keys=(marked or unique or (None,))[0],
-        partition_columns=_names(getattr(cls, "__partition_columns__", ())),
+        partition_columns=_partitions(getattr(cls, "__partition_columns__", ())),
+        maintenance=maintenance_of(getattr(cls, "__maintenance__", None)),
         origin=origin,
     )
 
@@ -207,6 +216,10 @@ def _refuse_rivals(cls: type, origin: Origin | None) -> None:
                 hint=f"a table class holds no rows: remove {rival}",
                 origin=origin,
             )
+
+
+def _partitions(value: object) -> tuple[str, ...]:
+    return partition_texts("__partition_columns__", value) if value else ()
 
 
 def _names(value: object) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ _WRITE = (
     "event_timestamp_column",
     "handle_deletes",
     "column_map",
+    "partition_by",
     *FILE_OPTIONS,
 )
 

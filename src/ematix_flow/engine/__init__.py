@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ematix_flow.engine.diffing import diff_pipeline
     from ematix_flow.engine.dry_running import dry_run_pipeline
     from ematix_flow.engine.ensuring import ensure_table
+    from ematix_flow.engine.maintaining import maintain_pipeline
     from ematix_flow.engine.options import Options
     from ematix_flow.engine.previewing import preview_pipeline
     from ematix_flow.engine.validating import validate_pipeline
@@ -24,6 +25,7 @@ __all__ = [
     "diff_pipeline",
     "dry_run_pipeline",
     "ensure_table",
+    "maintain_pipeline",
     "preview_pipeline",
     "run_pipeline",
     "run_transform",
@@ -36,6 +38,7 @@ _PLACES = {
     "diff_pipeline": "diffing",
     "dry_run_pipeline": "dry_running",
     "ensure_table": "ensuring",
+    "maintain_pipeline": "maintaining",
     "preview_pipeline": "previewing",
     "run_pipeline": "conductor",
     "run_transform": "conductor",

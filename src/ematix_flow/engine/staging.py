@@ -86,6 +86,7 @@ def _staged(
         columns=plan.stage.columns,
         required=frozenset(plan.check.required),
         forbidden=database.capabilities.cannot_store,
+        filled=frozenset(plan.check.filled),
     )
     try:
         with ExitStack() as kept:

@@ -15,6 +15,7 @@ from ematix_flow.declare.types import TimestampTZ
 from ematix_flow.errors import DriftError, PlanError, UnsupportedError
 from ematix_flow.plan.keys import compare_columns, merge_keys, update_columns
 from ematix_flow.plan.marks import EVENT
+from ematix_flow.plan.partitions import never_empty, partition_notes
 from ematix_flow.plan.shaping import plan_shape
 from ematix_flow.plan.sql import file_modes, lake_modes, modes, scd2
 from ematix_flow.plan.sql.ddl import create_table_sql, differences, wanted_table
@@ -108,7 +109,8 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
     database.check_files(target.files.given())
     keys = merge_keys(table, write)
     compare = compare_columns(table, write, keys.value)
-    ensure = ensure_step(table, write, wanted_table(table, write.mode, database), database, observed)
+    wanted = wanted_table(table, write.mode, database, target.partition_by)
+    ensure = ensure_step(table, write, wanted, database, observed)
     path = WAITING if aim.waits else choose_path(pipeline, target, aim.source, observed)
     _check_carried(table, path)
     shaping = plan_shape(pipeline, target, observed, path.value, aim.source_database)
@@ -125,12 +127,17 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
         ensure=ensure,
         read=read,
         shape=Shape(shaping.place, shaping.dialect, shaping.sql, shaping.marked),
-        check=Check(_required(table, keys.value, load, write), write.on_bad_row, _may_lack(table, write)),
+        check=Check(
+            _required(table, keys.value, load, write),
+            write.on_bad_row,
+            _may_lack(table, write),
+            never_empty(wanted, observed.found, database),
+        ),
         stage=Stage(columns, _staged_by(path, shaping, observed, read), tuple(target.files.given().items())),
         commit=Commit(write, load, _program(load, write, database), keys, compare),
         now=aim.now,
         connection_info=dict(database.info()),
-        notes=observed.notes,
+        notes=(*observed.notes, *partition_notes(target, database)),
         watermark=observed.watermark,
     )
 

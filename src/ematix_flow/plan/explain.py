@@ -126,7 +126,11 @@ def steps_of(plan: TargetPlan) -> dict[str, Any]:
             "dialect": plan.shape.dialect,
             "sql": plan.shape.sql,
         },
-        "check": {"required": list(plan.check.required), "on_bad_row": plan.check.on_bad_row},
+        "check": {
+            "required": list(plan.check.required),
+            "never_empty": list(plan.check.filled),
+            "on_bad_row": plan.check.on_bad_row,
+        },
         "stage": {
             "columns": [column.name for column in plan.stage.columns],
             "by": plan.stage.by.value,
@@ -146,6 +150,7 @@ def _table(plan: TargetPlan) -> dict[str, Any]:
         ],
         "primary_key": list(ensure.wanted.primary_key),
         "unique": [list(group) for group in ensure.wanted.unique],
+        "partitions": [str(partition) for partition in ensure.wanted.partitions],
         "differences": [difference.text for difference in ensure.differences],
         "statements": list(ensure.statements),
     }

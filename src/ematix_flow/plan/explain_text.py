@@ -125,6 +125,8 @@ def _table_lines(plan: TargetPlan, *, verbose: bool) -> Iterator[str]:
         yield line("table", f"exists and differs (on_drift={plan.commit.write.on_drift!r}):")
         for difference in ensure.differences:
             yield f"    {difference.text}{', mended by the load' if difference.cure in ensure.statements else ''}"
+    if ensure.wanted.partitions:
+        yield line("divided", f"by {', '.join(map(str, ensure.wanted.partitions))}")
     if verbose:
         for statement in ensure.statements:
             yield from _indented(statement)

@@ -120,6 +120,8 @@ class Check:
     on_bad_row: str
     may_lack: str = ""
     """A required column whose NULLs are rejected even when other bad rows fail the load."""
+    filled: tuple[str, ...] = ()
+    """Columns of text that may not be empty, because the target would keep NULL in place of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ class Rules:
     """Columns that may not be NULL."""
     forbidden: tuple[str, ...] = ()
     """Values that the target cannot store: nul, nan, infinity, far_instant."""
+    filled: frozenset[str] = frozenset()
+    """Columns of text that may not be empty."""
 
 
 def conform(batch: pa.RecordBatch, rules: Rules) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
@@ -64,6 +66,9 @@ def _fit(batch: pa.RecordBatch, column: StageColumn, rules: Rules, reasons: dict
         for row in _rows(pc.is_null(fitted)):
             reasons.setdefault(row, (column.name, NULL_REASON))
     _check_text(fitted, column, rules, reasons)
+    if column.name in rules.filled:
+        for row in _rows(pc.fill_null(pc.equal(fitted, ""), fill_value=False)):
+            reasons.setdefault(row, (column.name, "is empty, which the target keeps as NULL where it divides a table"))
     if pa.types.is_floating(wanted):
         _check_float(fitted, column, rules, reasons)
     if "far_instant" in rules.forbidden and pa.types.is_timestamp(wanted):

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from pyspark.errors import PySparkException
 
-from ematix_flow.connect.lake_engine import EngineError
+from ematix_flow.connect.lake_engine import NONE, EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -66,13 +66,16 @@ class SparkEngine:
                 spark.conf.unset(key)
         known[name] = dict(settings)
 
-    def query(self, sql: str) -> list[tuple[Any, ...]]:
-        """Give the rows of a query."""
-        with _told():
-            return [tuple(row) for row in self._session().sql(sql).collect()]
+    def query(self, sql: str, settings: Mapping[str, str] = NONE) -> list[tuple[Any, ...]]:
+        """Give the rows of a query, run under settings that end with it."""
+        return [tuple(row) for row in self._rows(sql, settings)]
 
     def run(self, sql: str, settings: Mapping[str, str]) -> dict[str, int]:
         """Run a statement under settings that end with it, and give the numbers that its answer names."""
+        rows = self._rows(sql, settings)
+        return {name: n for row in rows[:1] for name, n in row.asDict().items() if isinstance(n, int)}
+
+    def _rows(self, sql: str, settings: Mapping[str, str]) -> list[Any]:
         spark = self._session()
         # The settings are those of the whole session, and name the one load that they are for.
         with _TURN if settings else nullcontext():
@@ -80,11 +83,10 @@ class SparkEngine:
                 spark.conf.set(key, value)
             try:
                 with _told():
-                    rows = spark.sql(sql).collect()
+                    return list(spark.sql(sql).collect())
             finally:
                 for key in settings:
                     spark.conf.unset(key)
-        return {name: n for row in rows[:1] for name, n in row.asDict().items() if isinstance(n, int)}
 
     def view(self, name: str, paths: Sequence[str], columns: str) -> None:
         """Show Parquet files as a relation of this session; without files an empty one of these columns."""

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect.base import StageColumn
 from ematix_flow.declare.types import UUID, Boolean, Bytes, TimestampTZ
 from ematix_flow.errors import DeclareError
+from ematix_flow.plan.partitions import wanted_partitions
 from ematix_flow.plan.sql.render import native_column, native_name
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base import Database, FoundTable, TableName
     from ematix_flow.connect.bookkeeper import Bookkeeper
     from ematix_flow.declare.layout import Table
+    from ematix_flow.declare.partitions import Partition
 
 LOADED_AT = StageColumn("_loaded_at", TimestampTZ())
 BATCH_ID = StageColumn("_batch_id", UUID())
@@ -40,7 +42,7 @@ class WantedTable:
     columns: tuple[WantedColumn, ...]
     primary_key: tuple[str, ...]
     unique: tuple[tuple[str, ...], ...]
-    partitions: tuple[str, ...] = ()
+    partitions: tuple[Partition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +56,8 @@ class Difference:
     """True when a load works in spite of it: a column more, or a column that allows more."""
 
 
-def wanted_table(table: Table, mode: str, database: Database) -> WantedTable:
-    """Give the table that a load of this mode needs."""
+def wanted_table(table: Table, mode: str, database: Database, partition_by: tuple[str, ...] = ()) -> WantedTable:
+    """Give the table that a load of this mode needs; `partition_by` in place of what the table itself says."""
     keyed = {*table.primary_key, *(name for group in table.unique_constraints for name in group)}
     declared = [WantedColumn(StageColumn(c.name, c.type, in_key=c.name in keyed), c.nullable) for c in table.columns]
     added = [WantedColumn(LOADED_AT, nullable=False), WantedColumn(BATCH_ID, nullable=False)]
@@ -69,7 +71,10 @@ def wanted_table(table: Table, mode: str, database: Database) -> WantedTable:
     place = database.place(table.schema, table.name)
     if not database.capabilities.constraints:
         primary_key, unique = (), ()
-    return WantedTable(place, (*declared, *added), primary_key, unique, table.partition_columns)
+    columns = (*declared, *added)
+    types = {wanted.column.name: wanted.column.type for wanted in columns}
+    partitions = wanted_partitions(table, partition_by, types, database)
+    return WantedTable(place, columns, primary_key, unique, partitions)
 
 
 def _refuse_clash(table: Table) -> None:
@@ -122,6 +127,11 @@ def differences(wanted: WantedTable, found: FoundTable, database: Database) -> t
         result.append(
             Difference(f"primary key is ({', '.join(found.primary_key)}), declared ({', '.join(wanted.primary_key)})")
         )
+    partitions = tuple(map(str, wanted.partitions))
+    # A declaration that says nothing about partitions takes those that are there.
+    if partitions and partitions != found.partitions:
+        text = f"partitions are ({', '.join(found.partitions)}), declared ({', '.join(partitions)})"
+        result.append(Difference(text))
     kept = [set(other) for other in (*found.unique, found.primary_key)]
     lost = [group for group in wanted.unique if set(group) not in kept]
     result.extend(Difference(f"unique constraint on ({', '.join(group)}) is missing") for group in lost)

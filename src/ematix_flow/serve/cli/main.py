@@ -29,6 +29,7 @@ PLACES = {
     "apply": Place("applying", "apply", "Load exactly what a kept plan has shown.", _PIPELINES),
     "dry-run": Place("planning", "dry_run", "Show what a run would change, and change nothing.", _PIPELINES),
     "validate": Place("planning", "validate", "Have the databases check a pipeline's SQL.", _PIPELINES),
+    "maintain": Place("maintain", "maintain", "Compact, expire and clean up the targets of a pipeline.", _PIPELINES),
     "transform": Place("transforms", "transform", "List transforms, or run one on its own.", _PIPELINES),
     "runs": Place("runs", "runs", "List runs, or show one.", _HISTORY),
     "logs": Place("runs", "logs", "Show what a run said, if it was captured.", _HISTORY),

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ematix_flow.events import (
+    MaintenanceStep,
     PostFinished,
     RowsStaged,
     RunCommitted,
@@ -49,10 +50,10 @@ def sentence(event: Event) -> str | None:
             return f"{event.target}: the run that did not finish had committed this load; nothing was loaded again."
         case RunCommitted():
             return f"{event.target}: committed, {counted(event.counts)}."
-        case PostFinished(ok=True):
-            return f"{event.step}: done."
         case PostFinished():
-            return f"{event.step}: failed: {event.message}"
+            return f"{event.step}: done." if event.ok else f"{event.step}: failed: {event.message}"
+        case MaintenanceStep(numbers=None):
+            return f"{event.target}: {event.step}."
     return None
 
 
@@ -122,6 +123,8 @@ class Live:
                 self._show(event, f"{event.rows:,} rows staged, committing")
             case RunCommitted(replayed=False):
                 self._show(event, f"committed, {counted(event.counts)}", done=True)
+            case MaintenanceStep():
+                self._show(event, event.step, done=event.numbers is not None)
             case RunFailed():
                 self._show(event, "failed, nothing was changed")
                 self._progress.stop_task(self._tasks[event.target])

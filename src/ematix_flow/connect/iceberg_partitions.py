@@ -1,0 +1,44 @@
+"""Reads how an Iceberg table is divided from what DESCRIBE says about it; it asks nobody itself."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.declare.partitions import TRANSFORMS, Partition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_COLUMNS, _TRANSFORMS = "# Partition Information", "# Partitioning"
+_CALL = re.compile(r"(\w+)\((?:(\d+), )?(.*?)(?:, (\d+))?\)", re.DOTALL)
+
+
+def described_partitions(rows: Sequence[tuple[Any, ...]]) -> tuple[str, ...]:
+    """Give the partitions as a declaration spells them; one that no declaration can ask for stands as Spark says it."""
+    begins = [number for number, row in enumerate(rows) if row[0] in (_COLUMNS, _TRANSFORMS) and not row[1]]
+    if not begins:
+        return ()
+    # Columns come first and may be called anything, so the last such line is the one that begins the partitions.
+    first, said = begins[-1], rows[begins[-1] + 1 :]
+    if rows[first][0] == _COLUMNS:
+        return tuple(_plain(str(row[0])) for row in said[1:])
+    return tuple(_spelled(str(row[1])) for row in said if str(row[0]).startswith("Part "))
+
+
+def _spelled(said: str) -> str:
+    call = _CALL.fullmatch(said)
+    if call is None:
+        return _plain(said)
+    number = call[2] or call[4]
+    if call[1] == "identity":
+        return _plain(call[3])
+    if call[1] not in TRANSFORMS:
+        return said
+    return str(Partition(_plain(call[3]), call[1], int(number) if number else None))
+
+
+def _plain(name: str) -> str:
+    """Give a name without the quotes that Spark puts around one that needs them."""
+    quoted = len(name) > 1 and name[0] == name[-1] == "`"
+    return name[1:-1].replace("``", "`") if quoted else name

@@ -1,0 +1,180 @@
+"""Maintenance of lake tables: fewer files, fewer versions, the same rows; and whatever dies before, rows are there once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ematix_flow import failpoints
+from ematix_flow.connect import lake_session
+from ematix_flow.declare.maintenance import Maintenance
+from ematix_flow.engine.maintaining import maintain_pipeline
+from tests.lakes.lanes import START, Lane, lake_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ematix_flow.engine.maintaining import Maintained
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("lakes")]
+
+LAKES = ("delta_local", "iceberg")
+AT_ONCE = Maintenance(keep=timedelta(0), keep_versions=1, short_keep=True)
+
+
+@pytest.fixture(params=LAKES)
+def lane(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lane]:
+    """Give a lake table that rows are appended to."""
+    yield Lane(lake_fields(request.param, tmp_path), tmp_path, {"mode": "append"})
+    failpoints.arm("")
+
+
+def kept_by(lane: Lane, rules: Maintenance | None) -> Lane:
+    lane.table = replace(lane.table, maintenance=rules)
+    return lane
+
+
+def maintained(lane: Lane, **options: Any) -> Maintained:
+    (result,) = maintain_pipeline(lane.pipeline(), **options)
+    assert result.error is None
+    return result
+
+
+def load(lane: Lane, *numbers: int) -> None:
+    for number in numbers:
+        lane.load([(number, "w", None, None, START)])
+
+
+def data_files(lane: Lane) -> list[Path]:
+    """Give the files of rows that lie in the table's folder."""
+    found = lane.folder.rglob("things/**/*.parquet")
+    return [path for path in found if "_delta_log" not in path.parts and "_ematix_flow" not in path.parts]
+
+
+def test_small_files_and_old_versions_go_and_rows_stay(lane: Lane) -> None:
+    load(lane, *range(1, 7))
+    before = lane.rows()
+    kept_by(lane, None)
+    assert maintained(lane).steps["compact"] == {"files_before": 6, "files_after": 1, "bytes": size_now(lane)}
+    # A week is kept by default: every file of the older versions is still there.
+    assert len(data_files(lane)) == 7
+    kept_by(lane, AT_ONCE)
+    stray, ours = strays(lane)
+    young = data_files(lane)[0].with_name("young.parquet")
+    young.write_bytes(b"x")
+    seen = maintained(lane, dry_run=True)
+    assert seen.status == "would_do"
+    done = maintained(lane)
+    assert removed(seen) == removed(done)
+    # Delta takes the word for it that nobody else writes; Iceberg's strays are safe for three days in any case.
+    left = [young] if lane.fields["kind"] == "iceberg" else []
+    assert sorted(data_files(lane)) == sorted([*current(lane), *left])
+    assert not stray.exists()
+    assert ours.exists()
+    assert lane.rows() == before
+    load(lane, 7)
+    assert len(lane.rows()) == 7
+    assert maintained(lane, due=True).status == "not_due"
+
+
+@pytest.mark.crash
+def test_a_change_whose_owner_died_is_settled_before_anything_goes(lane: Lane) -> None:
+    """A load is killed after its change and before its record; nothing is kept; the same load is asked for again."""
+    lane.give([(1, "a", None, None, START)])
+    ended = subprocess.run(
+        [sys.executable, "-c", CHILD, json.dumps(lane.fields), str(lane.folder)],
+        env={**os.environ, "FLOW_FAILPOINTS": "store.after_change=kill", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        timeout=200,
+        check=False,
+    )
+    assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()[-2000:]
+    kept_by(lane, AT_ONCE)
+    assert maintained(lane).status == "done"
+    lane.again([(1, "a", None, None, START)], "slot-1")
+    assert lane.rows("id, word") == [("1", "a")]
+    lane.load([(2, "b", None, None, START)], "slot-2")
+    maintained(lane)
+    lane.again([(2, "b", None, None, START)], "slot-2")
+    assert lane.rows("id, word") == [("1", "a"), ("2", "b")]
+    assert not [path for path in lane.folder.rglob("locks/*") if path.suffix in (".lock", ".change")]
+
+
+CHILD = """
+import json, sys
+from pathlib import Path
+from tests.lakes.lanes import START, Lane
+lane = Lane(json.loads(sys.argv[1]), Path(sys.argv[2]), {"mode": "append"})
+lane.again([(1, "a", None, None, START)], "slot-1")
+"""
+
+
+def test_who_holds_the_table_is_waited_for_and_then_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lane = Lane(lake_fields("iceberg", tmp_path), tmp_path, {"mode": "append"})
+    load(lane, 1)
+    monkeypatch.setattr(lake_session, "LOCK_WAIT_SECONDS", 0.3)
+    with closing(lane.database().session()) as holder:
+        holder.begin()
+        (result,) = maintain_pipeline(lane.pipeline())
+        assert (result.status, "holds the table" in str(result.error)) == ("failed", True)
+        holder.rollback()
+    # A failure is remembered, and is no success.
+    assert maintained(lane, due=True).status == "done"
+
+
+def test_folded_events_that_nobody_needs_go(tmp_path: Path) -> None:
+    options = {"mode": "scd2", "event_timestamp_column": "at", "compare_columns": ["word"]}
+    lane = Lane(lake_fields("iceberg", tmp_path), tmp_path, options)
+    day = timedelta(days=1)
+    lane.load([(1, "a", None, None, START)])
+    lane.load([(1, "a", None, None, START + day)])
+    points = tmp_path / "warehouse" / "_ematix_flow" / "shop.things" / "points"
+    old = points / "0123" / "part.parquet"
+    old.parent.mkdir()
+    old.write_bytes(b"x")
+    for path in points.rglob("*"):
+        os.utime(path, (1, 1))
+    assert maintained(lane).steps["leftovers"] == {"removed": 1}
+    lane.load([(1, "b", None, None, START + day / 2)])
+    assert lane.rows("word, is_current") == [("a", "False"), ("a", "True"), ("b", "False")]
+
+
+def strays(lane: Lane) -> tuple[Path, Path]:
+    """Leave a file in the table's folder and one among the books, both old, that no version knows."""
+    root = lane.folder / ("warehouse" if lane.fields["kind"] == "iceberg" else "lake")
+    places = data_files(lane)[0].with_name("stray.parquet"), root / "_ematix_flow" / "stray.parquet"
+    for path in places:
+        path.write_bytes(b"x")
+        os.utime(path, (time.time() - 4 * 86400,) * 2)
+    return places
+
+
+def size_now(lane: Lane) -> int:
+    """Give the bytes of the files of the newest version."""
+    return sum(path.stat().st_size for path in current(lane))
+
+
+def current(lane: Lane) -> list[Path]:
+    """Give the files of the newest version."""
+    name = "DISTINCT _metadata.file_path" if lane.fields["kind"] == "delta_local" else "DISTINCT _file"
+    found = lane.rows(name)
+    return [Path(str(name).removeprefix("file:").replace("///", "/")) for (name,) in found]
+
+
+def removed(result: Maintained) -> dict[str, Any]:
+    """Give what each step removed."""
+    steps = {
+        name: result.steps[name] for name in ("vacuum", "snapshots", "orphans", "branches") if name in result.steps
+    }
+    return {name: numbers.get("expired", numbers.get("removed")) for name, numbers in steps.items()}

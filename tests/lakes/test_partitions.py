@@ -1,0 +1,103 @@
+"""Lake tables that are divided: every mode gives what DuckDB gives, and a table divided otherwise is left as it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ematix_flow.declare.layout import Column, Table
+from ematix_flow.declare.types import BigInt, Text
+from ematix_flow.engine.previewing import preview_pipeline
+from ematix_flow.errors import BadRowsError, DriftError
+from tests.lakes.lanes import COLUMNS, START, Lane, lake_fields
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lakes.lanes import Row
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("lakes")]
+
+PARTS = {
+    "delta_local": ("word",),
+    "iceberg": ("days(at)", "bucket(4, id)", "truncate(1, word)"),
+}
+MODES: dict[str, dict[str, Any]] = {
+    "merge": {"mode": "merge", "handle_deletes": "hard"},
+    "scd2": {"mode": "scd2", "event_timestamp_column": "at", "compare_columns": ["word", "share"]},
+}
+DAY = timedelta(days=1)
+LOADS: tuple[list[Row], ...] = (
+    [(1, "a", 0.5, "1", START), (2, "Zoë 🦉", None, None, START), (3, "x/y=z %", 1.0, "3", START - DAY)],
+    # A row moves from one partition to another, one goes, one stays, one comes without a value.
+    [(1, "b", 0.5, "1", START + DAY), (3, "x/y=z %", 1.0, "3", START), (4, None, 2.0, "4", START + DAY)],
+    [(1, "a", 0.5, "2", START + 2 * DAY), (4, None, 2.0, "4", START + 2 * DAY)],
+)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", PARTS)
+def test_every_mode_gives_what_duckdb_gives(kind: str, mode: str, tmp_path: Path) -> None:
+    lake, twin = lanes(kind, MODES[mode], tmp_path)
+    for rows in LOADS:
+        assert told(lake.load(rows)) == told(twin.load(rows))
+        assert lake.rows() == twin.rows()
+    assert f"divided   by {', '.join(PARTS[kind])}" in preview_pipeline(lake.pipeline()).text()
+    shown = [path.name for path in lake.folder.rglob("*=*") if path.is_dir()]
+    assert any(name.startswith(("word=", "at_day=")) for name in shown)
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_a_table_that_is_divided_otherwise_is_left_as_it_is(kind: str, tmp_path: Path) -> None:
+    lane = Lane(lake_fields(kind, tmp_path), tmp_path, {"mode": "append"})
+    lane.table = replace(lane.table, partition_columns=PARTS[kind])
+    lane.load(LOADS[0])
+    lane.table = replace(lane.table, partition_columns=("id",))
+    for policy in ("error", "evolve"):
+        lane.options = {"mode": "append", "on_drift": policy}
+        with pytest.raises(DriftError) as refused:
+            lane.load(LOADS[1])
+        refused.match(r"partitions are \((word|days\(at\), bucket\(4, id\), truncate\(1, word\))\), declared \(id\)")
+    lane.options = {"mode": "append", "on_drift": "warn"}
+    lane.load(LOADS[1])
+    assert len(lane.rows("id")) == 6
+    assert lane.database().partitions() == PARTS[kind]  # type: ignore[attr-defined]
+
+
+def test_delta_refuses_an_empty_text_where_it_would_become_null(tmp_path: Path) -> None:
+    lane = Lane(lake_fields("delta_local", tmp_path), tmp_path, {"mode": "append"})
+    lane.table = replace(lane.table, partition_columns=("word",))
+    with pytest.raises(BadRowsError, match="word: is empty"):
+        lane.load([(1, "", None, None, START)])
+    lane.options = {"mode": "append", "on_bad_row": "reject"}
+    result = lane.load([(1, "", None, None, START), (2, "b", None, None, START)])
+    assert (result["rows_inserted"], result["rows_rejected"]) == (1, 1)
+
+
+def test_hostile_names_divide_an_iceberg_table(tmp_path: Path) -> None:
+    lane = Lane(lake_fields("iceberg", tmp_path), tmp_path, {"mode": "merge"})
+    name = "a`b, 'c' (d)"
+    columns = (Column(BigInt(), primary_key=True, name="id"), Column(Text(), nullable=True, name=name))
+    lane.table = Table("shop", "odd", columns, partition_columns=(f"truncate(2, {name})",))
+    for word in ("one", "two"):
+        lane.load([(1, word, None, None, START)], columns=f'id, word AS "{name}"')
+    assert lane.rows("id") == [("1",)]
+    assert lane.database().partitions() == (f"truncate(2, {name})",)  # type: ignore[attr-defined]
+
+
+def lanes(kind: str, options: dict[str, Any], folder: Path) -> tuple[Lane, Lane]:
+    """Give a divided lake table and its twin."""
+    for name in ("one", "two"):
+        (folder / name).mkdir()
+    table = Table("shop", "things", COLUMNS, partition_columns=PARTS[kind])
+    lake = Lane(lake_fields(kind, folder / "one"), folder / "one", options, table)
+    twin = Lane({"kind": "duckdb", "path": str(folder / "two" / "t.duckdb")}, folder / "two", options)
+    return lake, twin
+
+
+def told(result: dict[str, Any]) -> dict[str, Any]:
+    """Give what a run says of its rows."""
+    return {name: value for name, value in result.items() if name.startswith("rows_")}
