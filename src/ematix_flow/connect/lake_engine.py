@@ -15,6 +15,14 @@ class SparkNeeds:
 
     packages: tuple[str, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
+    excludes: tuple[str, ...] = ()
+    """What the packages ask for and need not have, as `group:artifact`, either of which may be `*`."""
+
+    def __add__(self, other: SparkNeeds) -> SparkNeeds:
+        """Give the needs of both."""
+        return SparkNeeds(
+            self.packages + other.packages, self.settings + other.settings, self.excludes + other.excludes
+        )
 
 
 class EngineError(Exception):
@@ -30,6 +38,9 @@ class LakeEngine(Protocol):
 
     def catalog(self, name: str, settings: Mapping[str, str]) -> None:
         """Make a catalog known to the session; secrets among its settings are shown nowhere."""
+
+    def bucket(self, name: str, settings: Mapping[str, str]) -> None:
+        """Make a bucket known to the session by settings of Hadoop; secrets among them are shown nowhere."""
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Give the rows of a query."""

@@ -50,12 +50,13 @@ def session_settings() -> SparkSettings:
 def with_needs(settings: SparkSettings, needs: Sequence[SparkNeeds]) -> SparkSettings:
     """Give the settings with what systems need; what the user says himself comes last."""
     packages = dict.fromkeys((*(package for need in needs for package in need.packages), *settings.packages))
+    excludes = dict.fromkeys((*(word for need in needs for word in need.excludes), *settings.excludes))
     conf: dict[str, str] = {}
     for key, value in [pair for need in needs for pair in need.settings] + list(settings.conf.items()):
         # Extensions add up, everything else is replaced.
         known = conf.get(key, "").split(",") if key == "spark.sql.extensions" and key in conf else []
         conf[key] = ",".join(dict.fromkeys([*known, *value.split(",")])) if known else value
-    return replace(settings, packages=tuple(packages), conf=conf)
+    return replace(settings, packages=tuple(packages), excludes=tuple(excludes), conf=conf)
 
 
 def session_for(options: Options) -> Callable[..., Any]:

@@ -10,6 +10,8 @@ from weakref import WeakKeyDictionary
 from pyspark.errors import PySparkException
 
 from ematix_flow.connect.lake_engine import EngineError
+from ematix_flow.errors import UnsupportedError
+from ematix_flow.run.session import capabilities
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,14 +31,19 @@ _CONFLICTS = (
     "CommitFailedException",
     "ValidationException",
     "is not an ancestor of",
+    "RemoteFileChangedException",
 )
 """What Delta and Iceberg say when somebody else changed the table at the same time."""
 
 
 _SECRET = (".password", ".token", ".credential")
+_KEYS = (".access.key", ".secret.key", ".session.token")
 _TURN = threading.Lock()
 _CATALOGS: WeakKeyDictionary[Any, dict[str, dict[str, str]]] = WeakKeyDictionary()
 """The catalogs that each session knows already."""
+
+_BUCKETS: WeakKeyDictionary[Any, dict[str, dict[str, str]]] = WeakKeyDictionary()
+"""The buckets that each Java process, or each session of a Connect server, knows already."""
 
 
 class SparkEngine:
@@ -65,6 +72,18 @@ class SparkEngine:
             if key.endswith(_SECRET):
                 spark.conf.unset(key)
         known[name] = dict(settings)
+
+    def bucket(self, name: str, settings: Mapping[str, str]) -> None:
+        """Make a bucket known to the session; Java opens it once, so that other keys would be forgotten in silence."""
+        spark = self._session()
+        known = _BUCKETS.setdefault(spark.sparkContext if capabilities(spark).context else spark, {})
+        if name in known and _way(known[name]) != _way(settings):
+            message = f"bucket {name!r} is used with other settings or keys in this process already"
+            raise UnsupportedError(message, hint="give all connections to a bucket the same ones, or load them apart.")
+        if known.get(name) != settings or spark.conf.get(next(iter(settings)), None) is None:
+            for key, value in settings.items():
+                spark.conf.set(key, value)
+            known[name] = dict(settings)
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Give the rows of a query."""
@@ -113,6 +132,12 @@ class SparkEngine:
         spark = self._session()
         with _told():
             spark.catalog.dropTempView(name)
+
+
+def _way(settings: Mapping[str, str]) -> dict[str, str]:
+    """Give what stays the same when keys that end are renewed."""
+    renewed = any(key.endswith(".session.token") for key in settings)
+    return {key: value for key, value in settings.items() if not (renewed and key.endswith(_KEYS))}
 
 
 @contextmanager
