@@ -10,6 +10,7 @@ import sys
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -23,6 +24,7 @@ from tests.lakes.test_faults import FIRST, SECOND, committed, locks, words
 from tests.lakes.test_loads import copied
 from tests.lakes.test_modes import MODES, rows_of, told
 from tests.services.http_faults import FaultyProxy
+from tests.services.postgres import PASSWORD
 from tests.services.s3 import KEY, SECRET
 
 if TYPE_CHECKING:
@@ -139,6 +141,17 @@ def test_a_process_that_is_killed_after_its_change_leaves_the_load_to_be_made_on
     lane.again(SECOND, "slot-2")
     assert words(lane) == [("2", "c"), ("3", "d")]
     assert (committed(lane), locks(lane)) == (1, [])
+
+
+def test_a_catalog_may_be_in_postgres(request: pytest.FixtureRequest, postgres_url: str, tmp_path: Path) -> None:
+    place = urlsplit(postgres_url)
+    uri = f"jdbc:postgresql://{place.hostname}:{place.port}{place.path}"
+    login = {"uri": uri, "user": place.username, "password": PASSWORD}
+    lane = Lane(lake_fields("iceberg_s3", tmp_path, bucket_of(request)) | login, tmp_path, {"mode": "merge"})
+    lane.load(FIRST)
+    lane.load(SECOND)
+    assert words(lane) == MERGED
+    assert PASSWORD not in str(lane.database().engine().query("SET"))  # type: ignore[attr-defined]
 
 
 def test_a_bucket_has_one_way_to_it_in_a_process(lane: Lane) -> None:

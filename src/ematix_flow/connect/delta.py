@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect import delta_log
@@ -36,6 +37,11 @@ SETTINGS = {
     "spark.databricks.delta.snapshotPartitions": "4",
 }
 NEEDS = SparkNeeds((PACKAGE,), tuple(SETTINGS.items()))
+
+LOG_STORE = ("spark.delta.logStore.s3a.impl", "ematix.flow.ConditionalLogStore")
+"""What writes the commits of tables in buckets; Delta's own looks whether there is one and writes then."""
+JAR = str(Path(__file__).parents[1] / "java" / "ematix-flow.jar")
+LOG_NEEDS = SparkNeeds(settings=(LOG_STORE,), jars=(JAR,))
 
 
 class Delta(LakeTable):
@@ -91,6 +97,24 @@ class DeltaS3(Delta):
 
     kind = "delta_s3"
 
+    @property
+    def spark_needs(self) -> SparkNeeds:  # type: ignore[override]
+        """Give the packages of Delta and of the place, and what writes its commits."""
+        return super().spark_needs + LOG_NEEDS
+
+    def engine(self) -> LakeEngine:
+        """Give the engine, which writes a commit only where there is none; a session that does not is refused."""
+        engine = super().engine()
+        setting, wanted = LOG_STORE
+        if engine.setting(setting) != wanted:
+            message = "this Spark session would let two loads replace each other's commits of a Delta table in a bucket"
+            raise UnsupportedError(message, hint=f"start it with spark.jars={JAR} and {setting}={wanted}.")
+        return engine
+
+    def applier(self) -> Applier:
+        """Give the way to change the table."""
+        return _Changes(self.store, self.folder, lingers=True)
+
 
 class DeltaSource(LakeSource):
     """The Delta tables below a folder."""
@@ -127,9 +151,10 @@ class DeltaS3Source(DeltaSource):
 
 
 class _Changes(Applier):
-    def __init__(self, store: Store, folder: str) -> None:
+    def __init__(self, store: Store, folder: str, *, lingers: bool = False) -> None:
         self._store = store
         self._folder = folder
+        self.lingers = lingers
 
     def change(self, engine: LakeEngine, sql: str, change: Change) -> dict[str, int]:
         return engine.run(sql, _transaction(change, "ematix_flow"))

@@ -54,7 +54,7 @@ class Iceberg(LakeTable):
 
     def applier(self) -> Applier:
         """Give the way to change the table."""
-        return _Branches(self.catalog.name, self.table)
+        return _Branches(self.catalog.name, self.table, lingers=self.catalog.type != "hadoop")
 
     def identity(self) -> tuple[str, ...]:
         """Two connections are the same when they name the same catalog."""
@@ -141,7 +141,8 @@ class IcebergSource(LakeSource):
 
 
 class _Branches(Applier):
-    def __init__(self, catalog: str, table: tuple[str, str]) -> None:
+    def __init__(self, catalog: str, table: tuple[str, str], *, lingers: bool) -> None:
+        self.lingers = lingers
         self._catalog = catalog
         self._table = _table(catalog, table)
         self._called = ".".join(backticked(part) for part in (table[0] or "default", table[1]))

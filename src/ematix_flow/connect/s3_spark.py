@@ -40,8 +40,6 @@ def bucket_settings(place: S3Place) -> dict[str, str]:
         "endpoint.region": place.region,
         "path.style.access": str(place.path_style).lower(),
         "connection.ssl.enabled": str(not place.endpoint.startswith("http://")).lower(),
-        # A new file is written on the condition that there is none: without this flag it is only looked for before.
-        "create.performance": "true",
         "create.conditional.enabled": "true",
         **_credentials(place),
     }

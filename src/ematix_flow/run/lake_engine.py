@@ -31,7 +31,6 @@ _CONFLICTS = (
     "CommitFailedException",
     "ValidationException",
     "is not an ancestor of",
-    "RemoteFileChangedException",
 )
 """What Delta and Iceberg say when somebody else changed the table at the same time."""
 
@@ -84,6 +83,10 @@ class SparkEngine:
             for key, value in settings.items():
                 spark.conf.set(key, value)
             known[name] = dict(settings)
+
+    def setting(self, name: str) -> str:
+        """Give a setting of the session, empty where it has none."""
+        return self._session().conf.get(name, "") or ""
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Give the rows of a query."""
