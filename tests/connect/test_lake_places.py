@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import zipfile
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from ematix_flow import register_connection
+from ematix_flow.connect.delta import JAR, LOG_STORE
 from ematix_flow.connect.iceberg_catalog import IcebergCatalog
 from ematix_flow.connect.registry import system_of, target_of
 from ematix_flow.connect.s3_client import place_of
@@ -85,6 +87,13 @@ def test_the_way_to_a_bucket_is_a_need_of_its_tables() -> None:
     assert SECRET not in str(target.spark_needs) + str(target.info()) + repr(target.__dict__)
     local = target_of(connection_from_fields("lake", {"kind": "delta_local", "path": "x"}), ("sales", "orders"))
     assert local.spark_needs.excludes == ()
+
+
+def test_the_jar_is_made_from_the_sources_beside_it() -> None:
+    with zipfile.ZipFile(JAR) as jar:
+        kept = {name.rpartition("/")[2]: jar.read(name) for name in jar.namelist() if name.endswith(".java")}
+        assert f"{LOG_STORE[1].replace('.', '/')}.class" in jar.namelist()
+    assert kept == {file.name: file.read_bytes() for file in Path(JAR).parent.glob("*.java")}, "run `make jar`"
 
 
 def test_each_kind_of_catalog_is_told_what_it_takes() -> None:

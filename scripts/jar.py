@@ -1,4 +1,4 @@
-"""Makes the jar of our Java classes from their source; needs a JDK and the jars that a run has fetched for Delta."""
+"""Makes the jar of our Java classes, with their sources; needs a JDK and the jars that a run has fetched for Delta."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ def main() -> None:
         with zipfile.ZipFile(JAR, "w", zipfile.ZIP_DEFLATED) as jar:
             for file in sorted(Path(folder).rglob("*.class")):
                 jar.writestr(zipfile.ZipInfo(str(file.relative_to(folder)), MADE), file.read_bytes())
+            for source in sources:
+                name, text = f"META-INF/sources/{Path(source).name}", Path(source).read_bytes()
+                jar.writestr(zipfile.ZipInfo(name, MADE), text)
 
 
 if __name__ == "__main__":
