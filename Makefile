@@ -11,7 +11,7 @@ PYTEST_ARGS ?=
 JAVA = JAVA_HOME="$$(scripts/java.sh)" && export JAVA_HOME
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint format bench docs services clean
+.PHONY: help setup demo test test-fast lint format bench docs jar services clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -53,6 +53,9 @@ bench: $(STAMP) services  ## measure against plain PySpark, dlt, 1.0.0 and hand-
 
 docs: $(STAMP)  ## write the generated pages of docs/ again
 	@$(BIN)/python scripts/docs.py
+
+jar: $(STAMP)  ## make the jar of our Java classes again; needs a JDK, and a run that has fetched Delta
+	@$(BIN)/python scripts/jar.py
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -39,6 +39,7 @@ STAGING = {
     "object_store_local": "files of the final format, out of sight until their record is written",
     "object_store_s3": "files below `_ematix_flow/stage/`, uploaded in parts",
     "delta_local": "Parquet parts below `_ematix_flow/`, read by Spark",
+    "delta_s3": "Parquet parts below `_ematix_flow/`, uploaded by tasks and read by Spark",
     "iceberg": "Parquet parts below `_ematix_flow/` of the warehouse, read by Spark",
 }
 FOLDERS = (
@@ -60,6 +61,8 @@ LAKE_TABLES = (
     " history, rejects) follow it as a numbered record. Whoever comes after a crash asks the table whether the change was"
     " made and takes the books over, or makes sure that it never will be (see [Lake tables](lakes.md)). Other programs may"
     " write to the same table; scd2 takes for granted that none does so between the look at the versions and the commit."
+    " In a bucket a commit of Delta is written on the condition that there is none with its number, so that of two drivers"
+    " one wins; other programs that write to the same Delta table must do the same."
 )
 
 

@@ -160,7 +160,7 @@ def test_names_that_are_no_folder_for_readers_are_refused(lake: FileTables, name
 def test_queries_are_refused_and_other_targets_named(lake: FileTables) -> None:
     with closing(lake.session()) as session, pytest.raises(UnsupportedError, match="answers no SQL"):
         lake.describe(session, "SELECT 1")
-    assert kinds_with("merge") == ("duckdb", "sqlite", "postgres", "mysql", "delta_local", "iceberg")
+    assert kinds_with("merge") == ("duckdb", "sqlite", "postgres", "mysql", "delta_local", "delta_s3", "iceberg")
     assert kinds_with("append")[4:6] == ("object_store_local", "object_store_s3")
 
 

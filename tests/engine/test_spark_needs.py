@@ -25,3 +25,9 @@ def test_what_the_user_says_comes_last() -> None:
 
 def test_without_needs_the_settings_stay_as_they_are() -> None:
     assert with_needs(SparkSettings(), []) == SparkSettings()
+
+
+def test_what_packages_need_not_have_adds_up_too() -> None:
+    needs = [SparkNeeds(("a:a:1",), excludes=("x:y",)) + SparkNeeds(("b:b:1",)), SparkNeeds(excludes=("x:y", "z:*"))]
+    settings = with_needs(SparkSettings(excludes=("mine:*",)), needs)
+    assert (settings.packages, settings.excludes) == (("a:a:1", "b:b:1"), ("x:y", "z:*", "mine:*"))

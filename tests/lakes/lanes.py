@@ -20,10 +20,13 @@ from ematix_flow.engine.options import Options
 from ematix_flow.engine.spark import session_for
 from ematix_flow.engine.targets import target_for
 from ematix_flow.plan.sql.render import native_name
+from tests.services.s3 import s3_fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    import pytest
 
     from ematix_flow.connect.base import Database
 
@@ -40,11 +43,22 @@ COLUMNS = (
 )
 
 
-def lake_fields(kind: str, folder: Path) -> dict[str, Any]:
-    """Give the settings of a lake connection below a folder."""
+def lake_fields(kind: str, folder: Path, bucket: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Give the settings of a lake connection below a folder, or for kinds that end with `_s3` in a bucket."""
+    if kind == "delta_s3":
+        return {"kind": kind, "prefix": "lake", **(bucket or {})}
+    if kind == "iceberg_s3":
+        catalog = {"catalog_type": "jdbc", "uri": f"jdbc:sqlite:{folder / 'catalog.db'}", "prefix": "lake"}
+        return {"kind": "iceberg", **catalog, **(bucket or {})}
     if kind == "iceberg":
         return {"kind": kind, "catalog_type": "hadoop", "warehouse": str(folder / "warehouse")}
     return {"kind": kind, "path": str(folder / "lake")}
+
+
+def bucket_of(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Give the settings that lead to an empty bucket of this test."""
+    fields = s3_fields(request.getfixturevalue("s3_server"), request.getfixturevalue("s3_bucket"))
+    return {name: value for name, value in fields.items() if name not in ("kind", "format")}
 
 
 @dataclass

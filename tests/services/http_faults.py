@@ -15,10 +15,10 @@ ANSWERS = {"busy": (503, BUSY), "broken": (500, BROKEN), "raced": (409, RACED)}
 
 
 class FaultyProxy(ThreadingHTTPServer):
-    """Listens on a free port; faults are taken in order by the next requests of their method.
+    """Listens on a free port; faults are taken in order by the next requests of their method, and their path if it is said.
 
     `lost` is a request that never arrives, `unanswered` one that arrives and whose answer is lost, `silent` one that
-    arrives and is never answered, `ignored` one whose condition is forgotten.
+    arrives and is never answered, `ignored` one whose condition is forgotten, `held` one that waits until it is let go.
     """
 
     daemon_threads = True
@@ -29,6 +29,8 @@ class FaultyProxy(ThreadingHTTPServer):
         self.faults: deque[tuple[str, str]] = deque()
         self.seen: list[str] = []
         self.over = threading.Event()
+        self.held = threading.Event()
+        self.let_go = threading.Event()
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
     @property
@@ -42,12 +44,11 @@ class FaultyProxy(ThreadingHTTPServer):
         self.shutdown()
         self.server_close()
 
-    def fault_for(self, method: str) -> str:
+    def fault_for(self, method: str, path: str) -> str:
         """Give what happens to the next request of a method."""
         self.seen.append(method)
-        if self.faults and self.faults[0][0] == method:
-            return self.faults.popleft()[1]
-        return ""
+        word, _, part = self.faults[0][0].partition(" ") if self.faults else ("", "", "")
+        return self.faults.popleft()[1] if word == method and part in path else ""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -59,7 +60,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _pass(self) -> None:
         proxy = cast("FaultyProxy", self.server)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        fault = proxy.fault_for(self.command)
+        fault = proxy.fault_for(self.command, self.path)
+        if fault == "held":
+            proxy.held.set()
+            proxy.let_go.wait(120)
         if fault in ANSWERS:
             status, text = ANSWERS[fault]
             self._answer(status, {"Content-Type": "application/xml"}, text.encode())

@@ -1,12 +1,14 @@
-"""Delta tables: one folder each, changed by one commit per load that carries the load's number and name."""
+"""Delta tables: one folder each, changed by one commit per load that carries the load's number and name.
+
+Of two commits with the same number one wins: a file by its name, an object by the condition under which it is written.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect import delta_log
 from ematix_flow.connect.base import TableName
@@ -15,19 +17,20 @@ from ematix_flow.connect.identifiers import backticked
 from ematix_flow.connect.lake import LakeTable
 from ematix_flow.connect.lake_change import Applier
 from ematix_flow.connect.lake_engine import SparkNeeds
+from ematix_flow.connect.lake_place import in_bucket, in_folder
 from ematix_flow.connect.lake_source import LakeSource
-from ematix_flow.connect.store import LocalStore
 from ematix_flow.errors import RunError, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from ematix_flow.connect.lake_change import Change
     from ematix_flow.connect.lake_engine import LakeEngine
+    from ematix_flow.connect.lake_place import LakePlace
     from ematix_flow.connect.store import Store
     from ematix_flow.connect.upkeep import Chore
-    from ematix_flow.declare.connection import DeltaLocalConnection
+    from ematix_flow.declare.connection import Connection
     from ematix_flow.declare.maintenance import Maintenance
     from ematix_flow.declare.partitions import Partition
 
@@ -41,23 +44,31 @@ SETTINGS = {
     # Delta works out the files of a table in so many tasks; its own default of 50 is for tables of millions of files.
     "spark.databricks.delta.snapshotPartitions": "4",
 }
+NEEDS = SparkNeeds((PACKAGE,), tuple(SETTINGS.items()))
+
+LOG_STORE = ("spark.delta.logStore.s3a.impl", "ematix.flow.ConditionalLogStore")
+"""What writes the commits of tables in buckets; Delta's own looks whether there is one and writes then."""
+JAR = str(Path(__file__).parents[1] / "java" / "ematix-flow.jar")
+LOG_NEEDS = SparkNeeds(settings=(LOG_STORE,), jars=(JAR,))
 
 
 class Delta(LakeTable):
     """One Delta table below a folder."""
 
     kind = "delta_local"
-    spark_needs = SparkNeeds((PACKAGE,), tuple(SETTINGS.items()))
     capabilities = replace(LakeTable.capabilities, tells_merges=True, cannot_store=("empty_partition",))
     partition_transforms = ()
 
-    def __init__(self, connection: DeltaLocalConnection, table: tuple[str, str]) -> None:
-        super().__init__(connection.name, table)
-        self.shown_path = connection.path
-        self.store = LocalStore(str(Path(connection.path).absolute()))
+    def __init__(self, connection: Connection, table: tuple[str, str]) -> None:
+        super().__init__(connection.name, table, _lies(connection))
 
     def __repr__(self) -> str:
-        return f"Delta({self.shown_path!r})"
+        return f"{type(self).__name__}({self.lies.written!r})"
+
+    @property
+    def spark_needs(self) -> SparkNeeds:  # type: ignore[override]
+        """Give the packages of Delta and of the place."""
+        return NEEDS + self.lies.needs
 
     @property
     def folder(self) -> str:
@@ -69,12 +80,8 @@ class Delta(LakeTable):
         return _Changes(self.store, self.folder)
 
     def identity(self) -> tuple[str, ...]:
-        """Two connections are the same when they name the same folder."""
-        return ("delta", os.path.realpath(self.store.shown))
-
-    def info(self) -> Mapping[str, object]:
-        """Give the folder under `dbname`."""
-        return {"host": None, "port": None, "dbname": self.shown_path, "user": None}
+        """Two connections are the same when they name the same place."""
+        return ("delta", *self.lies.identity())
 
     def place(self, schema: str, name: str) -> TableName:
         """Give the table's folder as Spark takes it."""
@@ -106,44 +113,69 @@ class Delta(LakeTable):
         return delta_log.partitions(self.store, self.folder)
 
 
+class DeltaS3(Delta):
+    """One Delta table below a prefix of a bucket."""
+
+    kind = "delta_s3"
+
+    @property
+    def spark_needs(self) -> SparkNeeds:  # type: ignore[override]
+        """Give the packages of Delta and of the place, and what writes its commits."""
+        return super().spark_needs + LOG_NEEDS
+
+    def engine(self) -> LakeEngine:
+        """Give the engine, which writes a commit only where there is none; a session that does not is refused."""
+        engine = super().engine()
+        setting, wanted = LOG_STORE
+        if engine.setting(setting) != wanted:
+            message = "this Spark session would let two loads replace each other's commits of a Delta table in a bucket"
+            raise UnsupportedError(message, hint=f"start it with spark.jars={JAR} and {setting}={wanted}.")
+        return engine
+
+    def applier(self) -> Applier:
+        """Give the way to change the table."""
+        return _Changes(self.store, self.folder, lingers=True)
+
+
 class DeltaSource(LakeSource):
     """The Delta tables below a folder."""
 
     kind = "delta_local"
-    spark_needs = Delta.spark_needs
 
-    def __init__(self, connection: DeltaLocalConnection) -> None:
-        self.name = connection.name
-        self._shown = connection.path
-        self._store = LocalStore(str(Path(connection.path).absolute()))
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection.name, _lies(connection))
 
-    def info(self) -> Mapping[str, object]:
-        """Give the folder under `dbname`."""
-        return {"host": None, "port": None, "dbname": self._shown, "user": None}
-
-    def probe(self) -> str:
-        """Say whether the folder is there."""
-        return self._store.probe()
+    @property
+    def spark_needs(self) -> SparkNeeds:
+        """Give the packages of Delta and of the place."""
+        return NEEDS + self.lies.needs
 
     def relation(self, schema: str, name: str) -> tuple[str, ...]:
         """Give the table's folder as Spark takes it."""
-        return ("delta", self._store.path(_folder(schema, name).rstrip("/")))
+        return ("delta", self.lies.store.path(_folder(schema, name).rstrip("/")))
 
     def newest(self, engine: LakeEngine, schema: str, name: str) -> str:
         """Read the newest version from the table's log."""
         del engine
         folder = _folder(schema, name)
-        found = delta_log.version(self._store, folder)
+        found = delta_log.version(self.lies.store, folder)
         if found is None:
-            message = f"there is no Delta table at {self._store.path(folder)}"
+            message = f"there is no Delta table at {self.lies.store.address(folder)}"
             raise RunError(message)
         return str(found)
 
 
+class DeltaS3Source(DeltaSource):
+    """The Delta tables below a prefix of a bucket."""
+
+    kind = "delta_s3"
+
+
 class _Changes(Applier):
-    def __init__(self, store: Store, folder: str) -> None:
+    def __init__(self, store: Store, folder: str, *, lingers: bool = False) -> None:
         self._store = store
         self._folder = folder
+        self.lingers = lingers
 
     def change(self, engine: LakeEngine, sql: str, change: Change) -> dict[str, int]:
         return engine.run(sql, _transaction(change, "ematix_flow"))
@@ -156,6 +188,10 @@ class _Changes(Applier):
         # A commit with the same number: Delta lets each number through once.
         table = f"delta.{backticked(self._store.path(self._folder).rstrip('/'))}"
         engine.run(f"INSERT INTO {table} SELECT * FROM {table} WHERE FALSE", _transaction(change, "refused"))
+
+
+def _lies(connection: Any) -> LakePlace:
+    return in_folder(connection.path) if connection.kind == "delta_local" else in_bucket(connection)
 
 
 def _folder(schema: str, name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +13,14 @@ if TYPE_CHECKING:
 LOG = "_delta_log/"
 
 
-def commits(store: Store, folder: str) -> Iterator[list[dict[str, Any]]]:
-    """Give the actions of every commit that the log still holds one by one, the newest first."""
-    for _, actions in _numbered(store, folder):
+def commits(store: Store, folder: str, after: int = -1) -> Iterator[list[dict[str, Any]]]:
+    """Give the actions of every commit after a number that the log still holds one by one, the newest first."""
+    for _, actions in _numbered(store, folder, after):
         yield actions
 
 
-def _numbered(store: Store, folder: str) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    keys = [f.key for f in store.listed(f"{folder}{LOG}") if _is_commit(f.key)]
+def _numbered(store: Store, folder: str, after: int = -1) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    keys = [f.key for f in store.listed(f"{folder}{LOG}") if _is_commit(f.key) and _number(f.key) > after]
     for key in reversed(keys):
         data = store.read(key)
         yield _number(key), [json.loads(line) for line in (data or b"").splitlines() if line]
@@ -29,8 +28,7 @@ def _numbered(store: Store, folder: str) -> Iterator[tuple[int, list[dict[str, A
 
 def version(store: Store, folder: str) -> int | None:
     """Give the number of the newest commit, or None where there is no table."""
-    numbers = [_number(f.key) for f in store.listed(f"{folder}{LOG}") if _is_commit(f.key)]
-    return max(numbers, default=None)
+    return max((_number(f.key) for f in store.listed(f"{folder}{LOG}") if _is_commit(f.key)), default=None)
 
 
 def last_change(store: Store, folder: str) -> str:
@@ -57,8 +55,10 @@ def partitions(store: Store, folder: str) -> tuple[str, ...]:
 
 def described(store: Store, folder: str) -> dict[str, Any] | None:
     """Give what the newest commit that describes the table says of it, or None where there is no table."""
-    found = False
-    for actions in commits(store, folder):
+    # What a checkpoint holds need not be read commit by commit: a log keeps a month of them.
+    whole = _checkpoint(store, folder)
+    found = whole >= 0
+    for actions in commits(store, folder, whole):
         found = True
         for action in actions:
             if "metaData" in action:
@@ -107,15 +107,19 @@ def _fields(schema: str) -> list[tuple[str, str, bool]]:
     ]
 
 
+def _checkpoint(store: Store, folder: str) -> int:
+    """Give the number of the newest checkpoint that is whole; Delta notes it when its last file is written."""
+    data = store.read(f"{folder}{LOG}_last_checkpoint")
+    return -1 if data is None else int(json.loads(data)["version"])
+
+
 def _from_checkpoint(store: Store, folder: str) -> dict[str, Any] | None:
     import pyarrow.parquet as pq
 
     keys = [f.key for f in store.listed(f"{folder}{LOG}") if f.key.endswith(".parquet") and ".checkpoint." in f.key]
     for key in reversed(keys):
-        data = store.read(key)
-        if data is None:
-            continue
-        table = pq.read_table(io.BytesIO(data), columns=["metaData"])
+        with store.reader(key) as file:
+            table = pq.read_table(file, columns=["metaData"])
         for row in table.column("metaData").to_pylist():
             if row is not None and row.get("schemaString"):
                 return dict(row)

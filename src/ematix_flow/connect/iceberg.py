@@ -6,42 +6,35 @@ the table itself.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from ematix_flow.connect.base import TableName
+from ematix_flow.connect.iceberg_catalog import IcebergCatalog
 from ematix_flow.connect.iceberg_partitions import described_partitions
 from ematix_flow.connect.iceberg_upkeep import iceberg_chores
 from ematix_flow.connect.identifiers import backticked
 from ematix_flow.connect.lake import LakeTable
 from ematix_flow.connect.lake_change import Applier
-from ematix_flow.connect.lake_engine import SparkNeeds
 from ematix_flow.connect.lake_source import LakeSource
-from ematix_flow.connect.store import LocalStore
 from ematix_flow.connect.store_session import HOME
 from ematix_flow.declare.partitions import TRANSFORMS
-from ematix_flow.errors import RunError, UnsupportedError
+from ematix_flow.errors import RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from ematix_flow.connect.base import Session
     from ematix_flow.connect.lake_change import Change
-    from ematix_flow.connect.lake_engine import LakeEngine
+    from ematix_flow.connect.lake_engine import LakeEngine, SparkNeeds
     from ematix_flow.connect.upkeep import Chore
     from ematix_flow.declare.connection import IcebergConnection
     from ematix_flow.declare.maintenance import Maintenance
     from ematix_flow.declare.partitions import Partition
     from ematix_flow.declare.types import ColumnType
 
-PACKAGE = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
-DRIVERS = {"jdbc:sqlite": "org.xerial:sqlite-jdbc:3.50.3.0", "jdbc:postgresql": "org.postgresql:postgresql:42.7.8"}
-EXTENSIONS = {"spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"}
 PROPERTY = "ematix_flow.change"
 
 
@@ -52,9 +45,8 @@ class Iceberg(LakeTable):
     partition_transforms = tuple(TRANSFORMS)
 
     def __init__(self, connection: IcebergConnection, table: tuple[str, str]) -> None:
-        super().__init__(connection.name, table)
         self.catalog = IcebergCatalog(connection)
-        self.store = self.catalog.store()
+        super().__init__(connection.name, table, self.catalog.lies)
 
     def __repr__(self) -> str:
         return f"Iceberg({self.name!r})"
@@ -67,28 +59,24 @@ class Iceberg(LakeTable):
     def engine(self) -> LakeEngine:
         """Give the engine, which knows the catalog."""
         engine = super().engine()
-        engine.catalog(self.catalog.name, self.catalog.settings)
+        self.catalog.prepare(engine)
         return engine
 
     def applier(self) -> Applier:
         """Give the way to change the table."""
-        return _Branches(self.catalog.name, self.table)
+        return _Branches(self.catalog.name, self.table, lingers=self.catalog.type != "hadoop")
 
     def identity(self) -> tuple[str, ...]:
         """Two connections are the same when they name the same catalog."""
         return ("iceberg", *self.catalog.identity)
 
-    def info(self) -> Mapping[str, object]:
-        """Give the warehouse under `dbname`."""
-        return {"host": None, "port": None, "dbname": self.catalog.shown, "user": None}
-
     def probe(self) -> str:
-        """Say whether the catalog can be there."""
+        """Ask the catalog."""
         return self.catalog.probe()
 
     def exists(self) -> bool:
         """Say whether the warehouse is there; what a database or a service keeps, only Spark can tell."""
-        return self.catalog.type != "hadoop" or Path(self.store.shown).is_dir()
+        return self.catalog.exists()
 
     def place(self, schema: str, name: str) -> TableName:
         """Give the table in its namespace."""
@@ -154,25 +142,21 @@ class IcebergSource(LakeSource):
     kind = "iceberg"
 
     def __init__(self, connection: IcebergConnection) -> None:
-        self.name = connection.name
         self._catalog = IcebergCatalog(connection)
+        super().__init__(connection.name, self._catalog.lies)
 
     @property
     def spark_needs(self) -> SparkNeeds:
         """Give the packages of the catalog."""
         return self._catalog.needs
 
-    def info(self) -> Mapping[str, object]:
-        """Give the warehouse under `dbname`."""
-        return {"host": None, "port": None, "dbname": self._catalog.shown, "user": None}
-
     def probe(self) -> str:
-        """Say whether the catalog can be there."""
+        """Ask the catalog."""
         return self._catalog.probe()
 
     def prepare(self, engine: LakeEngine) -> None:
         """Make the catalog known to the engine."""
-        engine.catalog(self._catalog.name, self._catalog.settings)
+        self._catalog.prepare(engine)
 
     def relation(self, schema: str, name: str) -> tuple[str, ...]:
         """Give the table in its namespace."""
@@ -188,68 +172,9 @@ class IcebergSource(LakeSource):
         return str(rows[0][0]) if rows else ""
 
 
-class IcebergCatalog:
-    """The settings of a catalog, and the store that its warehouse is in."""
-
-    def __init__(self, connection: IcebergConnection) -> None:
-        # A session keeps a catalog as it was first opened: another place needs another name.
-        place = f"{connection.catalog_type}|{connection.uri}|{connection.warehouse}"
-        digest = hashlib.sha256(place.encode()).hexdigest()[:8]
-        self.name = f"flow_{re.sub(r'[^A-Za-z0-9_]', '_', connection.name)}_{digest}"
-        self.type = connection.catalog_type
-        self.shown = connection.warehouse or connection.uri
-        self._warehouse = connection.warehouse
-        self._uri = connection.uri
-        self._user, self._password, self._token = connection.user, connection.password, connection.token
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """Give what makes two catalogs the same."""
-        return (self.type, self._uri, self._warehouse)
-
-    @property
-    def needs(self) -> SparkNeeds:
-        """Give the packages and settings that a session needs from its start."""
-        drivers = tuple(package for scheme, package in DRIVERS.items() if self._uri.startswith(scheme))
-        return SparkNeeds((PACKAGE, *drivers), tuple(EXTENSIONS.items()))
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """Give the settings of the catalog, secrets among them; they are set on a running session only."""
-        given = {
-            "": "org.apache.iceberg.spark.SparkCatalog",
-            ".type": self.type,
-            ".warehouse": self._warehouse,
-            ".uri": self._uri,
-            ".jdbc.schema-version": "V1" if self.type == "jdbc" else "",
-            ".jdbc.user": self._user,
-            ".jdbc.password": self._password,
-            ".token": self._token,
-            ".cache-enabled": "false",
-        }
-        return {key: value for key, value in given.items() if value}
-
-    def probe(self) -> str:
-        """Look for the warehouse; a catalog in a database or a service is opened by Spark, when a load needs it."""
-        root = Path(self.store().shown)
-        if self.type != "hadoop":
-            message = f"a catalog of type {self.type} is asked by Spark only, when a load needs it"
-            raise UnsupportedError(message)
-        return (
-            f"warehouse {root}" if root.is_dir() else f"warehouse {root} does not exist yet; the first load creates it"
-        )
-
-    def store(self) -> LocalStore:
-        """Give the store of the warehouse, which keeps the books."""
-        parts = urlsplit(self._warehouse)
-        if not self._warehouse or parts.scheme not in ("", "file"):
-            message = f"the books of Iceberg tables are kept in the warehouse, and {self.shown!r} is no folder"
-            raise UnsupportedError(message, hint="give warehouse= with a folder of this machine.")
-        return LocalStore(str(Path(parts.path if parts.scheme else self._warehouse).absolute()))
-
-
 class _Branches(Applier):
-    def __init__(self, catalog: str, table: tuple[str, str]) -> None:
+    def __init__(self, catalog: str, table: tuple[str, str], *, lingers: bool) -> None:
+        self.lingers = lingers
         self._catalog = catalog
         self._table = _table(catalog, table)
         self._called = ".".join(backticked(part) for part in (table[0] or "default", table[1]))

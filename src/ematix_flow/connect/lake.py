@@ -21,7 +21,7 @@ from ematix_flow.connect.upkeep import guarded
 from ematix_flow.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from ematix_flow.connect.base import (
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.bookkeeper import Bookkeeper
     from ematix_flow.connect.lake_change import Applier
     from ematix_flow.connect.lake_engine import LakeEngine
+    from ematix_flow.connect.lake_place import LakePlace
     from ematix_flow.connect.upkeep import Chore
     from ematix_flow.declare.maintenance import Maintenance
     from ematix_flow.declare.types import ColumnType
@@ -53,9 +54,11 @@ class LakeTable(StoreTarget):
         rolls_back=False,
     )
 
-    def __init__(self, name: str, table: tuple[str, str]) -> None:
+    def __init__(self, name: str, table: tuple[str, str], place: LakePlace) -> None:
         self.name = name
         self.table = table
+        self.lies = place
+        self.store = place.store
         self._engine: Callable[[], LakeEngine] | None = None
 
     # What a kind of lake gives
@@ -82,11 +85,22 @@ class LakeTable(StoreTarget):
         self._engine = engine
 
     def engine(self) -> LakeEngine:
-        """Give the engine."""
+        """Give the engine, which knows where the table lies."""
         if self._engine is None:
             message = f"{self.kind} tables are read and written by Spark, which is not started here"
             raise UnsupportedError(message)
-        return self._engine()
+        engine = self._engine()
+        self.lies.prepare(engine)
+        return engine
+
+    @property
+    def task_imports(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Give the modules that tasks load when they stage."""
+        return self.lies.task_imports
+
+    def info(self) -> Mapping[str, object]:
+        """Give where the tables lie."""
+        return self.lies.info()
 
     def is_transient(self, error: BaseException) -> bool:
         """Say yes for conflicts with other writers, and for what the system says about the store."""

@@ -24,6 +24,9 @@ class Change:
 class Applier:
     """What a kind of lake table does for a session."""
 
+    lingers = False
+    """True where a change can still arrive after the engine has given up on it, as over a network."""
+
     def prepare(self, engine: LakeEngine, change: Change) -> None:
         """Do what a change needs before anybody hears of it."""
 

@@ -20,6 +20,19 @@ class SparkNeeds:
 
     packages: tuple[str, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
+    excludes: tuple[str, ...] = ()
+    """What the packages ask for and need not have, as `group:artifact`, either of which may be `*`."""
+    jars: tuple[str, ...] = ()
+    """Files of this installation."""
+
+    def __add__(self, other: SparkNeeds) -> SparkNeeds:
+        """Give the needs of both."""
+        return SparkNeeds(
+            self.packages + other.packages,
+            self.settings + other.settings,
+            self.excludes + other.excludes,
+            self.jars + other.jars,
+        )
 
 
 class EngineError(Exception):
@@ -35,6 +48,12 @@ class LakeEngine(Protocol):
 
     def catalog(self, name: str, settings: Mapping[str, str]) -> None:
         """Make a catalog known to the session; secrets among its settings are shown nowhere."""
+
+    def bucket(self, name: str, settings: Mapping[str, str]) -> None:
+        """Make a bucket known to the session by settings of Hadoop; secrets among them are shown nowhere."""
+
+    def setting(self, name: str) -> str:
+        """Give a setting of the session, empty where it has none."""
 
     def query(self, sql: str, settings: Mapping[str, str] = NONE) -> list[tuple[Any, ...]]:
         """Give the rows of a query, run under settings that end with it."""

@@ -120,8 +120,8 @@ class LakeSession(StoreSession):
         try:
             told = self._applier.change(self._engine(), sql, change)
         except EngineError:
-            # The engine has answered: nothing of this change is still on its way.
-            self._lock.answered = True
+            # Where the engine's answer is the last word, nothing of this change is still on its way.
+            self._lock.answered = not self._applier.lingers
             raise
         self._lock.answered = True
         failpoint("store.after_change")

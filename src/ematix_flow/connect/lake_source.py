@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ematix_flow.connect.lake_engine import LakeEngine, SparkNeeds
+    from ematix_flow.connect.lake_place import LakePlace
 
 
 class LakeSource(ABC):
@@ -16,24 +17,27 @@ class LakeSource(ABC):
 
     kind: ClassVar[str]
     dialect: ClassVar[str] = "spark"
-    name: str
+
+    def __init__(self, name: str, place: LakePlace) -> None:
+        self.name = name
+        self.lies = place
 
     @property
     @abstractmethod
     def spark_needs(self) -> SparkNeeds:
         """Give what a session needs from its start."""
 
-    @abstractmethod
     def info(self) -> Mapping[str, object]:
         """Give host, port, dbname and user for people; no secret."""
+        return self.lies.info()
 
-    @abstractmethod
     def probe(self) -> str:
         """Say whether the lake is there."""
+        return self.lies.store.probe()
 
     def prepare(self, engine: LakeEngine) -> None:
         """Make the tables known to the engine."""
-        del engine
+        self.lies.prepare(engine)
 
     @abstractmethod
     def relation(self, schema: str, name: str) -> tuple[str, ...]:

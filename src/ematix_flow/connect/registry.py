@@ -31,12 +31,14 @@ FILE_TABLES = {
 
 LAKES = {
     "delta_local": ("ematix_flow.connect.delta", "Delta"),
+    "delta_s3": ("ematix_flow.connect.delta", "DeltaS3"),
     "iceberg": ("ematix_flow.connect.iceberg", "Iceberg"),
 }
 """Kind -> module and class of a lake table."""
 
 LAKE_SOURCES = {
     "delta_local": ("ematix_flow.connect.delta", "DeltaSource"),
+    "delta_s3": ("ematix_flow.connect.delta", "DeltaS3Source"),
     "iceberg": ("ematix_flow.connect.iceberg", "IcebergSource"),
 }
 """Kind -> module and class of the lake tables that are read."""

@@ -21,7 +21,9 @@ from ematix_flow.errors import MissingExtraError, RunError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ematix_flow.declare.connection_stores import ObjectStoreS3Connection
+    from ematix_flow.declare.connection_stores import DeltaS3Connection, IcebergConnection, ObjectStoreS3Connection
+
+    BucketConnection = ObjectStoreS3Connection | DeltaS3Connection | IcebergConnection
 
 _Answer = TypeVar("_Answer")
 _making = threading.Lock()
@@ -107,8 +109,8 @@ class S3Place:
         return not self.endpoint or host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
 
-def place_of(connection: ObjectStoreS3Connection) -> S3Place:
-    """Give the place that a connection names."""
+def place_of(connection: BucketConnection) -> S3Place:
+    """Give the place that a connection names; without keys and profile the AWS libraries look for keys."""
     if connection.endpoint and not connection.endpoint.startswith(("http://", "https://")):
         message = f"connection {connection.name!r}: the endpoint of a bucket begins with http:// or https://"
         raise RunError(message)
@@ -127,6 +129,30 @@ def place_of(connection: ObjectStoreS3Connection) -> S3Place:
         # Names of buckets are host names at Amazon and at few others.
         return replace(place, path_style=True)
     return place
+
+
+@dataclass(frozen=True, slots=True)
+class S3Keys:
+    """Keys as they are now; those with a token end."""
+
+    access_key_id: str = field(repr=False)
+    secret_access_key: str = field(repr=False)
+    session_token: str = field(default="", repr=False)
+
+
+def keys_of(place: S3Place) -> S3Keys:
+    """Give the keys of a place, found where the AWS libraries look for them if the place has none itself."""
+    if place.access_key_id:
+        return S3Keys(place.access_key_id, place.secret_access_key)
+    exceptions = _installed("botocore.exceptions")
+    try:
+        found = _installed("boto3").Session(profile_name=place.profile or None).get_credentials()
+        now = None if found is None else found.get_frozen_credentials()
+    except exceptions.BotoCoreError as error:
+        raise _failure(place, error) from None
+    if now is None:
+        raise _failure(place, exceptions.NoCredentialsError())
+    return S3Keys(now.access_key, now.secret_key, now.token or "")
 
 
 def client_of(place: S3Place, seconds: float | None = None) -> Any:

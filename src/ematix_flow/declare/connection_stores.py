@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -17,6 +18,8 @@ Options: TypeAlias = Mapping[str, object]
 
 _FORMATS = ("parquet", "csv", "orc", "json_lines")
 _S3_KEYS = ("endpoint", "access_key_id", "secret_access_key")
+_S3_SCHEMES = ("s3://", "s3a://")
+_PASSWORD = re.compile(r"(?i)[?&;]password=|://[^/@:]*:[^/@]+@")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -174,9 +177,18 @@ class DeltaS3Connection(Connection):
     prefix: str = ""
     default_credentials: bool = field(default=False, kw_only=True)
     """Take the endpoint and the keys from where the AWS libraries look for them."""
+    profile: str | None = field(default=None, kw_only=True)
+    """Take the keys from this profile of the AWS configuration."""
+    path_style: bool | None = field(default=None, kw_only=True)
+    """Name the bucket in the path of a request instead of its host; by default everywhere but at Amazon."""
 
     def _needed(self) -> tuple[str, ...]:
-        return tuple(n for n in self.required if not (self.default_credentials and n in _S3_KEYS))
+        chain = self.default_credentials or bool(self.profile)
+        return tuple(n for n in self.required if not (chain and n in _S3_KEYS))
+
+    def _check(self) -> None:
+        if self.profile and self.access_key_id:
+            raise self._wrong("has a profile and keys", "give one of them.")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -259,15 +271,42 @@ class IcebergConnection(Connection):
     token: str | None = None
     endpoint: str = ""
     bucket: str = ""
+    """Where the books are kept, and the tables too where nobody else says where those are."""
     region: str = ""
     access_key_id: str = ""
     secret_access_key: str = ""
     prefix: str = ""
+    default_credentials: bool = field(default=False, kw_only=True)
+    """Take the keys from where the AWS libraries look for them, as without keys and profile."""
+    profile: str | None = field(default=None, kw_only=True)
+    """Take the keys from this profile of the AWS configuration."""
+    path_style: bool | None = field(default=None, kw_only=True)
+    """Name the bucket in the path of a request instead of its host; by default everywhere but at Amazon."""
 
     def _check(self) -> None:
+        if self.bucket and not self.warehouse and self.catalog_type != "rest":
+            self._set("warehouse", f"s3://{self.bucket}/{self.prefix.strip('/')}".rstrip("/"))
         needs = {"hadoop": ("warehouse",), "jdbc": ("uri", "warehouse"), "rest": ("uri",), "glue": ("warehouse",)}
         missing = [name for name in needs.get(self.catalog_type, ()) if not getattr(self, name)]
         if missing:
             raise self._wrong(f"of catalog_type {self.catalog_type!r} needs {', '.join(missing)}")
+        if self.catalog_type == "hadoop" and self.warehouse.startswith(_S3_SCHEMES):
+            # A bucket has no rename, which is how such a catalog lets one of two writers win.
+            raise self._wrong(
+                "of catalog_type 'hadoop' cannot be in a bucket, where loads could replace each other's commits",
+                "use catalog_type 'jdbc', 'rest' or 'glue'.",
+            )
+        if _PASSWORD.search(self.uri):
+            raise self._wrong("has a password in its uri", "give user= and password=, which are shown nowhere.")
+        self._check_keys()
+
+    def _check_keys(self) -> None:
         if bool(self.access_key_id) != bool(self.secret_access_key):
             raise self._wrong("needs access_key_id and secret_access_key together")
+        if self.access_key_id and (self.profile or self.default_credentials):
+            raise self._wrong("has keys and another way to find keys", "give one of them.")
+        if self.catalog_type == "glue" and self.access_key_id:
+            raise self._wrong(
+                "of catalog_type 'glue' takes no access_key_id: the catalog looks for keys where the AWS libraries do",
+                "leave the keys out, and put them into the environment or the default profile.",
+            )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ematix_flow.connect.redact import redact, safe_text
-from ematix_flow.connect.registry import DATABASES, open_database, open_system
+from ematix_flow.connect.registry import DATABASES, FILES, LAKE_SOURCES, open_database, open_system
 from ematix_flow.connect.resolve import list_connections, resolve_connection
 from ematix_flow.errors import FlowError
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 15.0
 """After this a connection counts as one that does not answer, whatever its driver waits for."""
-
-_FOLDERS = ("object_store_local", "delta_local")
-_BUCKETS = ("object_store_s3",)
 
 
 class Skipped(Exception):  # noqa: N818 - not an error: nothing can be said
@@ -112,9 +109,7 @@ def _probe(connection: Connection) -> str:
     kind = connection.kind
     if kind in DATABASES:
         return _database(connection)
-    if kind in _FOLDERS:
-        return _folder(Path(getattr(connection, "path", "")))
-    if kind in _BUCKETS:
+    if kind in FILES or kind in LAKE_SOURCES:
         return str(open_system(connection).probe())
     if kind == "kafka":
         return _tcp(str(getattr(connection, "bootstrap_servers", "")).split(",")[0].strip(), 9092)
@@ -138,12 +133,6 @@ def _database(connection: Connection) -> str:
 
 def _existing(folder: Path) -> Path:
     return next(parent for parent in (folder, *folder.parents) if parent.exists())
-
-
-def _folder(path: Path) -> str:
-    if not path.is_dir():
-        raise OSError(f"folder {path} does not exist")
-    return f"folder {path}"
 
 
 def _tcp(place: str, port: int) -> str:

@@ -11,7 +11,7 @@ from ematix_flow.connect.places import project_file, user_file
 from ematix_flow.declare.spark_settings import settings_from
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ematix_flow.connect.lake_engine import SparkNeeds
     from ematix_flow.declare.spark_settings import SparkSettings
@@ -49,13 +49,23 @@ def session_settings() -> SparkSettings:
 
 def with_needs(settings: SparkSettings, needs: Sequence[SparkNeeds]) -> SparkSettings:
     """Give the settings with what systems need; what the user says himself comes last."""
-    packages = dict.fromkeys((*(package for need in needs for package in need.packages), *settings.packages))
     conf: dict[str, str] = {}
     for key, value in [pair for need in needs for pair in need.settings] + list(settings.conf.items()):
         # Extensions add up, everything else is replaced.
         known = conf.get(key, "").split(",") if key == "spark.sql.extensions" and key in conf else []
         conf[key] = ",".join(dict.fromkeys([*known, *value.split(",")])) if known else value
-    return replace(settings, packages=tuple(packages), conf=conf)
+    return replace(
+        settings,
+        packages=_added(settings.packages, (need.packages for need in needs)),
+        excludes=_added(settings.excludes, (need.excludes for need in needs)),
+        jars=_added(settings.jars, (need.jars for need in needs)),
+        conf=conf,
+    )
+
+
+def _added(own: tuple[str, ...], needed: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """Give what is needed and what the user says, each word once."""
+    return tuple(dict.fromkeys((*(word for words in needed for word in words), *own)))
 
 
 def session_for(options: Options) -> Callable[..., Any]:

@@ -10,6 +10,8 @@ from weakref import WeakKeyDictionary
 from pyspark.errors import PySparkException
 
 from ematix_flow.connect.lake_engine import NONE, EngineError
+from ematix_flow.errors import UnsupportedError
+from ematix_flow.run.session import capabilities
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,9 +36,13 @@ _CONFLICTS = (
 
 
 _SECRET = (".password", ".token", ".credential")
+_KEYS = (".access.key", ".secret.key", ".session.token")
 _TURN = threading.Lock()
 _CATALOGS: WeakKeyDictionary[Any, dict[str, dict[str, str]]] = WeakKeyDictionary()
 """The catalogs that each session knows already."""
+
+_BUCKETS: WeakKeyDictionary[Any, dict[str, dict[str, str]]] = WeakKeyDictionary()
+"""The buckets that each Java process, or each session of a Connect server, knows already."""
 
 
 class SparkEngine:
@@ -65,6 +71,22 @@ class SparkEngine:
             if key.endswith(_SECRET):
                 spark.conf.unset(key)
         known[name] = dict(settings)
+
+    def bucket(self, name: str, settings: Mapping[str, str]) -> None:
+        """Make a bucket known to the session; Java opens it once, so that other keys would be forgotten in silence."""
+        spark = self._session()
+        known = _BUCKETS.setdefault(spark.sparkContext if capabilities(spark).context else spark, {})
+        if name in known and _way(known[name]) != _way(settings):
+            message = f"bucket {name!r} is used with other settings or keys in this process already"
+            raise UnsupportedError(message, hint="give all connections to a bucket the same ones, or load them apart.")
+        if known.get(name) != settings or spark.conf.get(next(iter(settings)), None) is None:
+            for key, value in settings.items():
+                spark.conf.set(key, value)
+            known[name] = dict(settings)
+
+    def setting(self, name: str) -> str:
+        """Give a setting of the session, empty where it has none."""
+        return self._session().conf.get(name, "") or ""
 
     def query(self, sql: str, settings: Mapping[str, str] = NONE) -> list[tuple[Any, ...]]:
         """Give the rows of a query, run under settings that end with it."""
@@ -115,6 +137,12 @@ class SparkEngine:
         spark = self._session()
         with _told():
             spark.catalog.dropTempView(name)
+
+
+def _way(settings: Mapping[str, str]) -> dict[str, str]:
+    """Give what stays the same when keys that end are renewed."""
+    renewed = any(key.endswith(".session.token") for key in settings)
+    return {key: value for key, value in settings.items() if not (renewed and key.endswith(_KEYS))}
 
 
 @contextmanager

@@ -84,7 +84,7 @@ def test_doctor_reports_on_the_machine_and_on_every_connection(flow: Flow, proje
         "python": "ok", "java": "ok", "spark": "ok", "run log": "ok",
         "lite": "ok", "raw": "fail", "cloud": "skip", "broker": "fail",
     }  # fmt: skip
-    assert reports["raw"]["detail"] == "folder nowhere does not exist"
+    assert reports["raw"]["detail"] == f"folder {Path('nowhere').absolute()} does not exist"
     assert set(reports["lite"]) == {"name", "kind", "status", "detail", "elapsed_ms", "extras"}
     assert said.code == 1
 

@@ -1,0 +1,217 @@
+"""Lake tables in a bucket give what DuckDB gives, and one of two drivers wins; the service fails where it hurts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from ematix_flow import failpoints
+from ematix_flow.connect import lake_lock
+from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.errors import DeclareError, UnsupportedError
+from ematix_flow.failpoints import FailpointError
+from tests.lakes.lanes import START, Lane, bucket_of, lake_fields
+from tests.lakes.test_faults import FIRST, SECOND, committed, locks, words
+from tests.lakes.test_loads import copied
+from tests.lakes.test_modes import MODES, rows_of, told
+from tests.services.http_faults import FaultyProxy
+from tests.services.postgres import PASSWORD
+from tests.services.s3 import KEY, SECRET
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.services.s3 import S3Server
+
+pytestmark = [pytest.mark.spark, pytest.mark.service, pytest.mark.xdist_group("lakes")]
+
+LAKES = ("delta_s3", "iceberg_s3")
+MERGED = [("1", "a"), ("2", "c"), ("3", "d")]
+LOG = "PUT _delta_log/"
+"""A commit of a Delta table."""
+
+
+@pytest.fixture
+def lane(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lane]:
+    """Give a table in a bucket that merges: a Delta one unless a test asks for others."""
+    kind = getattr(request, "param", "delta_s3")
+    yield Lane(lake_fields(kind, tmp_path, bucket_of(request)), tmp_path, {"mode": "merge"})
+    failpoints.arm("")
+
+
+@pytest.fixture
+def proxy(lane: Lane, s3_server: S3Server) -> Iterator[FaultyProxy]:
+    """Give the faults of the way to the service, which the lane takes from now on."""
+    between = FaultyProxy(s3_server.port)
+    lane.fields["endpoint"] = between.endpoint
+    yield between
+    between.let_go.set()
+    between.close()
+
+
+@pytest.mark.parametrize("mode", ["append", "truncate", "merge", "scd2_event"])
+@pytest.mark.parametrize("kind", LAKES)
+def test_every_mode_gives_what_duckdb_gives(
+    kind: str, mode: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    lake = Lane(lake_fields(kind, tmp_path, bucket_of(request)), tmp_path / "one", MODES[mode])
+    twin = Lane({"kind": "duckdb", "path": str(tmp_path / "two" / "t.duckdb")}, tmp_path / "two", MODES[mode])
+    for number in range(2):
+        rows = rows_of(mode, number)
+        assert told(lake.load(rows)) == told(twin.load(rows)), number
+        assert lake.rows() == twin.rows(), number
+    if mode == "merge":
+        lake.again(rows, "slot-2")
+        assert lake.rows() == twin.rows(), "a load that was made is not made again"
+        assert [str(key) for key, _ in copied(lake, "SELECT id, word FROM shop.things")] == sorted(
+            row[0] for row in twin.rows("id")
+        )
+
+
+@pytest.mark.parametrize("fault", ["broken", "raced", "unanswered"])
+def test_whatever_the_service_answers_to_a_commit_the_load_is_made_once(
+    lane: Lane, proxy: FaultyProxy, fault: str
+) -> None:
+    lane.load(FIRST)
+    proxy.faults = deque([(LOG, fault)])
+    made_at_last(lane)
+    assert not proxy.faults
+    assert words(lane) == MERGED
+    assert (committed(lane), locks(lane)) == (2, [])
+
+
+@pytest.mark.parametrize("lane", ["iceberg_s3"], indirect=True)
+def test_faults_around_data_and_records_leave_the_load_to_be_made_once(lane: Lane, proxy: FaultyProxy) -> None:
+    lane.load(FIRST)
+    proxy.faults = deque([("PUT .parquet", "broken"), ("PUT metadata/", "unanswered"), ("PUT commits/", "unanswered")])
+    failpoints.arm("store.after_change=raise")
+    with pytest.raises(FailpointError):
+        lane.load(SECOND, "slot-2")
+    failpoints.arm("")
+    made_at_last(lane)
+    assert not proxy.faults
+    assert words(lane) == MERGED
+    assert (committed(lane), locks(lane)) == (2, [])
+
+
+def test_of_two_drivers_one_commits_and_a_late_one_changes_nothing(
+    lane: Lane, proxy: FaultyProxy, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = dict(lane.fields)
+    lane.fields["endpoint"] = s3_server.endpoint
+    lane.load(FIRST)
+    proxy.faults = deque([(LOG, "held")])
+    late = started(lane, slow)
+    try:
+        assert proxy.held.wait(120), late.communicate(timeout=5)
+        shown = b"".join(p.read_bytes() for p in Path("/proc").glob("[0-9]*/cmdline") if p.exists())
+        assert b"java" in shown
+        monkeypatch.setattr(lake_lock, "DEAD_SECONDS", 0.0)
+        lane.load([(4, "e", None, None, START)], "slot-3")
+        before = log_of(lane)
+        proxy.let_go.set()
+        said = late.communicate(timeout=100)
+    finally:
+        late.kill()
+    assert late.returncode == 1, said
+    assert words(lane) == [("1", "a"), ("2", "b"), ("4", "e")]
+    assert log_of(lane) == before, "no commit was replaced and none was added"
+    events = b"".join(path.read_bytes() for path in lane.folder.glob("events/**/*") if path.is_file())
+    assert f"fs.s3a.bucket.{slow['bucket']}".encode() in events, "the settings are there, but nobody can read them"
+    for text in (shown, events, *said):
+        assert SECRET.encode() not in text
+        assert KEY.encode() not in text
+
+
+def test_a_process_that_is_killed_after_its_change_leaves_the_load_to_be_made_once(lane: Lane) -> None:
+    ended = started(lane, lane.fields, FLOW_FAILPOINTS="store.after_change=kill")
+    said = ended.communicate(timeout=200)
+    assert ended.returncode == -signal.SIGKILL, said
+    lane.again(SECOND, "slot-2")
+    assert words(lane) == [("2", "c"), ("3", "d")]
+    assert (committed(lane), locks(lane)) == (1, [])
+
+
+def test_a_catalog_may_be_in_postgres(request: pytest.FixtureRequest, postgres_url: str, tmp_path: Path) -> None:
+    place = urlsplit(postgres_url)
+    uri = f"jdbc:postgresql://{place.hostname}:{place.port}{place.path}"
+    login = {"uri": uri, "user": place.username, "password": PASSWORD}
+    lane = Lane(lake_fields("iceberg_s3", tmp_path, bucket_of(request)) | login, tmp_path, {"mode": "merge"})
+    lane.load(FIRST)
+    lane.load(SECOND)
+    assert words(lane) == MERGED
+    assert PASSWORD not in str(lane.database().engine().query("SET"))  # type: ignore[attr-defined]
+
+
+def test_a_bucket_has_one_way_to_it_in_a_process(lane: Lane) -> None:
+    lane.load(FIRST)
+    other = Lane({**lane.fields, "region": "eu-west-1"}, lane.folder, lane.options)
+    with pytest.raises(UnsupportedError, match="is used with other settings or keys in this process already"):
+        other.rows()
+
+
+def test_a_catalog_of_folders_cannot_be_in_a_bucket() -> None:
+    fields = {"kind": "iceberg", "catalog_type": "hadoop", "warehouse": "s3://bucket/lake"}
+    with pytest.raises(DeclareError, match="cannot be in a bucket") as refused:
+        connection_from_fields("lake", fields)
+    assert refused.value.hint == "use catalog_type 'jdbc', 'rest' or 'glue'."
+    with pytest.raises(DeclareError, match="has a password in its uri"):
+        connection_from_fields(
+            "lake", {"kind": "iceberg", "catalog_type": "jdbc", "warehouse": "w", "uri": "jdbc:x://h/d?password=p"}
+        )
+
+
+CHILD = """
+import json, sys
+from pathlib import Path
+from tests.lakes.lanes import Lane
+from tests.lakes.test_faults import SECOND
+Lane(json.loads(sys.argv[1]), Path(sys.argv[2]), {"mode": "merge"}).again(SECOND, "slot-2")
+"""
+
+
+def started(lane: Lane, fields: dict[str, Any], **environment: str) -> subprocess.Popen[bytes]:
+    """Start a driver of its own that merges the second rows, with an event log."""
+    (lane.folder / "late").mkdir()
+    (lane.folder / "events").mkdir()
+    logging = {"ENABLED": "true", "DIR": f"file://{lane.folder}/events", "COMPRESS": "false"}
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILD, json.dumps(fields), str(lane.folder / "late")],
+        env={
+            **os.environ,
+            **environment,
+            **{f"EMATIX_FLOW_SPARK_CONF_spark__eventLog__{name.lower()}": value for name, value in logging.items()},
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def made_at_last(lane: Lane) -> None:
+    """Ask for the second load until it is made, as a scheduler would."""
+    for _ in range(3):
+        try:
+            lane.again(SECOND, "slot-2")
+        except Exception as error:  # noqa: BLE001 - whatever it says, the next attempt settles it
+            last = error
+        else:
+            return
+    raise last
+
+
+def log_of(lane: Lane) -> dict[str, bytes | None]:
+    """Give the commits of a Delta table as they stand."""
+    store = lane.database().store  # type: ignore[attr-defined]
+    return {found.key: store.read(found.key) for found in store.listed("shop/things/_delta_log/")}
