@@ -93,8 +93,8 @@ class Sales:
 
 
 def test_targets_say_their_own_partitions() -> None:
-    one = ematix.target(Sales, mode="append", partition_by="city")
-    two = Target(table=Sales, mode="append", partition_by=("bucket(4, id)",))
+    one = ematix.target(Sales, connection="one", mode="append", partition_by="city")
+    two = Target(table=Sales, connection="two", mode="append", partition_by=("bucket(4, id)",))
 
     @ematix.pipeline(targets=[one, two, ematix.target(Sales, mode="append")], target_partition_by=["truncate(1, city)"])
     def sales(conn: object) -> str:

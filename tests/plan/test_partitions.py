@@ -79,7 +79,7 @@ def test_systems_without_partitions_name_those_that_have_them(kind: str, tmp_pat
     database = system(kind, tmp_path / "x")
     with pytest.raises(UnsupportedError, match=f"the target is {kind}") as refused:
         wanted(database, "city")
-    refused.match("delta_local, iceberg")
+    refused.match("delta_local, delta_s3, iceberg")
     divided = TargetDeclaration(replace(TABLE, partition_columns=("city",)), write("append"))
     assert wanted_table(divided.table, "append", database).partitions == ()
     assert partition_notes(divided, database) == (
