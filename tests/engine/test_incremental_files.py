@@ -271,3 +271,11 @@ def test_new_files_that_spark_shapes(inbox: Inbox, spark: Any) -> None:
     inbox.put("b.csv", 3)
     assert [run_pipeline(pipeline, options)["files_loaded"] for _ in range(2)] == [1, 0]
     assert inbox.ids() == [2, 3]
+
+
+def test_a_preview_without_the_target_says_that_it_cannot_know(inbox: Inbox) -> None:
+    inbox.put("a.csv", 1)
+    away = replace(inbox, target={"kind": "postgres", "url": "postgresql://nobody@127.0.0.1:9/none"})
+    seen = preview_pipeline(away.pipeline())
+    assert any("which files are new is not known" in note for note in seen.notes)
+    assert "files" not in seen.to_dict()["targets"][0]["read"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +13,8 @@ from ematix_flow.connect.registry import system_of, target_of
 from ematix_flow.connect.resolve import find_connection, resolve_connection
 from ematix_flow.declare.connection import Connection, PostgresConnection
 from ematix_flow.declare.pipeline import arguments_of
-from ematix_flow.engine.looking import Look, glance_at, loaded_before, look_at_source, source_query, try_look
+from ematix_flow.engine.choosing import loaded_before
+from ematix_flow.engine.looking import Look, glance_at, look_at_source, source_query, try_look
 from ematix_flow.engine.planning import between
 from ematix_flow.engine.sourcing import OpenSource, evaluate, found_in
 from ematix_flow.errors import ConnectionMissingError, FlowError, MissingSecretError, RunError
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base import Database
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
-    from ematix_flow.engine.looking import Loaded
+    from ematix_flow.engine.choosing import Loaded
     from ematix_flow.engine.planning import Asked
 
 NOWHERE = "postgresql://unresolved"
@@ -137,13 +139,13 @@ def glancing(*, source_resolved: bool, target_resolved: bool) -> Callable[[Asked
 
 def _loaded_or_note(asked: Asked, *, known: bool) -> tuple[Loaded | None, tuple[str, ...]]:
     """Give the files that were loaded before, or a note that nobody can tell."""
-    if asked.target.write.incremental is None or not known:
+    if asked.target.write.incremental is None:
         return None, ()
     failures: Any = (FlowError, *asked.database.failures)
-    try:
-        return loaded_before(asked.pipeline, asked.target, asked.database, glance_at), ()
-    except failures:
-        return None, ("which files are new is not known: the target could not be asked",)
+    with suppress(failures):
+        if known:
+            return loaded_before(asked.pipeline, asked.target, asked.database, glance_at), ()
+    return None, ("which files are new is not known: the target could not be asked",)
 
 
 def _blank(asked: Asked) -> Observed:

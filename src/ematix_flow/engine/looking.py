@@ -8,27 +8,26 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ematix_flow.commit.ledger import Ledger, parse_instant
 from ematix_flow.connect.base import SourceColumn
 from ematix_flow.connect.redact import safe_text
+from ematix_flow.engine.choosing import new_files
 from ematix_flow.errors import FlowError, PlanError, RunError
 from ematix_flow.plan.batch import Observed, history_name
 from ematix_flow.plan.bounds import check_comparable, highest_sql, lower_bound, watermark_column
-from ematix_flow.plan.new_files import choose_files
 from ematix_flow.plan.source import table_query
 from ematix_flow.plan.sql.ddl import wanted_table
 from ematix_flow.plan.sql.render import native_name, render
 from ematix_flow.plan.sql.user_sql import statements_in
 from ematix_flow.plan.steps import Bounds
 from ematix_flow.plan.zones import zoned
-from ematix_flow.records import FileScope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from datetime import datetime
 
     from ematix_flow.connect.base import Database, Session, TableName
-    from ematix_flow.connect.files import FileSet
+    from ematix_flow.connect.files import Files, FileSet
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
+    from ematix_flow.engine.choosing import Loaded
     from ematix_flow.engine.sourcing import OpenSource
-    from ematix_flow.records import SourceFile
 
 
 Opener: TypeAlias = "Callable[[Database], Session]"
@@ -40,16 +39,6 @@ class Look:
 
     observed: Observed
     files: FileSet | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """The files that were loaded before, and what happens to those that have changed since."""
-
-    scope: FileScope
-    policy: str
-    files: Mapping[str, SourceFile]
-    """By their ids."""
 
 
 def wait_for(database: Database) -> Session:
@@ -72,7 +61,7 @@ def look_at_source(source: OpenSource, opened: Opener = wait_for, loaded: Loaded
         columns = frame_columns(value.frame)
         return Look(replace(seen, source_columns=columns, rows_in_spark=is_spark_frame(value.frame)))
     if source.files is not None:
-        return _look_at_files(source, seen) if loaded is None or value.sql else _look_at_new(source, seen, loaded)
+        return _look_at_files(source, source.files, seen, loaded)
     if source.lake is not None:
         return Look(replace(seen, source_sql=source_query(source)))
     if source.database is None:
@@ -98,33 +87,20 @@ def source_query(source: OpenSource) -> str:
     return render(table_query(place, value.columns), source.dialect)
 
 
-def _look_at_files(source: OpenSource, seen: Observed) -> Look:
-    files, value = source.files, source.value
-    assert files is not None  # noqa: S101 - the caller checked
-    return _seen_files(source, seen, files.file_set("" if value.sql else value.path, value.options))
-
-
-def _look_at_new(source: OpenSource, seen: Observed, loaded: Loaded) -> Look:
-    """Describe the files that were not loaded yet; that there is none at all is an error only where none ever was."""
-    files, value = source.files, source.value
-    assert files is not None  # noqa: S101 - the caller checked
-    paths = {file: path for path, file in files.seen(value.path)}
-    if not paths and not loaded.files:
-        raise files.nothing_like(value.path)
-    choice = choose_files(loaded.scope, loaded.policy, paths, loaded.files)
-    chosen = files.described(tuple(paths[file] for file in choice.chosen), value.options)
-    return _seen_files(source, replace(seen, files=choice), chosen)
-
-
-def _seen_files(source: OpenSource, seen: Observed, chosen: FileSet) -> Look:
-    value = source.value
+def _look_at_files(source: OpenSource, files: Files, seen: Observed, loaded: Loaded | None) -> Look:
+    value, choice = source.value, None
+    if loaded is None or value.sql:
+        chosen = files.file_set("" if value.sql else value.path, value.options)
+    else:
+        choice, chosen = new_files(files, value, loaded)
     return Look(
         replace(
             seen,
             source_sql=value.sql,
             source_columns=() if value.sql else chosen.columns,
-            source_path=value.path or (source.files.shown if source.files is not None else ""),
+            source_path=value.path or files.shown,
             source_format=chosen.format,
+            files=choice,
         ),
         chosen,
     )
@@ -204,22 +180,6 @@ def _latest_version(
     sql = f"SELECT CAST(MAX(valid_from) AS {as_text}) FROM {native_name(place, database.dialect)} WHERE is_current"
     rows = database.data(session).query(sql)
     return parse_instant(rows[0][0]) if rows and rows[0][0] is not None else None
-
-
-def loaded_before(
-    pipeline: Pipeline, target: TargetDeclaration, database: Database, opened: Opener = wait_for
-) -> Loaded | None:
-    """Give the files that this pipeline brought into this target; None where it does not go by files."""
-    if target.write.incremental is None:
-        return None
-    known = Loaded(FileScope(pipeline.name, target.table.qualified_name), target.write.on_replaced, {})
-    if not database.exists():
-        return known
-    session = opened(database)
-    try:
-        return replace(known, files=Ledger(database).loaded_files(session, known.scope))
-    finally:
-        session.close()
 
 
 def fix_bounds(source: OpenSource, target: TargetDeclaration, seen: Observed) -> Observed:

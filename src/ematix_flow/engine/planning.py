@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.engine.bounding import Rows, bound_rows
-from ematix_flow.engine.looking import fix_bounds, frame_columns, loaded_before, look_at_source, look_at_target
+from ematix_flow.engine.choosing import loaded_before
+from ematix_flow.engine.looking import fix_bounds, frame_columns, look_at_source, look_at_target, wait_for
 from ematix_flow.engine.staging import raw_frame
 from ematix_flow.engine.targets import engine_on
 from ematix_flow.plan.assumed import assumed_columns
@@ -92,7 +93,8 @@ def observing(spark: Callable[[], Any]) -> Callable[[Asked], Look]:
 
 def _look(asked: Asked) -> Look:
     """Describe the source; without new files nobody is asked for their columns, and the declared ones are taken."""
-    look = look_at_source(asked.source, loaded=loaded_before(asked.pipeline, asked.target, asked.database))
+    loaded = loaded_before(asked.pipeline, asked.target, asked.database, wait_for)
+    look = look_at_source(asked.source, loaded=loaded)
     choice = look.observed.files
     if choice is None:
         return look
