@@ -20,6 +20,7 @@ from ematix_flow.connect.registry import open_target
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
+from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.types import BigInt, Text, TimestampTZ
 from ematix_flow.declare.write import write
 from ematix_flow.engine.options import Options
@@ -180,6 +181,8 @@ def apply(place: Place, load: Load, plan_id: str) -> dict[str, Any]:
     """Apply the plan of a load and give its result."""
     from ematix_flow.engine import apply_plan
 
+    # As --module does: the password of a server is written in its connection, which a plan does not keep.
+    PROJECT.pipelines.setdefault(load.table, pipeline_of(place, load))
     return apply_plan(plan_id, _options(place, load))  # type: ignore[no-any-return]
 
 

@@ -99,6 +99,13 @@ class LakeTable(StoreTarget):
         """Open the newest books."""
         return LakeSession(self.store, self.home, self.applier(), self.engine)
 
+    def begin_alone(self, session: Session, tables: Sequence[TableName]) -> None:
+        """Hold the lock of the books, and have the change refused if another program is quicker, who knows no lock."""
+        del tables
+        own = cast("LakeSession", session)
+        own.begin()
+        own.watch(self.last_change)
+
     def data(self, session: Session) -> Session:
         """Give the session over the table's rows."""
         return cast("LakeSession", session).rows
