@@ -132,25 +132,29 @@ def _nothing() -> None:
 
 def _check(stored: StoredPlan, steps: Sequence[_Step], options: Options) -> None:
     """Refuse before any target is touched: a plan that is too old, or whose targets changed."""
-    open_ = [step for step in steps if not _applied(step)]
-    if open_ and options.clock.now() >= stored.expires_at:
-        for step in open_:
-            _expire(step, options)
+    expired = options.clock.now() >= stored.expires_at
+    late = [step for step in steps if _is_open(step, compare=not expired) and expired]
+    for step in late:
+        _expire(step, options)
+    if late:
         message = f"plan {stored.id} expired at {stored.expires_at:%Y-%m-%d %H:%M} UTC"
         raise StalePlanError(message, hint=HINT)
-    for step in open_:
-        session = step.database.session()
-        try:
-            refuse_changed(step.waiting.expected, step.database, session)
-        finally:
-            session.close()
 
 
-def _applied(step: _Step) -> bool:
-    ledger, session = Ledger(step.database), step.database.session()
+def _is_open(step: _Step, *, compare: bool) -> bool:
+    """Say whether a target has yet to be loaded; one that is compared must be as it was."""
+    database, ledger = step.database, Ledger(step.database)
+    session = database.session()
     try:
-        return ledger.exists(session) and ledger.find(session, step.waiting.plan.token) is not None
+        # A transaction, because it settles first what a dead owner of a lake's lock has left.
+        session.begin()
+        if ledger.exists(session) and ledger.find(session, step.waiting.plan.token) is not None:
+            return False
+        if compare:
+            refuse_changed(step.waiting.expected, database, session)
+        return True
     finally:
+        session.rollback()
         session.close()
 
 

@@ -23,12 +23,13 @@ from ematix_flow.engine.spark import session_for, spark_is_chosen
 from ematix_flow.engine.staging import Staging, stage, stage_name
 from ematix_flow.engine.targets import target_for
 from ematix_flow.errors import FlowError, PlanError, UnsupportedError
+from ematix_flow.events import StageProgress
 from ematix_flow.plan.batch import history_name
 from ematix_flow.plan.diff import diff_lines
 from ematix_flow.records import Fence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from datetime import datetime
 
     from ematix_flow.commit.runlog.sqlite import SqliteRunLog
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.sourcing import OpenSource
     from ematix_flow.plan.diff import Diff
+    from ematix_flow.plan.steps import TargetPlan
 
 SAMPLE = 5
 """How many keys of each kind are shown, unless somebody asks for more."""
@@ -130,7 +132,7 @@ def _wait(asked: Asked, written: Written, options: Options, sample: int) -> Wait
     try:
         plan, look = plan_load(asked, observing(session_for(options)))
         staging = Staging(stage_name(asked.token), plan, asked.source, look, asked.database)
-        spec, parts = stage(staging, session_for(options))
+        spec, parts = stage(staging, session_for(options), _reporting(plan, options))
         order = order_for(plan, Fence(plan.history_name, 0), history, spec, parts)
         compared = compare(order, asked.database, plan, sample)
     except BaseException as error:
@@ -143,6 +145,13 @@ def _wait(asked: Asked, written: Written, options: Options, sample: int) -> Wait
     return Waiting(
         place, table.schema, table.name, plan, spec, parts, compared.expected, compared.diff, compared.order.excluded
     )
+
+
+def _reporting(plan: TargetPlan, options: Options) -> Callable[[int, int], None] | None:
+    def report(rows: int, parts: int) -> None:
+        options.bus.emit(StageProgress(plan.pipeline, plan.table_name, rows, parts))
+
+    return report if options.bus.has_subscribers else None
 
 
 def _history(asked: Asked) -> HistoryRow:
