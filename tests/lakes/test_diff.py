@@ -74,6 +74,7 @@ def disarmed() -> Iterator[None]:
         ("iceberg", "merge_hard", (1, 1, 1, 1)),
         ("iceberg", "scd2_event", (1, 1, 0, 1)),
         ("delta_local", "scd2_load", (1, 1, 1, 1)),
+        ("iceberg", "truncate", (1, 1, 1, 1)),
     ],
 )
 def test_what_is_foreseen_is_what_is_done(

@@ -133,12 +133,12 @@ class _Eye:
         return replace(staged, inserted=inserted, closed=closed, unchanged=max(0, staged.staged - inserted))
 
     def _queries(self) -> DiffQueries:
-        ensure, load = self.plan.ensure, self.plan.commit.load
+        load = self.plan.commit.load
         found = None if self.countable else self.expected[0].columns
         if found and load.event:
             message = f"{self.database.kind} cannot show what scd2 by event time does to a table that is widened first"
             raise UnsupportedError(message, hint="run the pipeline once, or widen the table by hand, and plan again.")
-        return diff_queries(load, self.mode, ensure.wanted.primary_key, found, self.sample)
+        return diff_queries(load, self.mode, found, self.sample)
 
     def _compare(self, rows: Session, relation: str, queries: DiffQueries) -> None:
         def asked(sql: str) -> list[tuple[Any, ...]]:

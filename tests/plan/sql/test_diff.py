@@ -45,7 +45,7 @@ class Asked:
     def __init__(
         self, database: duckdb.DuckDBPyConnection, load: Load, mode: str, found: Any = None, staged: str = STAGED
     ) -> None:
-        self.queries = diff_queries(load, mode, ("id",), found, 5)
+        self.queries = diff_queries(load, mode, found, 5)
 
         def ask(sql: str) -> list[Any]:
             return database.execute(bind_staged(sql, "duckdb", staged)).fetchall()

@@ -49,12 +49,13 @@ class DiffQueries:
     """Query for the versions that scd2 by event time would open and close in an empty table."""
 
 
-def diff_queries(load: Load, mode: str, keys: Sequence[str], found: Sequence[str] | None, sample: int) -> DiffQueries:
+def diff_queries(load: Load, mode: str, found: Sequence[str] | None, sample: int) -> DiffQueries:
     """Give the queries; `found` names the target's columns where it has yet to be created or widened, else None."""
     ctes: list[str] = []
     if found is not None:
         load, ctes = _as_found(load, found, versions=mode == "scd2")
-    keys = tuple(load.keys or keys)
+    # Modes without keys of their own tell rows apart by the primary key.
+    keys = load.keys or tuple(column.name for column in load.columns if column.in_key)
     if load.event:
         ctes += _laid_out(load)
     shown = tuple(name for name in load.names if name not in keys)
