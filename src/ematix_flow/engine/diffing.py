@@ -14,6 +14,7 @@ from ematix_flow.commit.runlog.opening import open_run_log
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.connect.written import digest_of, written_down
 from ematix_flow.engine.comparing import compare
+from ematix_flow.engine.conductor import as_ours
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.ordering import order_for
 from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
@@ -22,7 +23,7 @@ from ematix_flow.engine.sourcing import source_for
 from ematix_flow.engine.spark import session_for, spark_is_chosen
 from ematix_flow.engine.staging import Staging, stage, stage_name
 from ematix_flow.engine.targets import target_for
-from ematix_flow.errors import FlowError, PlanError, UnsupportedError
+from ematix_flow.errors import PlanError, UnsupportedError
 from ematix_flow.events import StageProgress
 from ematix_flow.plan.batch import history_name
 from ematix_flow.plan.diff import diff_lines
@@ -94,18 +95,18 @@ def diff_pipeline(pipeline: Pipeline, options: Options | None = None, sample: in
     if source.value.result is not None:
         message = f"pipeline {pipeline.name!r} returns a result instead of a source: there is nothing to compare"
         raise PlanError(message, origin=pipeline.origin)
+    begun: list[Asked] = []
     waiting: list[Waiting] = []
     try:
         for target, place in zip(pipeline.targets, written, strict=True):
-            waiting.append(_wait(_asked(pipeline, target, source, plan_id, options), place, options, sample))
+            begun.append(_asked(pipeline, target, source, plan_id, options))
+            waiting.append(_wait(begun[-1], place, options, sample))
         stored = _stored(pipeline, plan_id, made_at, written, tuple(waiting))
         store.write(stored)
     except BaseException as error:
-        for one, target in zip(waiting, pipeline.targets, strict=False):
-            drop_stages_of(target_for(target.connection, target.table, session_for(options)), one.plan.token)
-        if isinstance(error, FlowError):
-            error.at(pipeline.origin)
-        raise
+        for asked in begun:
+            _give_up(asked, error, options)
+        raise as_ours(error, pipeline) from error
     store.forget_old(made_at)
     diffs = tuple(one.diff for one in waiting)
     return DiffResult(plan_id, pipeline.name, made_at.isoformat(), stored.expires_at.isoformat(), diffs)
@@ -126,25 +127,26 @@ def _asked(pipeline: Pipeline, target: TargetDeclaration, source: OpenSource, sl
 
 
 def _wait(asked: Asked, written: Written, options: Options, sample: int) -> Waiting:
-    """Stage one target and compare it; when anything goes wrong its staging goes too."""
+    """Stage one target and compare it."""
     history = _history(asked)
     _record(asked.database, history)
-    try:
-        plan, look = plan_load(asked, observing(session_for(options)))
-        staging = Staging(stage_name(asked.token), plan, asked.source, look, asked.database)
-        spec, parts = stage(staging, session_for(options), _reporting(plan, options))
-        order = order_for(plan, Fence(plan.history_name, 0), history, spec, parts)
-        compared = compare(order, asked.database, plan, sample)
-    except BaseException as error:
-        drop_stages_of(asked.database, asked.token)
-        failed = replace(history, status="failed", finished_at=options.clock.now(), error=safe_text(error)[:4000])
-        with suppress(*asked.database.failures):
-            _record(asked.database, failed)
-        raise
+    plan, look = plan_load(asked, observing(session_for(options)))
+    staging = Staging(stage_name(asked.token), plan, asked.source, look, asked.database)
+    spec, parts = stage(staging, session_for(options), _reporting(plan, options))
+    order = order_for(plan, Fence(plan.history_name, 0), history, spec, parts)
+    compared = compare(order, asked.database, plan, sample)
     table, place = asked.target.table, Place(written.name, written.settings, digest_of(asked.database))
     return Waiting(
         place, table.schema, table.name, plan, spec, parts, compared.expected, compared.diff, compared.order.excluded
     )
+
+
+def _give_up(asked: Asked, error: BaseException, options: Options) -> None:
+    """Remove what waits for a plan that did not come to be, as far as its target can be reached."""
+    drop_stages_of(asked.database, asked.token)
+    text = safe_text(error)[:4000]
+    with suppress(*asked.database.failures):
+        _record(asked.database, replace(_history(asked), status="failed", finished_at=options.clock.now(), error=text))
 
 
 def _reporting(plan: TargetPlan, options: Options) -> Callable[[int, int], None] | None:
