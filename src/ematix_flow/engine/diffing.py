@@ -23,7 +23,7 @@ from ematix_flow.engine.sourcing import source_for
 from ematix_flow.engine.spark import session_for, spark_is_chosen
 from ematix_flow.engine.staging import Staging, stage, stage_name
 from ematix_flow.engine.targets import target_for
-from ematix_flow.errors import PlanError, UnsupportedError
+from ematix_flow.errors import PlanError
 from ematix_flow.events import StageProgress
 from ematix_flow.plan.batch import history_name
 from ematix_flow.plan.diff import diff_lines
@@ -119,9 +119,6 @@ def plan_store(log: SqliteRunLog) -> PlanStore:
 
 def _asked(pipeline: Pipeline, target: TargetDeclaration, source: OpenSource, slot: str, options: Options) -> Asked:
     database = target_for(target.connection, target.table, session_for(options))
-    if not database.capabilities.answers_sql:
-        message = f"{target.table.qualified_name} is a folder of files, whose rows cannot be compared"
-        raise UnsupportedError(message, hint="flow dry-run counts what a run would load.")
     token, chosen = token_for(pipeline, target, slot), spark_is_chosen(options)
     return Asked(pipeline, target, source, database, token, options.clock.now(), chosen, waits=True)
 
