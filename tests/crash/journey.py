@@ -20,7 +20,6 @@ from ematix_flow.connect.registry import open_target
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
-from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.types import BigInt, Text, TimestampTZ
 from ematix_flow.declare.write import write
 from ematix_flow.engine.options import Options
@@ -167,26 +166,11 @@ def run(place: Place, load: Load) -> dict[str, Any]:
     """Run one load through the engine and give its result."""
     from ematix_flow.engine.conductor import run_pipeline
 
-    return run_pipeline(pipeline_of(place, load), _options(place, load))  # type: ignore[no-any-return]
+    return run_pipeline(pipeline_of(place, load), options_of(place, load))  # type: ignore[no-any-return]
 
 
-def plan(place: Place, load: Load) -> str:
-    """Stage and compare one load, and give the id of its plan."""
-    from ematix_flow.engine import diff_pipeline
-
-    return diff_pipeline(pipeline_of(place, load), _options(place, load)).plan_id
-
-
-def apply(place: Place, load: Load, plan_id: str) -> dict[str, Any]:
-    """Apply the plan of a load and give its result."""
-    from ematix_flow.engine import apply_plan
-
-    # As --module does: the password of a server is written in its connection, which a plan does not keep.
-    PROJECT.pipelines.setdefault(load.table, pipeline_of(place, load))
-    return apply_plan(plan_id, _options(place, load))  # type: ignore[no-any-return]
-
-
-def _options(place: Place, load: Load) -> Options:
+def options_of(place: Place, load: Load) -> Options:
+    """Give the options of a load: its slot, its run log and its instant."""
     now = moment(load.number)
     return Options(slot=load.slot, run_log=SqliteRunLog(place.run_log), clock=Clock(now=lambda: now))
 
