@@ -171,8 +171,7 @@ def run(place: Place, load: Load) -> dict[str, Any]:
 
 def options_of(place: Place, load: Load) -> Options:
     """Give the options of a load: its slot, its run log and its instant."""
-    now = moment(load.number)
-    return Options(slot=load.slot, run_log=SqliteRunLog(place.run_log), clock=Clock(now=lambda: now))
+    return Options(slot=load.slot, run_log=SqliteRunLog(place.run_log), clock=Clock(lambda: moment(load.number)))
 
 
 def prepare(place: Place, *appended: str) -> None:
