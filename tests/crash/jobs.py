@@ -9,9 +9,11 @@ from typing import Any
 from ematix_flow import failpoints
 from ematix_flow.commit import publish
 from ematix_flow.connect import duckdb, mysql_session, postgres_session, sqlite_session
+from ematix_flow.declare.project import PROJECT
+from ematix_flow.engine import apply_plan, diff_pipeline
 from ematix_flow.serve.cli.stopping import stopping
 from tests.crash import bugs
-from tests.crash.journey import MODES, Load, Place, apply, make_source, plan, prepare, run
+from tests.crash.journey import MODES, Load, Place, make_source, options_of, pipeline_of, prepare, run
 from tests.engine.inboxes import Inbox
 
 KILL_LOOP = ("append", "merge", "scd2_event", "truncate")
@@ -76,11 +78,16 @@ def _load(place: Place, load: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plan(place: Place, load: dict[str, Any]) -> str:
-    return plan(place, Load(**load))
+    """Stage and compare one load, and give the id of its plan."""
+    given = Load(**load)
+    return diff_pipeline(pipeline_of(place, given), options_of(place, given)).plan_id
 
 
 def _apply(place: Place, load: dict[str, Any], plan_id: str) -> dict[str, Any]:
-    return apply(place, Load(**load), plan_id)
+    """Apply the plan of a load, with its module at hand: a plan does not keep the password of a server."""
+    given = Load(**load)
+    PROJECT.pipelines.setdefault(given.table, pipeline_of(place, given))
+    return apply_plan(plan_id, options_of(place, given))  # type: ignore[no-any-return]
 
 
 def _stoppable(place: Place, load: dict[str, Any]) -> dict[str, Any]:

@@ -166,26 +166,12 @@ def run(place: Place, load: Load) -> dict[str, Any]:
     """Run one load through the engine and give its result."""
     from ematix_flow.engine.conductor import run_pipeline
 
-    return run_pipeline(pipeline_of(place, load), _options(place, load))  # type: ignore[no-any-return]
+    return run_pipeline(pipeline_of(place, load), options_of(place, load))  # type: ignore[no-any-return]
 
 
-def plan(place: Place, load: Load) -> str:
-    """Stage and compare one load, and give the id of its plan."""
-    from ematix_flow.engine import diff_pipeline
-
-    return diff_pipeline(pipeline_of(place, load), _options(place, load)).plan_id
-
-
-def apply(place: Place, load: Load, plan_id: str) -> dict[str, Any]:
-    """Apply the plan of a load and give its result."""
-    from ematix_flow.engine import apply_plan
-
-    return apply_plan(plan_id, _options(place, load))  # type: ignore[no-any-return]
-
-
-def _options(place: Place, load: Load) -> Options:
-    now = moment(load.number)
-    return Options(slot=load.slot, run_log=SqliteRunLog(place.run_log), clock=Clock(now=lambda: now))
+def options_of(place: Place, load: Load) -> Options:
+    """Give the options of a load: its slot, its run log and its instant."""
+    return Options(slot=load.slot, run_log=SqliteRunLog(place.run_log), clock=Clock(lambda: moment(load.number)))
 
 
 def prepare(place: Place, *appended: str) -> None:

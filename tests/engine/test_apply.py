@@ -12,6 +12,7 @@ from ematix_flow.declare.decorators import ematix
 from ematix_flow.engine import apply_plan, diff_pipeline, run_pipeline
 from ematix_flow.engine.rejecting import list_rejects
 from ematix_flow.errors import StalePlanError
+from ematix_flow.plan.sql.render import native_name
 from tests.engine.conftest import make_warehouse
 
 if TYPE_CHECKING:
@@ -191,3 +192,25 @@ def test_a_watermark_moves_with_the_plan_and_stops_it_when_it_moved_before(duck:
     with pytest.raises(StalePlanError, match="watermark"):
         apply_plan(stale.plan_id)
     assert [row[0] for row in rows(duck)] == [1, 2]
+
+
+def test_a_fingerprint_outlives_wider_types(warehouse: Warehouse) -> None:
+    database, schema = warehouse.database, warehouse.target.partition(".")[0]
+    place = database.place(schema if warehouse.kind == "mysql" else "raw", "wide")
+    name = native_name(place, database.dialect)
+    warehouse.run(
+        f"CREATE TABLE {name} (a INTEGER, b DECIMAL(10, 2), c FLOAT, d VARCHAR(10))",
+        f"INSERT INTO {name} VALUES (1, 100.50, 0.1, 'x'), (NULL, NULL, NULL, NULL), (-7, 100, 1.5, '')",
+    )
+
+    def now() -> str:
+        with closing(database.session()) as session:
+            return database.fingerprint(session, place, ("a", "b", "c", "d"))
+
+    before = now()
+    wider = {"a": "BIGINT", "b": "DECIMAL(14, 4)", "c": "DOUBLE PRECISION"} if warehouse.kind != "sqlite" else {}
+    for column, kind in wider.items():
+        warehouse.run(database.alter_type_sql(name, column, kind, nullable=True))
+        assert now() == before, column
+    warehouse.run(f"UPDATE {name} SET b = 100.51 WHERE a = 1")
+    assert now() != before

@@ -21,7 +21,8 @@ from ematix_flow.declare.connection import DuckDBConnection, ObjectStoreLocalCon
 from ematix_flow.declare.decorators import ematix
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine import apply_plan, diff_pipeline, run_pipeline
-from ematix_flow.errors import DeclareError, StalePlanError, UnknownNameError, UnsupportedError
+from ematix_flow.engine.comparing import FILES_COUNTED
+from ematix_flow.errors import DeclareError, StalePlanError, UnknownNameError
 from tests.engine.conftest import NOW
 
 if TYPE_CHECKING:
@@ -141,11 +142,24 @@ def test_no_secret_is_stored_and_references_stay_references(
     assert not (tmp_path / "elsewhere.duckdb").exists()
 
 
-def test_folders_of_files_are_refused(tmp_path: Path, duck: Warehouse, declare: Declare) -> None:
-    register_connection(ObjectStoreLocalConnection(name="lake", path=str(tmp_path / "lake"), format="parquet"))
-    pipeline = declare(duck, source_connection="warehouse", target_connection="lake", mode="append")
-    with pytest.raises(UnsupportedError, match="folder of files"):
-        diff_pipeline(pipeline)
+@pytest.mark.parametrize("mode", ["append", "truncate"])
+def test_rows_of_a_folder_of_files_are_counted(tmp_path: Path, duck: Warehouse, declare: Declare, mode: str) -> None:
+    register_connection(ObjectStoreLocalConnection(name="lake", path=str(tmp_path / "lake"), format="csv"))
+    pipeline = declare(duck, source_connection="warehouse", target_connection="lake", mode=mode)
+    files = (tmp_path / "lake" / "mart" / "orders").glob
+    for removed in (0, 2 if mode == "truncate" else 0):
+        before = sorted(files("*.csv"))
+        result, other = diff_pipeline(pipeline), diff_pipeline(pipeline)
+        (diff,) = result.targets
+        assert (diff.added, diff.removed, diff.notes[-1]) == (2, removed, FILES_COUNTED)
+        assert sorted(files("*.csv")) == before
+        assert (apply_plan(result.plan_id)["rows_deleted"], len(list(files("*.csv")))) == (
+            removed,
+            len(before) + 1 - bool(removed),
+        )
+        with pytest.raises(StalePlanError):
+            apply_plan(other.plan_id)
+    assert apply_plan(result.plan_id)["recovered"]
 
 
 def test_an_unknown_plan_is_told_with_the_nearest(duck: Warehouse, declare: Declare) -> None:

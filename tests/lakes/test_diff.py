@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ematix_flow import failpoints
 from ematix_flow.clock import Clock
 from ematix_flow.commit.runlog.sqlite import SqliteRunLog
 from ematix_flow.engine import Options, apply_plan, diff_pipeline
 from ematix_flow.engine.results import counts_of
 from ematix_flow.engine.spark import session_for
 from ematix_flow.errors import StalePlanError
+from ematix_flow.failpoints import FailpointError
 from ematix_flow.plan.sql.render import native_name
 from tests.lakes.lanes import START, Lane, lake_fields
 from tests.lakes.test_modes import MODES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from ematix_flow.engine.diffing import DiffResult
@@ -33,7 +37,7 @@ SECOND: list[Row] = [(2, "two", None, None, START + DAY), (3, "c", 1.5, "3", STA
 def options(lane: Lane) -> Options:
     """Give the options of a load that comes an hour after the last one."""
     lane.count += 1
-    now = START + 3 * DAY + timedelta(hours=lane.count)
+    now = START + 2 * DAY + timedelta(hours=lane.count)
     return Options(run_log=SqliteRunLog(lane.folder / "run_log.db"), clock=Clock(now=lambda: now))
 
 
@@ -57,13 +61,20 @@ def totals(result: DiffResult) -> tuple[int, int, int, int]:
     return diff.added, diff.changed, diff.removed, diff.unchanged
 
 
+@pytest.fixture
+def disarmed() -> Iterator[None]:
+    """Disarm all failpoints afterwards."""
+    yield
+    failpoints.arm("")
+
+
 @pytest.mark.parametrize(
     ("kind", "mode", "foreseen"),
     [
         ("iceberg", "merge_hard", (1, 1, 1, 1)),
-        ("iceberg", "scd2_event", (1, 1, 1, 1)),
+        ("iceberg", "scd2_event", (1, 1, 0, 1)),
         ("delta_local", "scd2_load", (1, 1, 1, 1)),
-        ("delta_local", "truncate", (1, 1, 1, 1)),
+        ("iceberg", "truncate", (1, 1, 1, 1)),
     ],
 )
 def test_what_is_foreseen_is_what_is_done(
@@ -97,3 +108,37 @@ def test_a_table_that_somebody_changed_is_refused(kind: str, tmp_path: Path) -> 
     with pytest.raises(StalePlanError, match="changed since the plan was made"):
         apply_plan(result.plan_id, options(lane))
     assert lane.rows() == []
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize(
+    ("kind", "point"),
+    [("iceberg", "store.before_change"), ("iceberg", "store.after_change"), ("delta_local", "store.before_change")],
+)
+def test_a_plan_whose_application_fails_around_the_change_is_applied_once(
+    kind: str, point: str, tmp_path: Path, disarmed: None
+) -> None:
+    lane = Lane(lake_fields(kind, tmp_path), tmp_path, {"mode": "append"})
+    lane.load(FIRST[:1])
+    result = planned(lane, FIRST[1:])
+    failpoints.arm(f"{point}=raise@1")
+    with pytest.raises(FailpointError):
+        apply_plan(result.plan_id, options(lane))
+    failpoints.arm("")
+    assert apply_plan(result.plan_id, options(lane))["rows_inserted"] == 2
+    assert len(lane.rows()) == 3
+
+
+def test_a_program_that_knows_no_lock_is_noticed_until_the_end(tmp_path: Path) -> None:
+    lane = Lane(lake_fields("iceberg", tmp_path), tmp_path, {"mode": "append"})
+    lane.load(FIRST[:1])
+    database = lane.database()
+    place = database.place("shop", "things")
+    copy = f"INSERT INTO {native_name(place, 'spark')} SELECT * FROM {native_name(place, 'spark')}"
+    with closing(database.session()) as session:
+        database.begin_alone(session, [place])
+        session_for(Options())().sql(copy)
+        with pytest.raises(StalePlanError, match="another program"):
+            database.data(session).execute(copy)
+        session.rollback()
+    assert len(lane.rows()) == 2

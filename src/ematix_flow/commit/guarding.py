@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.commit.ledger import Ledger
 from ematix_flow.commit.order import Seen
+from ematix_flow.connect.fingerprints import EMPTY
 from ematix_flow.errors import StalePlanError
-from ematix_flow.plan.sql.render import native_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,14 +47,10 @@ def refuse_moved(order: Order, database: Database, session: Session) -> None:
 
 def _same(seen: Seen, database: Database, session: Session) -> bool:
     found = database.find_table(session, seen.place)
-    if seen.fingerprint is None:
-        # An attempt that died may have created it; without rows it is as good as missing.
-        return found is None or not _has_rows(database, session, seen.place)
-    if found is None or not {*seen.columns} <= {column.name for column in found.columns}:
+    if found is None:
+        return seen.fingerprint is None
+    there = tuple(column.name for column in found.columns)
+    if not {*seen.columns} <= {*there}:
         return False
-    return database.fingerprint(session, seen.place, seen.columns) == seen.fingerprint
-
-
-def _has_rows(database: Database, session: Session, place: TableName) -> bool:
-    sql = f"SELECT 1 FROM {native_name(place, database.dialect)} LIMIT 1"
-    return bool(database.data(session).query(sql))
+    # An attempt that died may have created a table that was missing; without rows it is as good as that.
+    return database.fingerprint(session, seen.place, seen.columns or there) == (seen.fingerprint or EMPTY)

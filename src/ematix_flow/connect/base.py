@@ -297,7 +297,7 @@ class Database(Upkeep, ABC):
 
     @abstractmethod
     def fingerprint(self, session: Session, table: TableName, columns: Sequence[str]) -> str:
-        """Give a text that is another one when rows of a table change in these columns."""
+        """Give a text that is another one when rows of a table change in these columns; EMPTY when it has none."""
 
     def begin_alone(self, session: Session, tables: Sequence[TableName]) -> None:
         """Open a transaction in which nobody else changes these tables, as far as that needs anything more."""

@@ -6,6 +6,7 @@ store. Files get their final names after the record is there; whoever comes next
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from dataclasses import replace
@@ -16,7 +17,8 @@ from ematix_flow.connect import sqlite_types
 from ematix_flow.connect.base import Capabilities, TableName
 from ematix_flow.connect.file_formats import EXTENSIONS
 from ematix_flow.connect.file_parts import FileStager
-from ematix_flow.connect.file_session import FileSession
+from ematix_flow.connect.file_session import FILES, FileSession
+from ematix_flow.connect.fingerprints import EMPTY
 from ematix_flow.connect.identifiers import quoted
 from ematix_flow.connect.sqlite_books import SQLiteBooks
 from ematix_flow.connect.store import LocalStore, told_parts
@@ -92,6 +94,12 @@ class FileTables(SQLiteBooks, StoreTarget):
     def same_type(self, found: str, wanted: str) -> bool:
         """Compare types."""
         return sqlite_types.same_type(found, wanted)
+
+    def fingerprint(self, session: Session, table: TableName, columns: Sequence[str]) -> str:
+        """Give a digest of the list of its files."""
+        del columns
+        rows = session.query(f"SELECT path, rows, bytes FROM {FILES} WHERE table_name = ? ORDER BY path", (table.name,))
+        return hashlib.sha256(repr(rows).encode()).hexdigest() if rows else EMPTY
 
     def no_queries(self) -> UnsupportedError:
         """Give the error for whoever asks: files are read as files."""

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base import TableName
 
 
+EMPTY = "empty"
+"""The fingerprint of every table without rows."""
+
+
 def sum_sql(table: str, row_hash: str) -> str:
     """Give the query; a sum does not depend on the order of rows, and tells one row from two equal ones."""
     return f"SELECT COUNT(*), COALESCE(SUM({row_hash}), 0) FROM {table}"
@@ -20,7 +24,7 @@ def sum_sql(table: str, row_hash: str) -> str:
 def told(rows: Sequence[tuple[Any, ...]]) -> str:
     """Give what the query answered as a text."""
     count, total = rows[0]
-    return f"{int(count)}:{int(total or 0)}"
+    return f"{int(count)}:{int(total)}" if count else EMPTY
 
 
 def shortest(decimal: str) -> str:

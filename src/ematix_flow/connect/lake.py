@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 from ematix_flow.connect import lake_types
 from ematix_flow.connect.base import ALL_MODES, Capabilities, FoundColumn, FoundTable
 from ematix_flow.connect.file_parts import FileStager
+from ematix_flow.connect.fingerprints import EMPTY
 from ematix_flow.connect.identifiers import backticked
 from ematix_flow.connect.lake_engine import EngineError
 from ematix_flow.connect.lake_session import LakeSession
@@ -119,6 +120,13 @@ class LakeTable(StoreTarget):
         """Open the newest books."""
         return LakeSession(self.store, self.home, self.applier(), self.engine)
 
+    def begin_alone(self, session: Session, tables: Sequence[TableName]) -> None:
+        """Hold the lock of the books, and have the change refused if another program is quicker, who knows no lock."""
+        del tables
+        own = cast("LakeSession", session)
+        own.begin()
+        own.watch(self.last_change)
+
     def data(self, session: Session) -> Session:
         """Give the session over the table's rows."""
         return cast("LakeSession", session).rows
@@ -173,7 +181,8 @@ class LakeTable(StoreTarget):
     def fingerprint(self, session: Session, table: TableName, columns: Sequence[str]) -> str:
         """Give the last change of rows that the table knows, and which events were folded by then."""
         del table, columns
-        return f"{self.last_change()}:{cast('LakeSession', session).value('points')}"
+        last = self.last_change()
+        return f"{last}:{cast('LakeSession', session).value('points')}" if last else EMPTY
 
     @abstractmethod
     def last_change(self) -> str:

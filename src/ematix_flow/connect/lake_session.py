@@ -19,7 +19,7 @@ from ematix_flow.connect.lake_engine import EngineError
 from ematix_flow.connect.lake_lock import Lock
 from ematix_flow.connect.lake_rows import RowsSession
 from ematix_flow.connect.store_session import DIGITS, FORMAT, STATES, UNKNOWN, StoreSession, newest_of, record_key
-from ematix_flow.errors import CommitError, TransientError
+from ematix_flow.errors import CommitError, StalePlanError, TransientError
 from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class LakeSession(StoreSession):
         fresh = f"INSERT INTO {STATE_TABLE} VALUES ('ledger', '{uuid.uuid4().hex}')"
         tables = (f"CREATE TABLE {STATE_TABLE} (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)", fresh)
         self._lock: Lock | None = None
+        self._watched: tuple[Callable[[], str], str] | None = None
         self.replaced_points = ""
         super().__init__(store, tables, home)
         self._applier = applier
@@ -98,6 +99,10 @@ class LakeSession(StoreSession):
         """Let the state remember something under a name."""
         self.connection.execute(f"INSERT OR REPLACE INTO {STATE_TABLE} VALUES (?, ?)", (name, value))
 
+    def watch(self, last_change: Callable[[], str]) -> None:
+        """Let the change of this transaction be refused when anybody changes the table from now on."""
+        self._watched = (last_change, last_change())
+
     def change(self, sql: str) -> dict[str, int]:
         """Make the one change of rows of this transaction; the books as they are now count from then on."""
         if self._lock is None:
@@ -111,6 +116,7 @@ class LakeSession(StoreSession):
         self.connection.execute("BEGIN IMMEDIATE")
         change = Change(self._lock.id, number, self.value("ledger"), state)
         self._applier.prepare(self._engine(), change)
+        self._refuse_overtaken(change)
         self._lock.announce(change)
         if self._lock.buried or newest_of(self.store, self.home) != self.head.number:
             self._lock.answered = True
@@ -135,6 +141,13 @@ class LakeSession(StoreSession):
         if self._lock is None or self._lock.buried:
             message = "the table is held by somebody else by now"
             raise TransientError(message, hint="run it again.")
+
+    def _refuse_overtaken(self, change: Change) -> None:
+        if self._watched is None or self._watched[0]() == self._watched[1]:
+            return
+        self._applier.refuse(self._engine(), change)
+        message = "another program changed the table while the load was about to be committed"
+        raise StalePlanError(message, hint="nothing was changed; plan again.")
 
     def _release(self) -> None:
         lock, self._lock = self._lock, None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ematix_flow.connect.base import Opened, Session, SourceColumn, Split, StageSpec, TableName
+    from ematix_flow.connect.base import Opened, Session, SourceColumn, Split, StageSpec
     from ematix_flow.connect.sqlite_session import SQLiteSession
     from ematix_flow.connect.store import Store
     from ematix_flow.connect.store_session import StoreSession
@@ -62,11 +62,6 @@ class StoreTarget(Database):
     def exists(self) -> bool:
         """Say whether the store is there, as far as that can be told without asking for anything in it."""
         return self.store.exists()
-
-    def fingerprint(self, session: Session, table: TableName, columns: Sequence[str]) -> str:
-        """Refuse: nobody can be asked about rows here."""
-        del session, table, columns
-        raise self.no_queries()
 
     def chores(self, session: Session, rules: Maintenance, now: datetime) -> Sequence[Chore]:
         """Give the clean-up of the books."""

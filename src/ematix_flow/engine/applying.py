@@ -15,10 +15,11 @@ from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
 from ematix_flow.declare.project import PROJECT
-from ematix_flow.engine.conductor import load_targets
+from ematix_flow.engine.conductor import as_ours, load_targets
 from ematix_flow.engine.diffing import plan_store
 from ematix_flow.engine.loading import apply_target
 from ematix_flow.engine.options import Options
+from ematix_flow.engine.planning import connection_name
 from ematix_flow.engine.spark import session_for
 from ematix_flow.engine.targets import target_for
 from ematix_flow.errors import DeclareError, StagingLostError, StalePlanError
@@ -72,12 +73,15 @@ def apply_open(plan: OpenPlan, options: Options) -> Any:
     """Commit what a plan staged, unless it is too old or its targets changed."""
     stored, pipeline = plan.stored, plan.pipeline
     log = options.run_log or open_run_log()
-    _check(stored, plan.steps, options)
-    by_table = {step.target.table.qualified_name: step.waiting for step in plan.steps}
+    try:
+        _check(stored, plan.steps, options)
+    except Exception as error:
+        raise as_ours(error, pipeline) from error
 
     def load(target: TargetDeclaration) -> Loaded:
+        (waiting,) = (step.waiting for step in plan.steps if step.target is target)
         try:
-            return apply_target(pipeline, target, by_table[target.table.qualified_name], options)
+            return apply_target(pipeline, target, waiting, options)
         except StagingLostError as error:
             message = f"the staged rows of plan {stored.id} are not there any more: {error.what}"
             raise StalePlanError(message, hint=HINT) from None
@@ -106,10 +110,10 @@ def _connection(stored: StoredPlan, waiting: Waiting) -> str | Connection | None
         raise DeclareError(message, hint=f"flow apply {stored.id} --module MODULE.")
     if waiting.place.settings is not None:
         return connection_from_fields(waiting.place.name, waiting.place.settings)
-    known = (
-        [] if declared is None else [t for t in declared.targets if t.table.qualified_name == waiting.plan.table_name]
-    )
-    return known[0].connection if known else resolve_connection(waiting.place.name)
+    for target in () if declared is None else declared.targets:
+        if target.table.qualified_name == waiting.plan.table_name and connection_name(target) == waiting.place.name:
+            return target.connection
+    return resolve_connection(waiting.place.name)
 
 
 def _pipeline(stored: StoredPlan, steps: Sequence[_Step]) -> Pipeline:
@@ -132,25 +136,29 @@ def _nothing() -> None:
 
 def _check(stored: StoredPlan, steps: Sequence[_Step], options: Options) -> None:
     """Refuse before any target is touched: a plan that is too old, or whose targets changed."""
-    open_ = [step for step in steps if not _applied(step)]
-    if open_ and options.clock.now() >= stored.expires_at:
-        for step in open_:
-            _expire(step, options)
+    expired = options.clock.now() >= stored.expires_at
+    late = [step for step in steps if _is_open(step, compare=not expired) and expired]
+    for step in late:
+        _expire(step, options)
+    if late:
         message = f"plan {stored.id} expired at {stored.expires_at:%Y-%m-%d %H:%M} UTC"
         raise StalePlanError(message, hint=HINT)
-    for step in open_:
-        session = step.database.session()
-        try:
-            refuse_changed(step.waiting.expected, step.database, session)
-        finally:
-            session.close()
 
 
-def _applied(step: _Step) -> bool:
-    ledger, session = Ledger(step.database), step.database.session()
+def _is_open(step: _Step, *, compare: bool) -> bool:
+    """Say whether a target has yet to be loaded; one that is compared must be as it was."""
+    database, ledger = step.database, Ledger(step.database)
+    session = database.session()
     try:
-        return ledger.exists(session) and ledger.find(session, step.waiting.plan.token) is not None
+        # A transaction, because it settles first what a dead owner of a lake's lock has left.
+        session.begin()
+        if ledger.exists(session) and ledger.find(session, step.waiting.plan.token) is not None:
+            return False
+        if compare:
+            refuse_changed(step.waiting.expected, database, session)
+        return True
     finally:
+        session.rollback()
         session.close()
 
 

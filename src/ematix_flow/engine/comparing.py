@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 BY_COUNT = "rows of one key are there more than once, so that rows are counted and not compared"
 
 
+FILES_COUNTED = "rows of a folder of files are counted and not compared"
+
+
 @dataclass(frozen=True, slots=True)
 class Compared:
     """A staged load after its comparison: what it would change, what it was compared with and the order to commit."""
@@ -89,6 +92,8 @@ class _Eye:
 
     def look(self, session: Session, relation: str) -> None:
         """Ask for everything that the difference tells; refuse to tell it of two states at once."""
+        if not self.database.capabilities.answers_sql:
+            return
         rows = self.database.data(session)
         queries = self._queries()
         if self.mode == "truncate" and self._repeated(rows, relation, queries.keys):
@@ -107,6 +112,9 @@ class _Eye:
 
     def diff(self, counts: Counts) -> Diff:
         """Give what was seen, with the counts of the load."""
+        if not self.database.capabilities.answers_sql:
+            self.totals |= {ADDED: counts.inserted, REMOVED: counts.deleted}
+            self.notes = (*self.notes, FILES_COUNTED)
         return Diff(
             table=self.plan.table_name,
             mode=self.plan.commit.write.spelled,
@@ -133,12 +141,12 @@ class _Eye:
         return replace(staged, inserted=inserted, closed=closed, unchanged=max(0, staged.staged - inserted))
 
     def _queries(self) -> DiffQueries:
-        ensure, load = self.plan.ensure, self.plan.commit.load
+        load = self.plan.commit.load
         found = None if self.countable else self.expected[0].columns
         if found and load.event:
             message = f"{self.database.kind} cannot show what scd2 by event time does to a table that is widened first"
             raise UnsupportedError(message, hint="run the pipeline once, or widen the table by hand, and plan again.")
-        return diff_queries(load, self.mode, ensure.wanted.primary_key, found, self.sample)
+        return diff_queries(load, self.mode, found, self.sample)
 
     def _compare(self, rows: Session, relation: str, queries: DiffQueries) -> None:
         def asked(sql: str) -> list[tuple[Any, ...]]:

@@ -210,7 +210,7 @@ def _load_one(
         again = "" if record.attempt == 1 else f":{record.attempt}"
         failed = f"{record.request_id}:{record.target}{again}"
         _record(log, record, options, run_id=failed, error_summary=safe_text(error)[:2000])
-        raise _as_ours(error, pipeline) from error
+        raise as_ours(error, pipeline) from error
     counts = loaded.committed.counts
     _record(
         log,
@@ -235,7 +235,7 @@ def _record(log: SqliteRunLog, record: RunRecord, options: Options, **known: Any
         log.record(replace(record, finished_at=options.clock.now().isoformat(), **known))
 
 
-def _as_ours(error: BaseException, pipeline: Pipeline) -> BaseException:
+def as_ours(error: BaseException, pipeline: Pipeline) -> BaseException:
     """Give the error with the pipeline's place; errors of drivers become ours, without secrets."""
     if isinstance(error, FlowError):
         return error.at(pipeline.origin)

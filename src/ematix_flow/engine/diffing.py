@@ -14,6 +14,7 @@ from ematix_flow.commit.runlog.opening import open_run_log
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.connect.written import digest_of, written_down
 from ematix_flow.engine.comparing import compare
+from ematix_flow.engine.conductor import as_ours
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.ordering import order_for
 from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
@@ -22,13 +23,14 @@ from ematix_flow.engine.sourcing import source_for
 from ematix_flow.engine.spark import session_for, spark_is_chosen
 from ematix_flow.engine.staging import Staging, stage, stage_name
 from ematix_flow.engine.targets import target_for
-from ematix_flow.errors import FlowError, PlanError, UnsupportedError
+from ematix_flow.errors import PlanError
+from ematix_flow.events import StageProgress
 from ematix_flow.plan.batch import history_name
 from ematix_flow.plan.diff import diff_lines
 from ematix_flow.records import Fence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from datetime import datetime
 
     from ematix_flow.commit.runlog.sqlite import SqliteRunLog
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.sourcing import OpenSource
     from ematix_flow.plan.diff import Diff
+    from ematix_flow.plan.steps import TargetPlan
 
 SAMPLE = 5
 """How many keys of each kind are shown, unless somebody asks for more."""
@@ -92,18 +95,18 @@ def diff_pipeline(pipeline: Pipeline, options: Options | None = None, sample: in
     if source.value.result is not None:
         message = f"pipeline {pipeline.name!r} returns a result instead of a source: there is nothing to compare"
         raise PlanError(message, origin=pipeline.origin)
+    begun: list[Asked] = []
     waiting: list[Waiting] = []
     try:
         for target, place in zip(pipeline.targets, written, strict=True):
-            waiting.append(_wait(_asked(pipeline, target, source, plan_id, options), place, options, sample))
+            begun.append(_asked(pipeline, target, source, plan_id, options))
+            waiting.append(_wait(begun[-1], place, options, sample))
         stored = _stored(pipeline, plan_id, made_at, written, tuple(waiting))
         store.write(stored)
     except BaseException as error:
-        for one, target in zip(waiting, pipeline.targets, strict=False):
-            drop_stages_of(target_for(target.connection, target.table, session_for(options)), one.plan.token)
-        if isinstance(error, FlowError):
-            error.at(pipeline.origin)
-        raise
+        for asked in begun:
+            _give_up(asked, error, options)
+        raise as_ours(error, pipeline) from error
     store.forget_old(made_at)
     diffs = tuple(one.diff for one in waiting)
     return DiffResult(plan_id, pipeline.name, made_at.isoformat(), stored.expires_at.isoformat(), diffs)
@@ -116,33 +119,38 @@ def plan_store(log: SqliteRunLog) -> PlanStore:
 
 def _asked(pipeline: Pipeline, target: TargetDeclaration, source: OpenSource, slot: str, options: Options) -> Asked:
     database = target_for(target.connection, target.table, session_for(options))
-    if not database.capabilities.answers_sql:
-        message = f"{target.table.qualified_name} is a folder of files, whose rows cannot be compared"
-        raise UnsupportedError(message, hint="flow dry-run counts what a run would load.")
     token, chosen = token_for(pipeline, target, slot), spark_is_chosen(options)
     return Asked(pipeline, target, source, database, token, options.clock.now(), chosen, waits=True)
 
 
 def _wait(asked: Asked, written: Written, options: Options, sample: int) -> Waiting:
-    """Stage one target and compare it; when anything goes wrong its staging goes too."""
+    """Stage one target and compare it."""
     history = _history(asked)
     _record(asked.database, history)
-    try:
-        plan, look = plan_load(asked, observing(session_for(options)))
-        staging = Staging(stage_name(asked.token), plan, asked.source, look, asked.database)
-        spec, parts = stage(staging, session_for(options))
-        order = order_for(plan, Fence(plan.history_name, 0), history, spec, parts)
-        compared = compare(order, asked.database, plan, sample)
-    except BaseException as error:
-        drop_stages_of(asked.database, asked.token)
-        failed = replace(history, status="failed", finished_at=options.clock.now(), error=safe_text(error)[:4000])
-        with suppress(*asked.database.failures):
-            _record(asked.database, failed)
-        raise
+    plan, look = plan_load(asked, observing(session_for(options)))
+    staging = Staging(stage_name(asked.token), plan, asked.source, look, asked.database)
+    spec, parts = stage(staging, session_for(options), _reporting(plan, options))
+    order = order_for(plan, Fence(plan.history_name, 0), history, spec, parts)
+    compared = compare(order, asked.database, plan, sample)
     table, place = asked.target.table, Place(written.name, written.settings, digest_of(asked.database))
     return Waiting(
         place, table.schema, table.name, plan, spec, parts, compared.expected, compared.diff, compared.order.excluded
     )
+
+
+def _give_up(asked: Asked, error: BaseException, options: Options) -> None:
+    """Remove what waits for a plan that did not come to be, as far as its target can be reached."""
+    drop_stages_of(asked.database, asked.token)
+    text = safe_text(error)[:4000]
+    with suppress(*asked.database.failures):
+        _record(asked.database, replace(_history(asked), status="failed", finished_at=options.clock.now(), error=text))
+
+
+def _reporting(plan: TargetPlan, options: Options) -> Callable[[int, int], None] | None:
+    def report(rows: int, parts: int) -> None:
+        options.bus.emit(StageProgress(plan.pipeline, plan.table_name, rows, parts))
+
+    return report if options.bus.has_subscribers else None
 
 
 def _history(asked: Asked) -> HistoryRow:

@@ -49,30 +49,29 @@ class DiffQueries:
     """Query for the versions that scd2 by event time would open and close in an empty table."""
 
 
-def diff_queries(load: Load, mode: str, keys: Sequence[str], found: Sequence[str] | None, sample: int) -> DiffQueries:
+def diff_queries(load: Load, mode: str, found: Sequence[str] | None, sample: int) -> DiffQueries:
     """Give the queries; `found` names the target's columns where it has yet to be created or widened, else None."""
     ctes: list[str] = []
     if found is not None:
         load, ctes = _as_found(load, found, versions=mode == "scd2")
-    keys = tuple(load.keys or keys)
+    # Modes without keys of their own tell rows apart by the primary key.
+    keys = load.keys or tuple(column.name for column in load.columns if column.in_key)
     if load.event:
         ctes += _laid_out(load)
     shown = tuple(name for name in load.names if name not in keys)
     pairs = f"WITH {', '.join([*ctes, f'{PAIRS} AS ({_pairs(load, mode, keys, shown)})'])} "
-    sums = [
-        f"SUM(CASE WHEN {_at('old', i)} IS DISTINCT FROM {_at('new', i)} THEN 1 ELSE 0 END)" for i in range(len(shown))
-    ]
-    changes = f"{pairs}SELECT {', '.join(sums)} FROM {PAIRS} WHERE {KIND} = '{CHANGED}'" if sums else ""
-    kinds = [kind for kind in KINDS if kind != UNCHANGED]
-    samples = {kind: f"{pairs}{_sample(load, kind, keys, shown, sample)}" for kind in kinds} if sample else {}
-    opened = f"WITH {', '.join(ctes)} {_opened(load)}" if load.event else ""
+    kinds = [kind for kind in KINDS if kind != UNCHANGED and sample]
+
+    def native(sql: str) -> str:
+        return render(sql, load.dialect)
+
     return DiffQueries(
-        keys,
-        shown,
-        render(f"{pairs}SELECT {KIND}, COUNT(*) FROM {PAIRS} GROUP BY {KIND}", load.dialect),
-        render(changes, load.dialect) if changes else "",
-        tuple((kind, render(sql, load.dialect)) for kind, sql in samples.items()),
-        render(opened, load.dialect) if opened else "",
+        keys=keys,
+        columns=shown,
+        totals=native(f"{pairs}SELECT {KIND}, COUNT(*) FROM {PAIRS} GROUP BY {KIND}"),
+        changes=native(pairs + _changes(len(shown))) if shown else "",
+        samples=tuple((kind, native(pairs + _sample(load, kind, keys, shown, sample))) for kind in kinds),
+        opened=native(f"WITH {', '.join(ctes)} {_opened(load)}") if load.event else "",
     )
 
 
@@ -196,6 +195,11 @@ def _ended(load: Load) -> str:
     """Give the condition that a version ends although no row of its key is staged; empty where none does."""
     begun = f"tgt.{quoted('valid_from')} < {instant(load.loaded_at, load.dialect)}"
     return begun if load.delete_absent else _expired(load, "tgt")
+
+
+def _changes(width: int) -> str:
+    differing = (f"CASE WHEN {_at('old', i)} IS DISTINCT FROM {_at('new', i)} THEN 1 ELSE 0 END" for i in range(width))
+    return f"SELECT {', '.join(f'SUM({one})' for one in differing)} FROM {PAIRS} WHERE {KIND} = '{CHANGED}'"
 
 
 def _sample(load: Load, kind: str, keys: tuple[str, ...], shown: tuple[str, ...], limit: int) -> str:

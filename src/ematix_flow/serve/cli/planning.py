@@ -19,7 +19,9 @@ from ematix_flow.serve.cli.options import (
     run_log_places,
 )
 from ematix_flow.serve.cli.output import emit, emit_json
+from ematix_flow.serve.cli.progress import told
 from ematix_flow.serve.cli.spark import start_spark_early
+from ematix_flow.serve.cli.state import current
 
 if TYPE_CHECKING:
     from ematix_flow.declare.pipeline import Pipeline
@@ -65,18 +67,20 @@ def plan(name: str, module: str | None, diff: bool, sample: int | None, form: st
         if sample is not None:
             raise click.UsageError("--sample goes with --diff.")
         return _preview(pipeline, form, verbose=options["verbose"])
+    current().when_stopped = "no table was changed."
     log = open_log(options["run_log_url"], options["run_log_path"], no_run_log=False)
     start_spark_early(pipeline)
+    from ematix_flow.connect.redact import redact
     from ematix_flow.engine import Options, diff_pipeline
     from ematix_flow.engine.diffing import SAMPLE
 
-    with redirect_stdout(sys.stderr):
-        result = diff_pipeline(pipeline, Options(run_log=log), SAMPLE if sample is None else sample)
+    chosen = Options(run_log=log)
+    with told() as subscriber, redirect_stdout(sys.stderr):
+        chosen.bus.subscribe(subscriber)
+        result = diff_pipeline(pipeline, chosen, SAMPLE if sample is None else sample)
     if form == "json":
         emit_json(result.to_dict())
     else:
-        from ematix_flow.connect.redact import redact
-
         emit(redact(result.text()))
     return DONE
 
