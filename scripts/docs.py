@@ -52,8 +52,8 @@ FOLDERS = (
 ABILITIES = ("keeps keys unique", "evolve widens types", "partitions", "older versions", "needs Spark")
 ABOUT = (
     "Incremental loads, rejects and their replay, drift (error, warn, evolve with new columns), fan-out, previews, dry runs"
-    " and recovery work with every target. A source that is no database (files, frames) and a load into one need Spark only"
-    " where somebody's SQL has to be evaluated; `flow preview` says so."
+    " and recovery work with every target. Files and frames need Spark only where SQL of the user or a nested column has to"
+    " be evaluated; `flow preview` says so."
 )
 
 LAKE_TABLES = (

@@ -66,8 +66,10 @@ def arrow_table(frame: Any) -> pa.Table:
 
 
 def family_of(data_type: pa.DataType) -> str:  # noqa: PLR0911 - one line per family
-    """Give the type family that the shape of a load reasons about."""
+    """Give the type family that the shape of a load reasons about; lists, structs and maps are read as JSON."""
     types = pa.types
+    if types.is_nested(data_type):
+        return "json"
     if types.is_string(data_type) or types.is_large_string(data_type) or types.is_string_view(data_type):
         return "text"
     if types.is_integer(data_type):

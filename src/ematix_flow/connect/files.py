@@ -222,7 +222,7 @@ def _typed_column(path: str, field: pa.Field) -> SourceColumn:
     kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     if str(kind).startswith(_UNREADABLE):
         raise unreadable(path, f"column {field.name!r} has the type {kind}")
-    return SourceColumn(field.name, "json" if pa.types.is_nested(kind) else family_of(kind), str(kind))
+    return SourceColumn(field.name, family_of(kind), str(kind))
 
 
 def _groups(layouts: Mapping[str, tuple[SourceColumn, ...]]) -> tuple[tuple[str, ...], ...]:
