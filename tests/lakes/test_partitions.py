@@ -34,7 +34,6 @@ LOADS: tuple[list[Row], ...] = (
     [(1, "a", 0.5, "1", START), (2, "Zoë 🦉", None, None, START), (3, "x/y=z %", 1.0, "3", START - DAY)],
     # A row moves from one partition to another, one goes, one stays, one comes without a value.
     [(1, "b", 0.5, "1", START + DAY), (3, "x/y=z %", 1.0, "3", START), (4, None, 2.0, "4", START + DAY)],
-    [(1, "a", 0.5, "2", START + 2 * DAY), (4, None, 2.0, "4", START + 2 * DAY)],
 )
 
 
