@@ -17,6 +17,9 @@ import pytest
 from ematix_flow import failpoints
 from ematix_flow.connect import lake_lock
 from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.engine.dry_running import dry_run_pipeline
+from ematix_flow.engine.previewing import preview_pipeline
+from ematix_flow.engine.validating import validate_pipeline
 from ematix_flow.errors import DeclareError, UnsupportedError
 from ematix_flow.failpoints import FailpointError
 from tests.lakes.lanes import START, Lane, bucket_of, lake_fields
@@ -141,6 +144,18 @@ def test_a_process_that_is_killed_after_its_change_leaves_the_load_to_be_made_on
     lane.again(SECOND, "slot-2")
     assert words(lane) == [("2", "c"), ("3", "d")]
     assert (committed(lane), locks(lane)) == (1, [])
+
+
+@pytest.mark.parametrize("lane", LAKES, indirect=True)
+def test_what_a_load_would_do_leaves_nothing_in_the_bucket(lane: Lane) -> None:
+    lane.give(FIRST)
+    pipeline = lane.pipeline("id, word, share, amount, at")
+    shown = preview_pipeline(pipeline).text(verbose=True)
+    checked = validate_pipeline(pipeline)
+    (tried,) = dry_run_pipeline(pipeline).targets
+    assert (tried.dry_run_error, (tried.dry_run_rows_affected or {})["rows_staged"]) == (None, 2)
+    assert list(lane.database().store.listed("")) == []  # type: ignore[attr-defined]
+    assert SECRET not in f"{shown}{checked}{tried}"
 
 
 def test_a_catalog_may_be_in_postgres(request: pytest.FixtureRequest, postgres_url: str, tmp_path: Path) -> None:
