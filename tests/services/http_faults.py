@@ -63,7 +63,7 @@ class _Handler(BaseHTTPRequestHandler):
         fault = proxy.fault_for(self.command, self.path)
         if fault == "held":
             proxy.held.set()
-            proxy.let_go.wait(120)
+            proxy.let_go.wait(600)
         if fault in ANSWERS:
             status, text = ANSWERS[fault]
             self._answer(status, {"Content-Type": "application/xml"}, text.encode())

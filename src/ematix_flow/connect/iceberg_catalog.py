@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 PACKAGE = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 DRIVERS = {"jdbc:sqlite": "org.xerial:sqlite-jdbc:3.50.3.0", "jdbc:postgresql": "org.postgresql:postgresql:42.7.8"}
-GLUE = SparkNeeds(tuple(f"software.amazon.awssdk:{module}:{SDK}" for module in ("glue", "kms", "dynamodb")))
+GLUE = SparkNeeds(
+    tuple(f"software.amazon.awssdk:{module}:{SDK}" for module in ("glue", "kms", "url-connection-client"))
+)
 EXTENSIONS = {"spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"}
 _BUCKETS = ("s3://", "s3a://")
 
@@ -100,7 +102,12 @@ def _rest(connection: IcebergConnection) -> dict[str, str]:
 
 
 def _glue(connection: IcebergConnection) -> dict[str, str]:
-    return {".glue.endpoint": connection.uri, ".client.region": connection.region}
+    # Iceberg's own choice of a client needs a newer SDK than Hadoop's.
+    return {
+        ".glue.endpoint": connection.uri,
+        ".client.region": connection.region,
+        ".http-client.type": "urlconnection",
+    }
 
 
 _BY_TYPE = {"jdbc": _jdbc, "rest": _rest, "glue": _glue}
