@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +23,9 @@ class Change:
 
 class Applier:
     """What a kind of lake table does for a session."""
+
+    decides: ClassVar[bool] = False
+    """True where `change` fails unless the table took it, so that the table need not be asked afterwards."""
 
     def prepare(self, engine: LakeEngine, change: Change) -> None:
         """Do what a change needs before anybody hears of it."""
