@@ -159,6 +159,29 @@ def spark() -> Iterator[SparkSession]:
     stop_session()
 
 
+@pytest.fixture
+def quick_lakes(blank_surroundings: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let lake tables of all kinds share one Spark session, which does not write Java for every query of a few rows."""
+    from ematix_flow.connect import delta, iceberg
+    from ematix_flow.connect.lake_engine import SparkNeeds
+    from ematix_flow.engine.spark import need
+
+    need(delta.Delta.spark_needs)
+    need(SparkNeeds((iceberg.PACKAGE, iceberg.DRIVERS["jdbc:sqlite"]), tuple(iceberg.EXTENSIONS.items())))
+    for key, value in QUICK.items():
+        monkeypatch.setenv(f"EMATIX_FLOW_SPARK_CONF_{key.replace('.', '__')}", value)
+
+
+QUICK = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+"""What makes tiny queries cheap and large ones slow."""
+
+
 def _forget_declarations() -> None:
     from ematix_flow.declare.connection import clear_registry
     from ematix_flow.declare.project import PROJECT
