@@ -13,8 +13,19 @@ from ematix_flow.connect.registry import open_database
 from ematix_flow.declare.connection import connection_from_fields
 from tests.contracts.file_flows import FileFlow
 from tests.contracts.flows import Flow
+from tests.contracts.lake_flows import LakeFlow
 from tests.contracts.lanes import Lane
-from tests.contracts.systems import FOLDERS, GAP_MODES, GAPS, PARAMETERS, SCHEMAS, SYSTEMS, Folder
+from tests.contracts.systems import (
+    FOLDERS,
+    GAP_MODES,
+    GAPS,
+    PARAMETERS,
+    SCHEMAS,
+    SYSTEMS,
+    Folder,
+    Lake,
+    lakes_for,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +45,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     folders = FOLDERS if "test_append_and_truncate" in names else FOLDERS[:1]
     if "flows" not in metafunc.fixturenames or names & set(GAPS):
         folders = ()
+    lakes = lakes_for(names) if "flows" in metafunc.fixturenames else ()
+    on_spark = [pytest.mark.spark, pytest.mark.xdist_group("lakes")]
     more = [pytest.param(folder, id=f"files-{folder.format}") for folder in folders]
+    more += [pytest.param(lake, id=lake.kind, marks=on_spark) for lake in lakes]
     metafunc.parametrize("system", [*PARAMETERS, *more], indirect=True)
 
 
@@ -47,6 +61,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _chosen(item: pytest.Item) -> bool:
     given = getattr(getattr(item, "callspec", None), "params", {})
+    if isinstance(given.get("system"), Lake):
+        return given.get("path", "staged") == "staged"
     if isinstance(given.get("system"), Folder) and (
         given.get("path") == "same_db" or given.get("mode") in GAP_MODES or (_on_spark(given) and not _main(given))
     ):
@@ -97,7 +113,9 @@ def flows(system: System, path: str, request: pytest.FixtureRequest, tmp_path: P
     """Give the function that makes a flow on each system in turn: its table, and options of its write or its own."""
     connection = system.connect(request)
     source = connection
-    if isinstance(system, Folder):
+    if isinstance(system, Lake):
+        request.getfixturevalue("quick_lakes")
+    if isinstance(system, Folder | Lake):
         source = connection_from_fields(
             "source", {"kind": "duckdb", "path": str(request.getfixturevalue("duckdb_path"))}
         )
@@ -108,6 +126,8 @@ def flows(system: System, path: str, request: pytest.FixtureRequest, tmp_path: P
         own = {key: options.pop(key) for key in ("source", "declared", "query", "files") if key in options}
         if isinstance(system, Folder):
             return FileFlow(connection, table, options, path, spark, log, name, kept=held, origin=source, **own)
+        if isinstance(system, Lake):
+            return LakeFlow(connection, table, options, path, spark, log, name, kept=held, origin=source, **own)
         return Flow(connection, table, options, path, spark, log, name, kept=held, **own)
 
     database = open_database(source)
