@@ -33,6 +33,9 @@ hypothesis.settings.load_profile("flow")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of this suite."""
     parser.addoption("--durable", action="store_true", help="let the database servers wait for the disk (fsync)")
+    parser.addoption(
+        "--every-lake", action="store_true", help="run every contract test on Delta too, not every other one"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -53,16 +53,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let every test on Spark run on two of the systems, one test on these and the next on those: it is slow."""
-    left_out = [item for item in items if not _chosen(item)]
-    items[:] = [item for item in items if _chosen(item)]
+    """Let every test on Spark run on two of the systems, one test on these and the next on those: it is slow.
+
+    So is Delta, which takes every other test of lakes; Iceberg takes all of them.
+    """
+    every = config.getoption("every_lake")
+    left_out = [item for item in items if not _chosen(item, every_lake=every)]
+    items[:] = [item for item in items if _chosen(item, every_lake=every)]
     config.hook.pytest_deselected(items=left_out)
 
 
-def _chosen(item: pytest.Item) -> bool:
+def _chosen(item: pytest.Item, *, every_lake: bool) -> bool:
     given = getattr(getattr(item, "callspec", None), "params", {})
     if isinstance(given.get("system"), Lake):
-        return given.get("path", "staged") == "staged"
+        staged = given.get("path", "staged") == "staged"
+        return staged and (given["system"].kind != "delta_local" or every_lake or _turn(item, 1))
     if isinstance(given.get("system"), Folder) and (
         given.get("path") == "same_db" or given.get("mode") in GAP_MODES or (_on_spark(given) and not _main(given))
     ):
@@ -70,7 +75,12 @@ def _chosen(item: pytest.Item) -> bool:
     if not _on_spark(given) or "system" not in given:
         return True
     kinds = [*(system.kind for system in SYSTEMS), FOLDERS[0].kind]
-    return (kinds.index(given["system"].kind) + crc32(item.function.__name__.encode())) % 2 == 0  # type: ignore[attr-defined]
+    return _turn(item, kinds.index(given["system"].kind))
+
+
+def _turn(item: pytest.Item, number: int) -> bool:
+    """Say whether it is the turn of the system with a number; every other one has it."""
+    return (number + crc32(item.function.__name__.encode())) % 2 == 0  # type: ignore[attr-defined]
 
 
 def _on_spark(given: dict[str, Any]) -> bool:
