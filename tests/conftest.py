@@ -33,6 +33,9 @@ hypothesis.settings.load_profile("flow")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of this suite."""
     parser.addoption("--durable", action="store_true", help="let the database servers wait for the disk (fsync)")
+    parser.addoption(
+        "--every-lake", action="store_true", help="run every contract test on Delta too, not every other one"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -158,6 +161,29 @@ def spark() -> Iterator[SparkSession]:
 
     yield spark_session(SparkSettings())
     stop_session()
+
+
+@pytest.fixture
+def quick_lakes(blank_surroundings: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let lake tables of all kinds share one Spark session, which does not write Java for every query of a few rows."""
+    from ematix_flow.connect import delta, iceberg
+    from ematix_flow.connect.lake_engine import SparkNeeds
+    from ematix_flow.engine.spark import need
+
+    need(delta.Delta.spark_needs)
+    need(SparkNeeds((iceberg.PACKAGE, iceberg.DRIVERS["jdbc:sqlite"]), tuple(iceberg.EXTENSIONS.items())))
+    for key, value in QUICK.items():
+        monkeypatch.setenv(f"EMATIX_FLOW_SPARK_CONF_{key.replace('.', '__')}", value)
+
+
+QUICK = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+"""What makes tiny queries cheap and large ones slow."""
 
 
 def _forget_declarations() -> None:

@@ -13,8 +13,19 @@ from ematix_flow.connect.registry import open_database
 from ematix_flow.declare.connection import connection_from_fields
 from tests.contracts.file_flows import FileFlow
 from tests.contracts.flows import Flow
+from tests.contracts.lake_flows import LakeFlow
 from tests.contracts.lanes import Lane
-from tests.contracts.systems import FOLDERS, GAP_MODES, GAPS, PARAMETERS, SCHEMAS, SYSTEMS, Folder
+from tests.contracts.systems import (
+    FOLDERS,
+    GAP_MODES,
+    GAPS,
+    PARAMETERS,
+    SCHEMAS,
+    SYSTEMS,
+    Folder,
+    Lake,
+    lakes_for,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,19 +45,29 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     folders = FOLDERS if "test_append_and_truncate" in names else FOLDERS[:1]
     if "flows" not in metafunc.fixturenames or names & set(GAPS):
         folders = ()
+    lakes = lakes_for(names) if "flows" in metafunc.fixturenames else ()
+    on_spark = [pytest.mark.spark, pytest.mark.xdist_group("lakes")]
     more = [pytest.param(folder, id=f"files-{folder.format}") for folder in folders]
+    more += [pytest.param(lake, id=lake.kind, marks=on_spark) for lake in lakes]
     metafunc.parametrize("system", [*PARAMETERS, *more], indirect=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let every test on Spark run on two of the systems, one test on these and the next on those: it is slow."""
-    left_out = [item for item in items if not _chosen(item)]
-    items[:] = [item for item in items if _chosen(item)]
+    """Let every test on Spark run on two of the systems, one test on these and the next on those: it is slow.
+
+    So is Delta, which takes every other test of lakes; Iceberg takes all of them.
+    """
+    every = config.getoption("every_lake")
+    left_out = [item for item in items if not _chosen(item, every_lake=every)]
+    items[:] = [item for item in items if _chosen(item, every_lake=every)]
     config.hook.pytest_deselected(items=left_out)
 
 
-def _chosen(item: pytest.Item) -> bool:
+def _chosen(item: pytest.Item, *, every_lake: bool) -> bool:
     given = getattr(getattr(item, "callspec", None), "params", {})
+    if isinstance(given.get("system"), Lake):
+        staged = given.get("path", "staged") == "staged"
+        return staged and (given["system"].kind != "delta_local" or every_lake or _turn(item, 1))
     if isinstance(given.get("system"), Folder) and (
         given.get("path") == "same_db" or given.get("mode") in GAP_MODES or (_on_spark(given) and not _main(given))
     ):
@@ -54,7 +75,12 @@ def _chosen(item: pytest.Item) -> bool:
     if not _on_spark(given) or "system" not in given:
         return True
     kinds = [*(system.kind for system in SYSTEMS), FOLDERS[0].kind]
-    return (kinds.index(given["system"].kind) + crc32(item.function.__name__.encode())) % 2 == 0  # type: ignore[attr-defined]
+    return _turn(item, kinds.index(given["system"].kind))
+
+
+def _turn(item: pytest.Item, number: int) -> bool:
+    """Say whether it is the turn of the system with a number; every other one has it."""
+    return (number + crc32(item.function.__name__.encode())) % 2 == 0  # type: ignore[attr-defined]
 
 
 def _on_spark(given: dict[str, Any]) -> bool:
@@ -97,7 +123,9 @@ def flows(system: System, path: str, request: pytest.FixtureRequest, tmp_path: P
     """Give the function that makes a flow on each system in turn: its table, and options of its write or its own."""
     connection = system.connect(request)
     source = connection
-    if isinstance(system, Folder):
+    if isinstance(system, Lake):
+        request.getfixturevalue("quick_lakes")
+    if isinstance(system, Folder | Lake):
         source = connection_from_fields(
             "source", {"kind": "duckdb", "path": str(request.getfixturevalue("duckdb_path"))}
         )
@@ -108,6 +136,8 @@ def flows(system: System, path: str, request: pytest.FixtureRequest, tmp_path: P
         own = {key: options.pop(key) for key in ("source", "declared", "query", "files") if key in options}
         if isinstance(system, Folder):
             return FileFlow(connection, table, options, path, spark, log, name, kept=held, origin=source, **own)
+        if isinstance(system, Lake):
+            return LakeFlow(connection, table, options, path, spark, log, name, kept=held, origin=source, **own)
         return Flow(connection, table, options, path, spark, log, name, kept=held, **own)
 
     database = open_database(source)

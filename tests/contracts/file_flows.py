@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ematix_flow.declare.connection import Connection
-    from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
+    from ematix_flow.declare.pipeline import TargetDeclaration
     from ematix_flow.declare.types import ColumnType
     from tests.contracts.flows import Row
 
@@ -41,24 +40,16 @@ if TYPE_CHECKING:
 class FileFlow(Flow):
     """A flow whose target is a folder: `connection` leads to it, `origin` to the database of the source."""
 
-    origin: Connection | None = None
     files: FileOptions = FileOptions()  # noqa: RUF009 - it is frozen
 
     def __post_init__(self) -> None:
-        assert self.origin is not None
-        folder, self.connection = self.connection, self.origin
         super().__post_init__()
-        self.connection = folder
-        self.lake = open_target(folder)
+        self.lake = open_target(self.connection)
         assert isinstance(self.lake, FileTables)
 
     @property
     def target(self) -> TargetDeclaration:
         return replace(super().target, files=self.files)
-
-    @property
-    def pipeline(self) -> Pipeline:
-        return replace(super().pipeline, source_connection=self.origin, force_path=None, **self.declared)
 
     @property
     def target_name(self) -> str:

@@ -64,22 +64,25 @@ class Flow:
     """A session for what the test itself does, which saves it a connection each time."""
     slept: list[float] = field(default_factory=list)
     """How long the engine waited before it tried again."""
+    origin: Connection | None = None
+    """The database of the source, where it is not the one of the target."""
 
     def __post_init__(self) -> None:
         self.source = self.source or self.table.columns
-        self.database: Database = open_database(self.connection)
+        self.given = open_database(self.origin or self.connection)
+        self.database: Database = self.given
         columns = tuple(WantedColumn(StageColumn(c.name, c.type), nullable=True) for c in self.source)
-        self.place = self.database.place(self.table.schema, f"src_{self.table.name}"[:50])
+        self.place = self.given.place(self.table.schema, f"src_{self.table.name}"[:50])
         with self._session() as session:
-            if self.database.find_table(session, self.place) is None:
-                self.database.create_schema(session, self.place.schema)
-                session.execute(create_table_sql(WantedTable(self.place, columns, (), ()), self.database))
+            if self.given.find_table(session, self.place) is None:
+                self.given.create_schema(session, self.place.schema)
+                session.execute(create_table_sql(WantedTable(self.place, columns, (), ()), self.given))
 
     # Names
 
     @property
     def source_name(self) -> str:
-        return native_name(self.place, self.database.dialect)
+        return native_name(self.place, self.given.dialect)
 
     @property
     def target_name(self) -> str:
@@ -97,7 +100,7 @@ class Flow:
 
     def add(self, rows: Sequence[Row]) -> None:
         """Add rows to the source."""
-        names = ", ".join(native_column(column.name, self.database.dialect) for column in self.source)
+        names = ", ".join(native_column(column.name, self.given.dialect) for column in self.source)
         marks = ", ".join(f"({', '.join('?' for _ in self.source)})" for _ in rows)
         values = [self._given(row.get(column.name), column.type.kind) for row in rows for column in self.source]
         if rows:
@@ -107,7 +110,7 @@ class Flow:
     def _given(self, value: Any, kind: str) -> Any:
         """Give a value as every driver takes it: numbers and moments as text in the database's own spelling."""
         if isinstance(value, datetime):
-            zone = "+00:00" if kind == "timestamp_tz" and self.database.kind != "mysql" else ""
+            zone = "+00:00" if kind == "timestamp_tz" and self.given.kind != "mysql" else ""
             return value.strftime("%Y-%m-%d %H:%M:%S.%f") + zone
         return str(value) if isinstance(value, Decimal | date) else value
 
@@ -119,9 +122,10 @@ class Flow:
 
     @property
     def pipeline(self) -> Pipeline:
-        force = "same_db" if self.path == "same_db" else "cross_db"
+        force = "same_db" if self.path == "same_db" else "cross_db" if self.origin is None else None
         sql = self.query or f"SELECT * FROM {self.source_name}"
-        made = Pipeline(self.name, lambda: sql, (self.target,), source_connection=self.connection, force_path=force)
+        source = self.origin or self.connection
+        made = Pipeline(self.name, lambda: sql, (self.target,), source_connection=source, force_path=force)
         return replace(made, **self.declared)
 
     def now(self) -> datetime:
@@ -142,7 +146,7 @@ class Flow:
     # What is there afterwards
 
     def _session(self) -> AbstractContextManager[Session]:
-        return closing(self.database.session()) if self.kept is None else nullcontext(self.kept)
+        return closing(self.given.session()) if self.kept is None else nullcontext(self.kept)
 
     def execute(self, *statements: str) -> None:
         with self._session() as session:

@@ -1,4 +1,4 @@
-"""The same loads into a lake table and into a DuckDB table, whose rows must be the same to the last column."""
+"""The same loads into a lake table and into a database, whose rows must be the same to the last column."""
 
 from __future__ import annotations
 
@@ -124,4 +124,10 @@ class Lane:
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.replace(tzinfo=None)
-    return bytes(value).hex() if isinstance(value, bytes | bytearray) else str(value) if value is not None else None
+    return (
+        bytes(value).hex()
+        if isinstance(value, bytes | bytearray | memoryview)
+        else str(value)
+        if value is not None
+        else None
+    )

@@ -19,7 +19,7 @@ from ematix_flow.connect import lake_lock, lake_session
 from ematix_flow.connect.lake_change import Change
 from ematix_flow.connect.lake_engine import EngineError
 from ematix_flow.connect.lake_session import LakeSession
-from ematix_flow.errors import TransientError
+from ematix_flow.errors import BadRowsError, TransientError
 from ematix_flow.failpoints import FailpointError
 from ematix_flow.plan.sql.render import native_name
 from tests.lakes.lanes import START, Lane, lake_fields
@@ -98,8 +98,26 @@ Lane(json.loads(sys.argv[1]), Path(sys.argv[2]), {"mode": "merge"}).again(SECOND
 @every_lake
 def test_a_change_that_others_gave_up_is_refused_by_the_table(lane: Lane) -> None:
     lane.load(FIRST)
+    come_too_late(lane)
+    assert words(lane) == [("1", "a"), ("2", "b")]
+    lane.load(SECOND)
+    assert words(lane) == [("1", "a"), ("2", "c"), ("3", "d")]
+
+
+def test_the_first_change_of_a_table_is_refused_too(lane: Lane) -> None:
+    with pytest.raises(BadRowsError):
+        lane.load([(1, "a", 0.5, "no number", START)])
+    come_too_late(lane)
+    assert words(lane) == []
+    lane.load(SECOND)
+    assert words(lane) == [("2", "c"), ("3", "d")]
+
+
+def come_too_late(lane: Lane) -> None:
+    """Make a change of a table that somebody else has refused meanwhile."""
     database = lane.database()
     table = native_name(database.place("shop", "things"), "spark")
+    row = "SELECT 9L, 'late', CAST(NULL AS DOUBLE), CAST(NULL AS DECIMAL(38,4)), NULL, NOW(), 'late'"
     with closing(database.session()) as session:
         assert isinstance(session, LakeSession)
         late = Change("0" * 32, session.head.number + 1, session.value("ledger"))
@@ -108,11 +126,8 @@ def test_a_change_that_others_gave_up_is_refused_by_the_table(lane: Lane) -> Non
         applier.prepare(engine, late)
         applier.refuse(engine, late)
         with suppress(EngineError):
-            applier.change(engine, f"INSERT INTO {table} SELECT * FROM {table}", late)
+            applier.change(engine, f"INSERT INTO {table} {row}", late)
         assert not applier.made(lambda: engine, late)
-    assert words(lane) == [("1", "a"), ("2", "b")]
-    lane.load(SECOND)
-    assert words(lane) == [("1", "a"), ("2", "c"), ("3", "d")]
 
 
 def test_somebody_who_holds_the_table_is_waited_for(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What else a load does, on lake tables: rejects, drift, dry runs, partitions, catalogs, and reading them again."""
+"""What else a load does, on lake tables: rejects, dry runs, partitions, catalogs, and reading them again."""
 
 from __future__ import annotations
 
@@ -67,17 +67,6 @@ def test_bad_rows_fail_the_load_or_become_rejects_that_can_be_replayed(lane: Lan
     with pytest.raises(DriftError, match="amount"):
         replay_rejects(lane.pipeline())
     assert lane.rows("id") == [("2",)]
-
-
-@every_lake
-def test_columns_are_added_where_that_is_wanted(lane: Lane) -> None:
-    lane.load(ROWS)
-    lane.table = replace(lane.table, columns=(*COLUMNS, Column(Text(), nullable=True, name="note")))
-    with pytest.raises(DriftError, match="'note' is missing"):
-        lane.load(ROWS)
-    lane.options = {"mode": "append", "on_drift": "evolve"}
-    lane.load(ROWS)
-    assert sorted(row[1] or "" for row in lane.rows("id, note")) == ["", "", "n", "n"]
 
 
 @every_lake

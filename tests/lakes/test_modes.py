@@ -1,78 +1,120 @@
-"""Lake tables give, load by load and row by row, what DuckDB gives, whatever the mode."""
+"""Lake tables give, load by load and row by row, what PostgreSQL gives, whatever the options of merge and scd2."""
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
 from tests.lakes.lanes import START, Lane, lake_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from tests.lakes.lanes import Row
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("lakes")]
+pytestmark = [pytest.mark.spark, pytest.mark.service, pytest.mark.xdist_group("lakes")]
 
-LAKES = ("delta_local", "iceberg")
+LOADS, ROWS = 4, 40
+EXAMPLES = int(os.environ.get("FLOW_LAKE_EXAMPLES", "1"))
+"""How many histories are tried; each is several loads of many rows, so one shows a lot."""
 
-MODES: dict[str, dict[str, Any]] = {
-    "append": {"mode": "append", "incremental_column": "id"},
-    "truncate": {"mode": "truncate"},
-    "merge": {"mode": "merge", "compare_columns": ["word", "share"]},
-    "merge_hard": {"mode": "merge", "handle_deletes": "hard"},
-    "scd2_load": {"mode": "scd2", "handle_deletes": "soft"},
-    "scd2_event": {
-        "mode": "scd2",
-        "event_timestamp_column": "at",
-        "compare_columns": ["word", "share"],
-        "ttl": timedelta(days=3),
-    },
+histories = settings(
+    max_examples=EXAMPLES,
+    derandomize=EXAMPLES == 1,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+OPTIONS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
+    "merge": (
+        {"mode": "merge"},
+        [
+            {"compare_columns": ("word", "share")},
+            {"update_columns": ("word", "amount")},
+            {"handle_deletes": "hard"},
+            {},
+        ],
+    ),
+    "scd2": (
+        {"mode": "scd2"},
+        [
+            {"handle_deletes": "soft"},
+            {"ttl": timedelta(hours=1, minutes=30)},
+            {"compare_columns": ("word", "at")},
+            {},
+        ],
+    ),
+    "events": (
+        {"mode": "scd2", "event_timestamp_column": "at", "compare_columns": ("word", "share")},
+        [
+            {"handle_deletes": "soft"},
+            {"ttl": timedelta(days=3)},
+            {"late_horizon": timedelta(hours=1)},
+            {},
+        ],
+    ),
 }
+"""What a mode has in every load, and what it may have besides; a load may have two of these."""
 
 
-def rows_of(mode: str, number: int) -> list[Row]:
-    """Give the rows of a load: keys come and go, values repeat, events come out of order."""
-    random = Random(f"{mode}{number}")  # noqa: S311 - the same in every run
-    keys = random.sample(range(8), 5) if mode != "append" else range(number * 5 + 1, number * 5 + 6)
+def rows_of(random: Random, mode: str) -> list[Row]:
+    """Give the rows of a load: keys come and go, values repeat, events tie and come out of order."""
+    keys = random.choices(range(12), k=ROWS) if mode == "events" else random.sample(range(50), ROWS)
     rows: list[Row] = []
     for key in keys:
-        word = random.choice(["a", "b", "Zoë 🦉", "", None])
+        word = random.choice(["a", "B", "Zoë 🦉", "", None])
         share = random.choice([0.5, -0.0, 1e300, float("nan"), None])
-        at = START + timedelta(days=-random.randrange(6), hours=random.randrange(20))
+        at = START + timedelta(days=-random.randrange(6), hours=random.randrange(3))
         rows.append((key, word, share, random.choice(["12.5", "-" + "9" * 20 + ".0001", None]), at))
-    return rows
+    # The same row twice is folded, or is an event that is known already.
+    return [*rows, *random.sample(rows, 5)]
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("kind", LAKES)
-def test_every_mode_gives_what_duckdb_gives(kind: str, mode: str, tmp_path: Path) -> None:
-    lake, twin = lanes(kind, mode, tmp_path)
-    # Loads of Delta take thrice as long; its simple modes show themselves in two.
-    for number in range(2 if kind == "delta_local" and not mode.startswith("scd2") else 3):
-        rows = rows_of(mode, number)
-        assert told(lake.load(rows)) == told(twin.load(rows)), number
-        assert lake.rows() == twin.rows(), number
+def options_of(random: Random, mode: str) -> dict[str, Any]:
+    """Give the options of a load."""
+    always, more = OPTIONS[mode]
+    one, other = random.sample(more, 2)
+    return always | one | other
 
 
-def lanes(kind: str, mode: str, folder: Path) -> tuple[Lane, Lane]:
-    """Give a lake and its twin."""
-    for name in ("one", "two"):
-        (folder / name).mkdir()
-    lake = Lane(lake_fields(kind, folder / "one"), folder / "one", MODES[mode])
-    twin = Lane({"kind": "duckdb", "path": str(folder / "two" / "t.duckdb")}, folder / "two", MODES[mode])
-    return lake, twin
+@pytest.mark.parametrize("mode", OPTIONS)
+@histories
+@given(seed=st.integers(0, 2**32))
+def test_lakes_give_what_postgres_gives(
+    mode: str, tmp_path_factory: pytest.TempPathFactory, postgres_url: str, seed: int
+) -> None:
+    random = Random(seed)  # noqa: S311 - the same for the same seed
+    twin, *lakes = lanes(tmp_path_factory.mktemp("lanes"), postgres_url, f"{mode}{seed}")
+    for number in range(LOADS):
+        options, rows = options_of(random, mode), rows_of(random, mode)
+        for lane in (twin, *lakes):
+            lane.options = options
+        expected, stored = told(twin.load(rows)), twin.rows()
+        for lake in lakes:
+            assert told(lake.load(rows)) == expected, (lake.fields, number, options)
+            assert lake.rows() == stored, (lake.fields, number, options)
+
+
+def lanes(folder: Path, url: str, name: str) -> list[Lane]:
+    """Give a table in PostgreSQL and one in every lake, all of them new."""
+    fields: list[dict[str, Any]] = [{"kind": "postgres", "url": url}]
+    fields += [lake_fields(kind, folder / kind) for kind in ("delta_local", "iceberg")]
+    made = []
+    for number, one in enumerate(fields):
+        (folder / str(number)).mkdir()
+        lane = Lane(one, folder / str(number), {})
+        lane.table = replace(lane.table, name=name)
+        made.append(lane)
+    return made
 
 
 def told(result: dict[str, Any]) -> dict[str, Any]:
     """Give what a run says of its rows, and its id, which is the same for the same load."""
     return {name: value for name, value in result.items() if name.startswith("rows_") or name == "run_id"}
-
-
-def numbers(rows: Sequence[tuple[Any, ...]]) -> list[str]:
-    """Give the first column."""
-    return [row[0] for row in rows]

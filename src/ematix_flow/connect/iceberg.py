@@ -173,6 +173,9 @@ class IcebergSource(LakeSource):
 
 
 class _Branches(Applier):
+    # A table that cannot be moved to the branch says so.
+    decides = True
+
     def __init__(self, catalog: str, table: tuple[str, str], *, lingers: bool) -> None:
         self.lingers = lingers
         self._catalog = catalog
@@ -181,8 +184,6 @@ class _Branches(Applier):
 
     def prepare(self, engine: LakeEngine, change: Change) -> None:
         # Before anybody hears of it: whoever refuses the change moves the table away from where the branch begins.
-        if not engine.query(f"SELECT 1 FROM {self._table}.refs WHERE name = 'main'"):
-            engine.run(f"INSERT INTO {self._table} SELECT * FROM {self._table} WHERE FALSE", {})
         engine.run(f"ALTER TABLE {self._table} CREATE BRANCH `flow_{change.id}`", {})
 
     def change(self, engine: LakeEngine, sql: str, change: Change) -> dict[str, int]:
@@ -198,7 +199,9 @@ class _Branches(Applier):
             f"SELECT 1 FROM {self._table}.snapshots AS s JOIN {self._table}.history AS h ON s.snapshot_id = h.snapshot_id "
             f"WHERE h.is_current_ancestor AND s.summary['{PROPERTY}'] = '{change.id}'"
         )
-        return bool(engine().query(sql))
+        # Snapshots may have been expired meanwhile; the property of the table outlives them.
+        said = f"SHOW TBLPROPERTIES {self._table} ('{PROPERTY}')"
+        return bool(engine().query(sql)) or any(change.id in row for row in engine().query(said))
 
     def refuse(self, engine: LakeEngine, change: Change) -> None:
         # After a commit of somebody else the table cannot be moved to the branch any more.

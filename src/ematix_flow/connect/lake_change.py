@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +26,8 @@ class Applier:
 
     lingers = False
     """True where a change can still arrive after the engine has given up on it, as over a network."""
+    decides: ClassVar[bool] = False
+    """True where `change` fails unless the table took it, so that the table need not be asked afterwards."""
 
     def prepare(self, engine: LakeEngine, change: Change) -> None:
         """Do what a change needs before anybody hears of it."""

@@ -131,7 +131,7 @@ class LakeSession(StoreSession):
             raise
         self._lock.answered = True
         failpoint("store.after_change")
-        if not self._applier.made(self._engine, change):
+        if not self._applier.decides and not self._applier.made(self._engine, change):
             message = "the table did not take the change: another load was first"
             raise TransientError(message, hint="nothing was changed; it is tried again by itself, or run it again.")
         return told

@@ -42,6 +42,8 @@ _PROCESS = {
     "spark.driver.memory": "1g",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # Spark writes every plan down for its pages, which are off; the long form costs small queries a good part of their time.
+    "spark.sql.ui.explainMode": "simple",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.python.worker.reuse": "true",
     "spark.python.daemon.module": _DAEMON,

@@ -15,7 +15,7 @@ from ematix_flow.plan.sql.modes import duplicate_checks
 from ematix_flow.plan.sql.program import Program, Statement
 from ematix_flow.plan.sql.render import STAGED, identifier_value, instant, native_column, native_name, render
 from ematix_flow.plan.sql.row_hash import row_hash_sql
-from ematix_flow.plan.sql.scd2 import laid_out, points_columns
+from ematix_flow.plan.sql.scd2 import ended, marked, points_columns
 from ematix_flow.records import mark_of
 
 if TYPE_CHECKING:
@@ -80,13 +80,14 @@ class _Scratch:
 
     changes: str
     touched: str
+    events: str
     desired: str
     actions: str
 
 
 def _scratch(load: Load) -> _Scratch:
     mark = mark_of(load.batch_id)
-    return _Scratch(*(f"_flow_{name}_{mark}" for name in ("changes", "touched", "desired", "actions")))
+    return _Scratch(*(f"_flow_{name}_{mark}" for name in ("changes", "touched", "events", "desired", "actions")))
 
 
 def scd2_by_load_time(load: Load) -> Program:
@@ -123,10 +124,11 @@ def scd2_by_event_time(load: Load) -> Program:
     statements = [
         _kept(views.touched, touched, "collect the keys of this load"),
         _kept(
-            views.desired,
-            render(laid_out(load, views.touched), DIALECT),
+            views.events,
+            render(marked(load, views.touched), DIALECT),
             "lay out all events of these keys in time order and fold equal neighbours",
         ),
+        _kept(views.desired, render(ended(load, views.events), DIALECT), "end each version where the next one begins"),
         _kept(views.actions, _actions(load, views), "work out which versions open, close, change and go"),
     ]
     if load.points is not None:
@@ -222,7 +224,9 @@ def _hash(load: Load, alias: str) -> str:
 
 def _tally(views: _Scratch) -> str:
     kinds = ("inserted", "updated", "closed", "deleted")
-    return " UNION ALL ".join(f"SELECT '{kind}', COALESCE(SUM(_flow_{kind}), 0) FROM {views.actions}" for kind in kinds)
+    sums = ", ".join(f"COALESCE(SUM(_flow_{kind}), 0) AS {kind}" for kind in kinds)
+    named = ", ".join(f"'{kind}', {kind}" for kind in kinds)
+    return f"SELECT stack({len(kinds)}, {named}) FROM (SELECT {sums} FROM {views.actions})"
 
 
 def _flags(inserted: str = "0", updated: str = "0", closed: str = "0", deleted: str = "0") -> str:

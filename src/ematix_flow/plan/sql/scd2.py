@@ -149,8 +149,26 @@ def _lay_out(load: Load) -> str:
 
 def laid_out(load: Load, touched: str) -> str:
     """Give the query for all versions of the touched keys, kept ones and folded ones, as canonical SQL."""
+    steps, last = _marking(load, touched)
+    ends, versions = _ending(load, "marked")
+    return f"WITH {steps}, marked AS ({last}), {ends} {versions}"
+
+
+def marked(load: Load, touched: str) -> str:
+    """Give the first half of `laid_out`: the events in time order, each with whether it is kept, as canonical SQL."""
+    steps, last = _marking(load, touched)
+    return f"WITH {steps} {last}"
+
+
+def ended(load: Load, events: str) -> str:
+    """Give the second half of `laid_out`, over a relation of marked events."""
+    ends, versions = _ending(load, quoted(events))
+    return f"WITH {ends} {versions}"
+
+
+def _marking(load: Load, touched: str) -> tuple[str, str]:
     names, keys = listed(load.names), listed(load.keys)
-    over = f"OVER (PARTITION BY {keys} ORDER BY _flow_at)"
+    over = _in_time_order(load)
     before = ", ".join(
         f"LAG({quoted(n)}) {over} AS {quoted('_flow_was_' + str(i))}" for i, n in enumerate(load.compare)
     )
@@ -161,18 +179,32 @@ def laid_out(load: Load, touched: str) -> str:
         f"CASE WHEN _flow_closes = 1 THEN CASE WHEN _flow_was_closed = 0 THEN 1 ELSE 0 END "
         f"WHEN _flow_was_closed = 0 AND {equal} THEN 0 ELSE 1 END"
     )
-    return (
-        f"WITH events AS ({_events(load, touched)}), "
+    steps = (
+        f"events AS ({_events(load, touched)}), "
         f"ranked AS (SELECT {names}, _flow_at, _flow_closes, ROW_NUMBER() OVER (PARTITION BY {keys}, _flow_at "
         f"ORDER BY _flow_closes, {_tie_break(load)}) AS _flow_rank FROM events), "
         f"lined AS (SELECT {names}, _flow_at, _flow_closes, LAG(_flow_closes) {over} AS _flow_was_closed, {before} "
-        f"FROM ranked WHERE _flow_rank = 1), "
-        f"marked AS (SELECT {names}, _flow_at, _flow_closes, {kept} AS _flow_kept FROM lined), "
-        f"ended AS (SELECT {names}, _flow_at, _flow_closes, LEAD(_flow_at) {over} AS _flow_next FROM marked WHERE _flow_kept = 1) "
+        f"FROM ranked WHERE _flow_rank = 1)"
+    )
+    return steps, f"SELECT {names}, _flow_at, _flow_closes, {kept} AS _flow_kept FROM lined"
+
+
+def _ending(load: Load, events: str) -> tuple[str, str]:
+    names = listed(load.names)
+    last = (
+        f"ended AS (SELECT {names}, _flow_at, _flow_closes, LEAD(_flow_at) {_in_time_order(load)} AS _flow_next "
+        f"FROM {events} WHERE _flow_kept = 1)"
+    )
+    versions = (
         f"SELECT {names}, _flow_at AS valid_from, _flow_next AS valid_to, _flow_next IS NULL AS is_current, "
         f"1 AS _flow_kept FROM ended WHERE _flow_closes = 0 "
-        f"UNION ALL SELECT {names}, _flow_at, NULL, FALSE, 0 FROM marked WHERE _flow_kept = 0 AND _flow_closes = 0"
+        f"UNION ALL SELECT {names}, _flow_at, NULL, FALSE, 0 FROM {events} WHERE _flow_kept = 0 AND _flow_closes = 0"
     )
+    return last, versions
+
+
+def _in_time_order(load: Load) -> str:
+    return f"OVER (PARTITION BY {listed(load.keys)} ORDER BY _flow_at)"
 
 
 def _tie_break(load: Load) -> str:
