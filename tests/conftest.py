@@ -166,12 +166,14 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture
 def quick_lakes(blank_surroundings: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let lake tables of all kinds share one Spark session, which does not write Java for every query of a few rows."""
-    from ematix_flow.connect import delta, iceberg
+    from ematix_flow.connect import delta, iceberg_catalog, s3_spark
     from ematix_flow.connect.lake_engine import SparkNeeds
     from ematix_flow.engine.spark import need
 
-    need(delta.Delta.spark_needs)
-    need(SparkNeeds((iceberg.PACKAGE, iceberg.DRIVERS["jdbc:sqlite"]), tuple(iceberg.EXTENSIONS.items())))
+    packages = (iceberg_catalog.PACKAGE, *iceberg_catalog.DRIVERS.values())
+    need(
+        delta.NEEDS + delta.LOG_NEEDS + s3_spark.NEEDS + SparkNeeds(packages, tuple(iceberg_catalog.EXTENSIONS.items()))
+    )
     for key, value in QUICK.items():
         monkeypatch.setenv(f"EMATIX_FLOW_SPARK_CONF_{key.replace('.', '__')}", value)
 
