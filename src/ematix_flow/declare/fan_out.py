@@ -48,11 +48,9 @@ def _refuse_twins(targets: tuple[TargetDeclaration, ...]) -> None:
     """Refuse two targets that are the same table: what was loaded is remembered by connection and table."""
     seen: set[tuple[str, str]] = set()
     for one in targets:
-        connection = one.connection or "default"
-        named = connection if isinstance(connection, str) else connection.name
-        place = (named, one.table.qualified_name)
+        place = (one.connection_name, one.table.qualified_name)
         if place in seen:
-            message = f"two targets are the table {one.table.qualified_name} of connection {named!r}"
+            message = f"two targets are the table {one.table.qualified_name} of connection {one.connection_name!r}"
             raise DeclareError(message, hint="give each a table class of its own, also when their prefix= differs.")
         seen.add(place)
 

@@ -36,6 +36,12 @@ class TargetDeclaration:
     given: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """The keywords that the target itself was declared with; a pipeline adds to them."""
 
+    @property
+    def connection_name(self) -> str:
+        """Give the name of the connection."""
+        named = "default" if self.connection is None else self.connection
+        return named if isinstance(named, str) else named.name
+
 
 @dataclass(frozen=True, slots=True)
 class TransformRef:
@@ -83,6 +89,12 @@ class Pipeline:
     def source_ref(self) -> str | Connection | None:
         """Give the connection that the source is read from: the first target's unless one was named."""
         return self.source_connection if self.source_connection is not None else self.targets[0].connection
+
+    def key_of(self, target: TargetDeclaration) -> str:
+        """Give the name of a target in results: its table, and where that is when several targets have it."""
+        name = target.table.qualified_name
+        alone = sum(one.table.qualified_name == name for one in self.targets) == 1
+        return name if alone else f"{name}@{target.connection_name}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from ematix_flow.engine.conductor import as_ours, load_targets
 from ematix_flow.engine.diffing import plan_store
 from ematix_flow.engine.loading import apply_target
 from ematix_flow.engine.options import Options
-from ematix_flow.engine.planning import connection_name
 from ematix_flow.engine.spark import session_for
 from ematix_flow.engine.targets import target_for
 from ematix_flow.errors import DeclareError, StagingLostError, StalePlanError
@@ -111,7 +110,7 @@ def _connection(stored: StoredPlan, waiting: Waiting) -> str | Connection | None
     if waiting.place.settings is not None:
         return connection_from_fields(waiting.place.name, waiting.place.settings)
     for target in () if declared is None else declared.targets:
-        if target.table.qualified_name == waiting.plan.table_name and connection_name(target) == waiting.place.name:
+        if target.table.qualified_name == waiting.plan.table_name and target.connection_name == waiting.place.name:
             return target.connection
     return resolve_connection(waiting.place.name)
 

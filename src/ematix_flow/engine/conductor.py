@@ -122,7 +122,7 @@ def load_targets(
     results: dict[str, Any] = {}
     errors: dict[str, str] = {}
     for target in pipeline.targets:
-        key = _key(pipeline, target)
+        key = pipeline.key_of(target)
         try:
             record = RunRecord(
                 "", pipeline.name, "failed", started.isoformat(), target=key, request_id=request.id,
@@ -183,16 +183,6 @@ def _attempt(log: SqliteRunLog, request: Request, key: str) -> int:
     with suppress(sqlite3.Error, OSError):
         return log.next_attempt(request, key)
     return 1
-
-
-def _key(pipeline: Pipeline, target: TargetDeclaration) -> str:
-    """Give the name of a target in results: its table, and where that is when several targets have it."""
-    name = target.table.qualified_name
-    if sum(one.table.qualified_name == name for one in pipeline.targets) == 1:
-        return name
-    connection = target.connection or "default"
-    named = connection if isinstance(connection, str) else connection.name
-    return f"{name}@{named}"
 
 
 def _load_one(

@@ -133,9 +133,8 @@ def _wait(asked: Asked, written: Written, options: Options, sample: int) -> Wait
     order = order_for(plan, Fence(plan.history_name, 0), history, spec, parts)
     compared = compare(order, asked.database, plan, sample)
     table, place = asked.target.table, Place(written.name, written.settings, digest_of(asked.database))
-    return Waiting(
-        place, table.schema, table.name, plan, spec, parts, compared.expected, compared.diff, compared.order.excluded
-    )
+    diff = replace(compared.diff, table=asked.pipeline.key_of(asked.target))
+    return Waiting(place, table.schema, table.name, plan, spec, parts, compared.expected, diff, compared.order.excluded)
 
 
 def _give_up(asked: Asked, error: BaseException, options: Options) -> None:

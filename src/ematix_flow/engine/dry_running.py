@@ -19,7 +19,7 @@ from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.engine.expanding import expand
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.ordering import order_for
-from ematix_flow.engine.planning import Asked, connection_name, observing, plan_load, token_for
+from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
 from ematix_flow.engine.previewing import plan_despite_drift, refuse_plain, report
 from ematix_flow.engine.results import counts_of
 from ematix_flow.engine.sourcing import source_for
@@ -63,7 +63,7 @@ def _try(pipeline: Pipeline, target: TargetDeclaration, source: OpenSource, opti
     summary = TargetSummary(
         schema_qualified_name=target.table.qualified_name,
         mode=target.write.spelled,
-        target_connection_name=connection_name(target),
+        target_connection_name=target.connection_name,
         declared_columns=target.table.column_names,
     )
     try:

@@ -63,13 +63,7 @@ def plan_load(asked: Asked, observe: Callable[[Asked], Look]) -> tuple[TargetPla
 
 def token_for(pipeline: Pipeline, target: TargetDeclaration, slot: str) -> Token:
     """Give the token of a load."""
-    return Token(pipeline.name, f"{connection_name(target)}:{target.table.qualified_name}", slot)
-
-
-def connection_name(target: TargetDeclaration) -> str:
-    """Give the name of a target's connection."""
-    reference = target.connection
-    return reference if isinstance(reference, str) else "default" if reference is None else reference.name
+    return Token(pipeline.name, f"{target.connection_name}:{target.table.qualified_name}", slot)
 
 
 def observing(spark: Callable[[], Any]) -> Callable[[Asked], Look]:
@@ -122,4 +116,4 @@ def between(asked: Asked, seen: Observed) -> Observed:
     """Give the observation with what follows from source and target together."""
     source = asked.source.database
     same = source is not None and source.identity() == asked.database.identity()
-    return replace(seen, target_name=connection_name(asked.target), same_database=same, spark_chosen=asked.spark_chosen)
+    return replace(seen, target_name=asked.target.connection_name, same_database=same, spark_chosen=asked.spark_chosen)

@@ -14,7 +14,7 @@ from ematix_flow.declare.pipeline import TransformRef
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.glancing import UNSEEN, glancing, glimpse_source
 from ematix_flow.engine.options import Options
-from ematix_flow.engine.planning import Asked, connection_name, plan_load, token_for
+from ematix_flow.engine.planning import Asked, plan_load, token_for
 from ematix_flow.engine.previewing import PREVIEW_SLOT, plan_despite_drift, refuse_plain
 from ematix_flow.engine.spark import session_for, spark_is_chosen
 from ematix_flow.engine.targets import target_for
@@ -120,7 +120,7 @@ def validate_pipeline(pipeline: Pipeline, options: Options | None = None) -> Val
         ok=not found.errors,
         source_sql=found.source_sql,
         errors=tuple(found.errors),
-        target_connection_name=connection_name(pipeline.targets[0]),
+        target_connection_name=pipeline.targets[0].connection_name,
         notes=tuple(found.notes),
     )
 
