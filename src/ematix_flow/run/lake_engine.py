@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 from pyspark.errors import PySparkException
 
+from ematix_flow.connect.identifiers import backticked
 from ematix_flow.connect.lake_engine import NONE, EngineError
 from ematix_flow.errors import UnsupportedError
 from ematix_flow.run.session import capabilities
@@ -115,7 +116,8 @@ class SparkEngine:
         spark = self._session()
         with _told():
             frame = spark.read.schema(columns).parquet(*paths) if paths else spark.createDataFrame([], columns)
-            frame.createOrReplaceTempView(name)
+            # Quoted: the relation of folded events is called after its table, which may have any name.
+            frame.createOrReplaceTempView(backticked(name))
 
     def columns(self, table: str) -> list[tuple[str, str, bool]] | None:
         """Give name, type and nullability of a table's columns, or None where there is no such table."""
