@@ -6,6 +6,7 @@ import sqlite3
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.clock import Clock
@@ -41,6 +42,21 @@ COLUMNS = (
     Column(Numeric(38, 4), nullable=True, name="amount"),
     Column(TimestampTZ(), nullable=True, name="at"),
 )
+
+
+MODES: dict[str, dict[str, Any]] = {
+    "append": {"mode": "append", "incremental_column": "id"},
+    "truncate": {"mode": "truncate"},
+    "merge": {"mode": "merge", "compare_columns": ["word", "share"]},
+    "merge_hard": {"mode": "merge", "handle_deletes": "hard"},
+    "scd2_load": {"mode": "scd2", "handle_deletes": "soft"},
+    "scd2_event": {
+        "mode": "scd2",
+        "event_timestamp_column": "at",
+        "compare_columns": ["word", "share"],
+        "ttl": timedelta(days=3),
+    },
+}
 
 
 def lake_fields(kind: str, folder: Path, bucket: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -119,6 +135,24 @@ class Lane:
             place = native_name(database.place(self.table.schema, self.table.name), database.dialect)
             found = database.data(session).query(f"SELECT {columns} FROM {place}")
         return sorted((tuple(_plain(value) for value in row) for row in found), key=str)
+
+
+def sample_rows(mode: str, number: int) -> list[Row]:
+    """Give the rows of a load: keys come and go, values repeat, events come out of order."""
+    random = Random(f"{mode}{number}")  # noqa: S311 - the same in every run
+    keys = random.sample(range(8), 5) if mode != "append" else range(number * 5 + 1, number * 5 + 6)
+    rows: list[Row] = []
+    for key in keys:
+        word = random.choice(["a", "b", "Zoë 🦉", "", None])
+        share = random.choice([0.5, -0.0, 1e300, float("nan"), None])
+        at = START + timedelta(days=-random.randrange(6), hours=random.randrange(20))
+        rows.append((key, word, share, random.choice(["12.5", "-" + "9" * 20 + ".0001", None]), at))
+    return rows
+
+
+def told(result: dict[str, Any]) -> dict[str, Any]:
+    """Give what a run says of its rows, and its id, which is the same for the same load."""
+    return {name: value for name, value in result.items() if name.startswith("rows_") or name == "run_id"}
 
 
 def _plain(value: Any) -> Any:

@@ -22,10 +22,9 @@ from ematix_flow.engine.previewing import preview_pipeline
 from ematix_flow.engine.validating import validate_pipeline
 from ematix_flow.errors import DeclareError, UnsupportedError
 from ematix_flow.failpoints import FailpointError
-from tests.lakes.lanes import START, Lane, bucket_of, lake_fields
+from tests.lakes.lanes import MODES, START, Lane, bucket_of, lake_fields, sample_rows, told
 from tests.lakes.test_faults import FIRST, SECOND, committed, locks, words
 from tests.lakes.test_loads import copied
-from tests.lakes.test_modes import MODES, rows_of, told
 from tests.services.http_faults import FaultyProxy
 from tests.services.postgres import PASSWORD
 from tests.services.s3 import KEY, SECRET
@@ -72,7 +71,7 @@ def test_every_mode_gives_what_duckdb_gives(
     twin = Lane({"kind": "duckdb", "path": str(tmp_path / "two" / "t.duckdb")}, tmp_path / "two", {})
     for number, mode in enumerate(modes):
         lake.options = twin.options = MODES[mode] | ({"incremental_column": None} if mode == "append" else {})
-        rows = rows_of(mode, number)
+        rows = sample_rows(mode, number)
         assert told(lake.load(rows)) == told(twin.load(rows)), mode
         assert lake.rows() == twin.rows(), mode
     lake.again(rows, f"slot-{len(modes)}")

@@ -17,8 +17,7 @@ from ematix_flow.engine.spark import session_for
 from ematix_flow.errors import StalePlanError
 from ematix_flow.failpoints import FailpointError
 from ematix_flow.plan.sql.render import native_name
-from tests.lakes.lanes import START, Lane, lake_fields
-from tests.lakes.test_modes import MODES
+from tests.lakes.lanes import MODES, START, Lane, lake_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

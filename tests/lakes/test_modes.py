@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.lakes.lanes import START, Lane, lake_fields
+from tests.lakes.lanes import START, Lane, lake_fields, told
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,8 +113,3 @@ def lanes(folder: Path, url: str, name: str) -> list[Lane]:
         lane.table = replace(lane.table, name=name)
         made.append(lane)
     return made
-
-
-def told(result: dict[str, Any]) -> dict[str, Any]:
-    """Give what a run says of its rows, and its id, which is the same for the same load."""
-    return {name: value for name, value in result.items() if name.startswith("rows_") or name == "run_id"}
