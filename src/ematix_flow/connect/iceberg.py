@@ -14,7 +14,7 @@ from ematix_flow.connect.base import TableName
 from ematix_flow.connect.iceberg_catalog import IcebergCatalog
 from ematix_flow.connect.iceberg_partitions import described_partitions
 from ematix_flow.connect.iceberg_upkeep import iceberg_chores
-from ematix_flow.connect.identifiers import backticked
+from ematix_flow.connect.identifiers import backticked, spark_text
 from ematix_flow.connect.lake import LakeTable
 from ematix_flow.connect.lake_change import Applier
 from ematix_flow.connect.lake_source import LakeSource
@@ -180,7 +180,7 @@ class _Branches(Applier):
         self.lingers = lingers
         self._catalog = catalog
         self._table = _table(catalog, table)
-        self._called = ".".join(backticked(part) for part in (table[0] or "default", table[1]))
+        self._called = spark_text(".".join(backticked(part) for part in (table[0] or "default", table[1])))
 
     def prepare(self, engine: LakeEngine, change: Change) -> None:
         # Before anybody hears of it: whoever refuses the change moves the table away from where the branch begins.
@@ -189,7 +189,7 @@ class _Branches(Applier):
     def change(self, engine: LakeEngine, sql: str, change: Change) -> dict[str, int]:
         branch = f"flow_{change.id}"
         told = engine.run(sql.replace(self._table, f"{self._table}.`branch_{branch}`"), _marked(change.id))
-        engine.run(f"CALL {backticked(self._catalog)}.system.fast_forward('{self._called}', 'main', '{branch}')", {})
+        engine.run(f"CALL {backticked(self._catalog)}.system.fast_forward({self._called}, 'main', '{branch}')", {})
         engine.run(f"ALTER TABLE {self._table} DROP BRANCH `{branch}`", {})
         engine.run(f"ALTER TABLE {self._table} SET TBLPROPERTIES ('{PROPERTY}' = '{change.id}')", {})
         return told

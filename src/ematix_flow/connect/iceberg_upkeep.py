@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.identifiers import backticked
+from ematix_flow.connect.identifiers import backticked, spark_text
 from ematix_flow.connect.upkeep import Chore
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class _Table:
         catalog, schema, name = table
         self._engine, self._rules, self._home = engine, rules, home
         self._system = f"{backticked(catalog)}.system"
-        self._called = _text(".".join(backticked(part) for part in (schema or "default", name)))
+        self._called = spark_text(".".join(backticked(part) for part in (schema or "default", name)))
         self._name = ".".join(backticked(part) for part in (catalog, schema or "default", name))
         self._old, self._stray = (_instant(now - age) for age in (rules.keep, rules.orphans_after))
 
@@ -139,11 +139,6 @@ def _flag(dry_run: bool) -> str:  # noqa: FBT001 - the one argument of a procedu
 
 def _instant(at: datetime) -> str:
     return f"TIMESTAMP '{at:%Y-%m-%d %H:%M:%S.%f}+00:00'"
-
-
-def _text(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def _path(place: str) -> str:

@@ -26,3 +26,8 @@ def listed(names: Iterable[str]) -> str:
 def text(value: str) -> str:
     """Give a text literal."""
     return "'" + value.replace("'", "''") + "'"
+
+
+def spark_text(value: str) -> str:
+    """Give a text as a literal of Spark's SQL, whose escapes begin with a backslash."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
