@@ -118,8 +118,9 @@ def test_of_two_drivers_one_commits_and_a_late_one_changes_nothing(
     late = started(lane, slow)
     try:
         assert proxy.held.wait(300), late.communicate(timeout=5)
-        shown = b"".join(p.read_bytes() for p in Path("/proc").glob("[0-9]*/cmdline") if p.exists())
-        assert b"java" in shown
+        commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+        shown = b"".join(command for command in commands if b"java" in command)
+        assert b"org.apache.spark" in shown
         monkeypatch.setattr(lake_lock, "DEAD_SECONDS", 0.0)
         lane.load([(4, "e", None, None, START)], "slot-3")
         before = log_of(lane)
@@ -188,11 +189,11 @@ def test_a_catalog_of_folders_cannot_be_in_a_bucket() -> None:
 
 
 CHILD = """
-import json, sys
+import json, os, sys
 from pathlib import Path
 from tests.lakes.lanes import Lane
 from tests.lakes.test_faults import SECOND
-Lane(json.loads(sys.argv[1]), Path(sys.argv[2]), {"mode": "merge"}).again(SECOND, "slot-2")
+Lane(json.loads(os.environ["LAKE"]), Path(sys.argv[1]), {"mode": "merge"}).again(SECOND, "slot-2")
 """
 
 
@@ -202,10 +203,11 @@ def started(lane: Lane, fields: dict[str, Any], **environment: str) -> subproces
     (lane.folder / "events").mkdir()
     logging = {"ENABLED": "true", "DIR": f"file://{lane.folder}/events", "COMPRESS": "false"}
     return subprocess.Popen(
-        [sys.executable, "-c", CHILD, json.dumps(fields), str(lane.folder / "late")],
+        [sys.executable, "-c", CHILD, str(lane.folder / "late")],
         env={
             **os.environ,
             **environment,
+            "LAKE": json.dumps(fields),
             **{f"EMATIX_FLOW_SPARK_CONF_spark__eventLog__{name.lower()}": value for name, value in logging.items()},
             "PYTHONPATH": os.pathsep.join(sys.path),
         },
