@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -118,8 +119,7 @@ def test_of_two_drivers_one_commits_and_a_late_one_changes_nothing(
     late = started(lane, slow)
     try:
         assert proxy.held.wait(300), late.communicate(timeout=5)
-        commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-        shown = b"".join(command for command in commands if b"java" in command)
+        shown = b"".join(command for command in commands() if b"java" in command)
         assert b"org.apache.spark" in shown
         monkeypatch.setattr(lake_lock, "DEAD_SECONDS", 0.0)
         lane.load([(4, "e", None, None, START)], "slot-3")
@@ -226,6 +226,13 @@ def made_at_last(lane: Lane) -> None:
         else:
             return
     raise last
+
+
+def commands() -> Iterator[bytes]:
+    """Give the command lines of all processes, as everybody may see them."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # ended since it was listed
+            yield path.read_bytes()
 
 
 def log_of(lane: Lane) -> dict[str, bytes | None]:
