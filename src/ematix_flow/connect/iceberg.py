@@ -223,7 +223,8 @@ class _Branches(Applier):
     def __init__(self, catalog: str, table: tuple[str, str]) -> None:
         self._catalog = catalog
         self._table = _table(catalog, table)
-        self._called = ".".join(backticked(part) for part in (table[0] or "default", table[1]))
+        called = ".".join(backticked(part) for part in (table[0] or "default", table[1]))
+        self._called = called.replace("\\", "\\\\").replace("'", "\\'")
 
     def prepare(self, engine: LakeEngine, change: Change) -> None:
         # Before anybody hears of it: whoever refuses the change moves the table away from where the branch begins.
