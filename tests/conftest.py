@@ -184,6 +184,8 @@ QUICK = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.databricks.delta.snapshotPartitions": "1",
+    # Spark writes down every plan, and the plans with which Delta reads its log are long.
+    "spark.sql.debug.maxToStringFields": "0",
 }
 """What makes tiny queries cheap and large ones slow."""
 

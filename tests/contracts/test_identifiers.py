@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.types import BigInt, String, Text, TimestampTZ
 from tests.contracts.flows import START, every_path, in_and_out
+from tests.contracts.systems import Lake
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.contracts.flows import Flow, Row
+    from tests.contracts.systems import System
 
     Flows = Callable[..., Flow]
 
@@ -64,8 +66,9 @@ def test_hostile_columns_work_in_every_mode(flows: Flows) -> None:
 
 
 @in_and_out
-def test_hostile_table_names_work(flows: Flows) -> None:
-    for name in NAMES:
+def test_hostile_table_names_work(flows: Flows, system: System) -> None:
+    # Every name is three loads; on Spark the two with quotes have to do.
+    for name in NAMES[2:4] if isinstance(system, Lake) else NAMES:
         flow = flows(table_called(name), f"loads {name}"[:40], **MODES["events"])
         flow.run([row("a", "x", 1), row("a", "y", 2)])
         assert [version[LONG] for version in flow.rows()] == ["x", "y"]
