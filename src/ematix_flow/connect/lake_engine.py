@@ -36,11 +36,15 @@ class SparkNeeds:
 
 
 class EngineError(Exception):
-    """What the engine says when a statement fails; `transient` when the same work may succeed later."""
+    """What the engine says when a statement fails; `transient` when the same work may succeed later.
 
-    def __init__(self, message: str, *, transient: bool = False) -> None:
+    Not `answered` when the engine could not be heard: then the statement may still be at work.
+    """
+
+    def __init__(self, message: str, *, transient: bool = False, answered: bool = True) -> None:
         super().__init__(message)
         self.transient = transient
+        self.answered = answered
 
 
 class LakeEngine(Protocol):

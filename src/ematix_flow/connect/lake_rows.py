@@ -72,12 +72,11 @@ class RowsSession(Session):
             self.show(name, paths, self._expected.pop(name))
 
     def _write_points(self, sql: str) -> int:
-        before = self._books.value("points")
         folder = f"{self._books.home}{POINTS}{uuid.uuid4().hex}"
         place = self._books.store.path(folder).replace("\\", "\\\\").replace("'", "\\'")
         self._engine().run(sql.replace(POINTS_FOLDER, place), {})
         self._books.remember("points", folder)
-        self._books.replaced_points = before
+        self._books.points_written = True
         return 0
 
     def begin(self) -> None:

@@ -17,8 +17,17 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect.lake_change import Change
 from ematix_flow.connect.lake_engine import EngineError
 from ematix_flow.connect.lake_lock import Lock
-from ematix_flow.connect.lake_rows import RowsSession
-from ematix_flow.connect.store_session import DIGITS, FORMAT, STATES, UNKNOWN, StoreSession, newest_of, record_key
+from ematix_flow.connect.lake_rows import POINTS, RowsSession
+from ematix_flow.connect.store_session import (
+    DIGITS,
+    FORMAT,
+    STATES,
+    UNKNOWN,
+    StoreSession,
+    head_of,
+    newest_of,
+    record_key,
+)
 from ematix_flow.errors import CommitError, StalePlanError, TransientError
 from ematix_flow.failpoints import failpoint
 
@@ -42,7 +51,7 @@ class LakeSession(StoreSession):
         tables = (f"CREATE TABLE {STATE_TABLE} (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)", fresh)
         self._lock: Lock | None = None
         self._watched: tuple[Callable[[], str], str] | None = None
-        self.replaced_points = ""
+        self.points_written = False
         super().__init__(store, tables, home)
         self._applier = applier
         self._engine = engine
@@ -74,9 +83,9 @@ class LakeSession(StoreSession):
             self._give_up()
             raise
         self._release()
-        if self.replaced_points:
-            self.store.remove_below(f"{self.replaced_points}/")
-            self.replaced_points = ""
+        if self.points_written:
+            self.points_written = False
+            self._forget_points()
 
     def rollback(self) -> None:
         """Undo what the books say and give the lock back; a change of rows that was made stays, with its own books."""
@@ -103,13 +112,21 @@ class LakeSession(StoreSession):
         """Let the change of this transaction be refused when anybody changes the table from now on."""
         self._watched = (last_change, last_change())
 
+    def _forget_points(self) -> None:
+        """Remove the folded events of earlier loads, and those of loads that came to nothing."""
+        prefix, kept = f"{self.home}{POINTS}", self.value("points")
+        found = [*self.store.listed(prefix), *self.store.unfinished(prefix)]
+        for name in {one.key.removeprefix(prefix).partition("/")[0] for one in found}:
+            if f"{prefix}{name}" != kept:
+                self.store.remove_below(f"{prefix}{name}/")
+
     def change(self, sql: str) -> dict[str, int]:
         """Make the one change of rows of this transaction; the books as they are now count from then on."""
         if self._lock is None:
             message = "rows of a lake table are changed in a transaction only"
             raise CommitError(message)
         number = self.head.number + 1
-        state = f"{self.home}{STATES}{number:0{DIGITS}d}-{uuid.uuid4().hex}.sqlite"
+        state = self._state_key(number)
         # The connection is this session's own: to end its transaction commits nothing but what it holds itself.
         self.connection.execute("COMMIT")
         self.store.create(state, self.connection.serialize())
@@ -125,9 +142,9 @@ class LakeSession(StoreSession):
         failpoint("store.before_change")
         try:
             told = self._applier.change(self._engine(), sql, change)
-        except EngineError:
-            # Where the engine's answer is the last word, nothing of this change is still on its way.
-            self._lock.answered = not self._applier.lingers
+        except EngineError as error:
+            # Where the engine has answered and its answer is the last word, nothing of this change is still on its way.
+            self._lock.answered = error.answered and not self._applier.lingers
             raise
         self._lock.answered = True
         failpoint("store.after_change")
@@ -145,7 +162,7 @@ class LakeSession(StoreSession):
     def _refuse_overtaken(self, change: Change) -> None:
         if self._watched is None or self._watched[0]() == self._watched[1]:
             return
-        self._applier.refuse(self._engine(), change)
+        self._settle(change)
         message = "another program changed the table while the load was about to be committed"
         raise StalePlanError(message, hint="nothing was changed; plan again.")
 
@@ -165,16 +182,22 @@ class LakeSession(StoreSession):
         lock.fall_silent()
         # What cannot be asked or written now is dealt with by whoever comes next.
         with suppress(EngineError, OSError):
-            if self._applier.made(self._engine, lock.announced):
-                self._follow(lock.announced)
-            elif not lock.answered:
-                self._applier.refuse(self._engine(), lock.announced)
+            if lock.answered and not self._applier.made(self._engine, lock.announced):
+                lock.release()
+                return
+            self._settle(lock.announced)
             lock.release()
 
     def _follow(self, change: Change) -> None:
         """Make the books of a change that was made the next ones."""
-        record = {"format": FORMAT, "number": change.number, "state": change.state, "taken_over": True}
-        self.store.create(record_key(change.number, self.home), json.dumps(record, indent=1).encode())
+        self._record(change.number, change.state, "taken_over")
+
+    def _record(self, number: int, state: str, how: str) -> None:
+        record = {"format": FORMAT, "number": number, "state": state, how: True}
+        self.store.create(record_key(number, self.home), json.dumps(record, indent=1).encode())
+
+    def _state_key(self, number: int) -> str:
+        return f"{self.home}{STATES}{number:0{DIGITS}d}-{uuid.uuid4().hex}.sqlite"
 
     def _settled(self, mine: Lock) -> bool:
         """Deal with the locks of dead owners; False when one lives, or when the head moved."""
@@ -186,24 +209,47 @@ class LakeSession(StoreSession):
             # An owner who announces a change looks for this mark afterwards; whoever marks looks for changes afterwards.
             other.bury()
             change = other.announced()
-            if change is not None and other.number == mine.number and self._followed(change):
+            if change is not None and other.number == mine.number:
+                self._settle(change)
                 other.clear()
                 return False
             other.clear()
         return True
 
-    def _followed(self, change: Change) -> bool:
-        """Take over the books of a change that was made; one that was not made never will be."""
-        if not self._applier.made(self._engine, change):
+    def _settle(self, change: Change) -> None:
+        """Take over the books of a change that was made; one that was not made never will be, nor anything of its number."""
+        if self._applier.made(self._engine, change) or not self._refused(change):
+            self._follow(change)
+        else:
+            self._pass_over(change.number)
+
+    def _refused(self, change: Change) -> bool:
+        """Have the table refuse a change; False when it was made first."""
+        try:
             self._applier.refuse(self._engine(), change)
+        except EngineError:
+            # Made between the question and the refusal, it is what the refusal stumbles over.
             if not self._applier.made(self._engine, change):
-                return False
-        self._follow(change)
-        return True
+                raise
+        return not self._applier.made(self._engine, change)
+
+    def _pass_over(self, number: int) -> None:
+        """Let a number end without a change: a table that has heard of it takes nothing else under it."""
+        head = head_of(self.store, self.home)
+        books = self.store.read(head.state) if head.number == number - 1 else None
+        if books is None:
+            return
+        state = self._state_key(number)
+        self.store.create(state, books)
+        self._record(number, state, "passed_over")
 
     def _alone(self, lock: Lock) -> bool:
         """Take the lock; whoever sees that another did so too gives it back."""
         lock.take()
-        if any(other.number == lock.number for other in lock.others()):
-            return False
-        return newest_of(self.store, self.home) == self.head.number
+        try:
+            if any(other.number == lock.number for other in lock.others()):
+                return False
+            return newest_of(self.store, self.home) == self.head.number
+        except BaseException:
+            lock.release()
+            raise

@@ -157,5 +157,17 @@ def _told() -> Iterator[None]:
     except (PySparkException, Py4JError) as error:
         from ematix_flow.run.failures import reason_of
 
-        transient = any(word in str(error) for word in _CONFLICTS)
-        raise EngineError(str(reason_of(error)), transient=transient) from error
+        answered = _is_answer(error)
+        transient = not answered or any(word in str(error) for word in _CONFLICTS)
+        raise EngineError(str(reason_of(error)), transient=transient, answered=answered) from error
+
+
+def _is_answer(error: BaseException) -> bool:
+    """Say whether the engine itself reports an error; a broken line to it says nothing about the statement."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    if isinstance(error, Py4JError):
+        return isinstance(error, Py4JJavaError)
+    unheard = ("SparkConnectGrpcException", "RetriesExceeded", "PySparkAssertionError")
+    condition = getattr(error, "getCondition", lambda: None)() or ""
+    return type(error).__name__ not in unheard and not condition.startswith("INVALID_HANDLE")
