@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import docs_types
 
-from ematix_flow.connect.base import ALL_MODES, Database
+from ematix_flow.connect.base import Database
+from ematix_flow.connect.capabilities import ALL_MODES
 from ematix_flow.connect.registry import DATABASES, FILE_TABLES, FILES, LAKE_SOURCES, LAKES
 from ematix_flow.declare import connection, keywords, normalize, transforms
 from ematix_flow.declare.spark_settings import PREFIX, SETTINGS

@@ -15,8 +15,6 @@ import duckdb
 
 from ematix_flow.connect.arrow import REJECTS
 from ematix_flow.connect.base import (
-    ALL_MODES,
-    Capabilities,
     Database,
     FoundColumn,
     FoundTable,
@@ -25,6 +23,7 @@ from ematix_flow.connect.base import (
     Split,
     TableName,
 )
+from ematix_flow.connect.capabilities import ALL_MODES, Capabilities
 from ematix_flow.connect.digits import digits_of
 from ematix_flow.connect.duckdb_session import open_file, open_memory
 from ematix_flow.connect.fingerprints import qualified, shortest, sum_sql, told

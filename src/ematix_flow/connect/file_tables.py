@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ematix_flow.connect import sqlite_types
-from ematix_flow.connect.base import Capabilities, TableName
+from ematix_flow.connect.base import TableName
+from ematix_flow.connect.capabilities import Capabilities
 from ematix_flow.connect.file_formats import EXTENSIONS
 from ematix_flow.connect.file_parts import FileStager
 from ematix_flow.connect.file_session import FILES, FileSession

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from ematix_flow.connect import lake_types
-from ematix_flow.connect.base import ALL_MODES, Capabilities, FoundColumn, FoundTable
+from ematix_flow.connect.base import FoundColumn, FoundTable
+from ematix_flow.connect.capabilities import ALL_MODES, Capabilities
 from ematix_flow.connect.file_parts import FileStager
 from ematix_flow.connect.fingerprints import EMPTY
 from ematix_flow.connect.identifiers import backticked

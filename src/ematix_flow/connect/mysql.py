@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, cast
 import pymysql
 
 from ematix_flow.connect.base import (
-    ALL_MODES,
     ATTEMPT,
-    Capabilities,
     Database,
     FoundColumn,
     FoundTable,
@@ -22,6 +20,7 @@ from ematix_flow.connect.base import (
     Split,
     TableName,
 )
+from ematix_flow.connect.capabilities import ALL_MODES, Capabilities
 from ematix_flow.connect.fingerprints import sum_sql, told
 from ematix_flow.connect.identifiers import backticked as quoted
 from ematix_flow.connect.mysql_rows import read_rows

@@ -12,8 +12,6 @@ from psycopg.pq import Conninfo
 from ematix_flow.connect import postgres_stage as staging
 from ematix_flow.connect import postgres_types as types
 from ematix_flow.connect.base import (
-    ALL_MODES,
-    Capabilities,
     Database,
     FoundColumn,
     FoundTable,
@@ -22,6 +20,7 @@ from ematix_flow.connect.base import (
     Split,
     TableName,
 )
+from ematix_flow.connect.capabilities import ALL_MODES, Capabilities
 from ematix_flow.connect.fingerprints import qualified, told
 from ematix_flow.connect.identifiers import quoted
 from ematix_flow.connect.postgres_relay import relay_query, relay_rows

@@ -12,7 +12,8 @@ from urllib.parse import quote
 
 from ematix_flow.connect import sqlite_catalog, sqlite_types
 from ematix_flow.connect.arrow import REJECTS
-from ematix_flow.connect.base import ALL_MODES, Capabilities, Database, Opened, Split, TableName
+from ematix_flow.connect.base import Database, Opened, Split, TableName
+from ematix_flow.connect.capabilities import ALL_MODES, Capabilities
 from ematix_flow.connect.fingerprints import told
 from ematix_flow.connect.identifiers import listed, quoted
 from ematix_flow.connect.parts import (

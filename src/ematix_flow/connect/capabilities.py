@@ -1,0 +1,32 @@
+"""What a system can do, as data; nothing is asked of a system here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ALL_MODES = ("append", "truncate", "merge", "scd2")
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a system can do, as data that the planner and the documents read."""
+
+    modes: tuple[str, ...] = ()
+    source: bool = False
+    guarantee: str = ""
+    """The delivery guarantee, in one sentence for the documents."""
+    transactional_ddl: bool = False
+    enforces_types: bool = True
+    """False where the database itself would take a value outside the declared type."""
+    float_bits: bool = True
+    """True where SQL can give the bits of a float, which the row hash needs."""
+    constraints: bool = True
+    """True where the system itself keeps keys unique."""
+    rolls_back: bool = True
+    """False where a change of rows is final at once, so that a rehearsal may only count."""
+    tells_merges: bool = False
+    """True where a MERGE answers with the rows it inserted, updated and deleted."""
+    answers_sql: bool = True
+    """False where a table is a list of files that tasks write whole, and nobody can be asked about its rows."""
+    cannot_store: tuple[str, ...] = ()
+    """Values of a declared type that the database has no place for: nul (in text), nan, infinity, far_instant, empty_partition."""
