@@ -34,6 +34,8 @@ PACKAGE = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 DRIVERS = {"jdbc:sqlite": "org.xerial:sqlite-jdbc:3.50.3.0", "jdbc:postgresql": "org.postgresql:postgresql:42.7.8"}
 EXTENSIONS = {"spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"}
 PROPERTY = "ematix_flow.change"
+BRANCH = "flow_"
+"""How the branches begin that loads are written to."""
 
 
 class Iceberg(LakeTable):
@@ -226,10 +228,10 @@ class _Branches(Applier):
         # Before anybody hears of it: whoever refuses the change moves the table away from where the branch begins.
         if not engine.query(f"SELECT 1 FROM {self._table}.refs WHERE name = 'main'"):
             engine.run(f"INSERT INTO {self._table} SELECT * FROM {self._table} WHERE FALSE", {})
-        engine.run(f"ALTER TABLE {self._table} CREATE BRANCH `flow_{change.id}`", {})
+        engine.run(f"ALTER TABLE {self._table} CREATE BRANCH `{BRANCH}{change.id}`", {})
 
     def change(self, engine: LakeEngine, sql: str, change: Change) -> dict[str, int]:
-        branch = f"flow_{change.id}"
+        branch = f"{BRANCH}{change.id}"
         told = engine.run(sql.replace(self._table, f"{self._table}.`branch_{branch}`"), _marked(change.id))
         engine.run(f"CALL {backticked(self._catalog)}.system.fast_forward('{self._called}', 'main', '{branch}')", {})
         engine.run(f"ALTER TABLE {self._table} DROP BRANCH `{branch}`", {})
@@ -243,11 +245,16 @@ class _Branches(Applier):
         )
         return bool(engine().query(sql))
 
+    def tidy(self, engine: LakeEngine) -> None:
+        # One that was begun before its change was told of, or that a statement made again when it came late.
+        for (name,) in engine.query(f"SELECT name FROM {self._table}.refs WHERE name LIKE '{BRANCH}%'"):
+            engine.run(f"ALTER TABLE {self._table} DROP BRANCH IF EXISTS {backticked(name)}", {})
+
     def refuse(self, engine: LakeEngine, change: Change) -> None:
         # After a commit of somebody else the table cannot be moved to the branch any more.
         nothing = f"INSERT INTO {self._table} SELECT * FROM {self._table} WHERE FALSE"
         engine.run(nothing, _marked(f"refused-{change.id}"))
-        engine.run(f"ALTER TABLE {self._table} DROP BRANCH IF EXISTS `flow_{change.id}`", {})
+        engine.run(f"ALTER TABLE {self._table} DROP BRANCH IF EXISTS `{BRANCH}{change.id}`", {})
 
 
 def _marked(change: str) -> dict[str, str]:
