@@ -30,7 +30,9 @@ PROMISE = (
 )
 TRIED = (
     "Each of these places in the code can be made to kill the process; the tests do so for every mode on every database,"
-    " run the load again and compare."
+    " run the load again and compare. Besides, a process that makes load after load is killed at random moments: sixty"
+    " times per database, forty times per folder of files, per Delta and per Iceberg table. The Spark that changes a lake"
+    " table outlives the killed process there, so that its last statement comes late; it is also killed itself."
 )
 STAGING = {
     "postgres": "unlogged table per load, filled by COPY",

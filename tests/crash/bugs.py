@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit import publish as publishing
 from ematix_flow.commit.ledger import Ledger, transaction
-from ematix_flow.connect import mysql_session, postgres, postgres_stage
+from ematix_flow.connect import delta, iceberg, mysql_session, postgres, postgres_stage
 from ematix_flow.connect.file_session import FileSession
 from ematix_flow.connect.file_tables import FileTables
+from ematix_flow.connect.lake_lock import Lock
+from ematix_flow.connect.lake_session import LakeSession
 from ematix_flow.connect.sqlite_session import SQLiteSession
 from ematix_flow.connect.store import LocalStore
 from ematix_flow.connect.store_target import StoreTarget
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from ematix_flow.clock import Clock
     from ematix_flow.commit.order import Order
     from ematix_flow.connect.base import Database
+    from ematix_flow.connect.lake_change import Change
     from ematix_flow.records import Committed, Token
 
 WINDOW = 0.02
@@ -182,6 +185,37 @@ def stage_dropped_with_its_files() -> None:
     FileSession.settle = lambda self: False
 
 
+def announced_to_nobody() -> None:
+    """Whoever comes after a crash cannot know which change of a lake table was under way."""
+
+    def announce(self: Lock, change: Change) -> None:
+        self.announced = change
+
+    Lock.announce = announce  # type: ignore[method-assign]
+
+
+def taken_over_unasked() -> None:
+    """The books of a dead owner are taken over, whether or not its rows were."""
+    LakeSession._settle = LakeSession._follow  # type: ignore[method-assign]
+
+
+def late_changes_taken() -> None:
+    """A change that others have given up is made when it comes."""
+    for applier in (delta._Changes, iceberg._Branches):
+        applier.refuse = applier.tidy = lambda *arguments: None  # type: ignore[attr-defined]
+
+
+def unnumbered() -> None:
+    """Changes of a Delta table have a name, but not the number under which each is let through once."""
+    numbered = delta._transaction
+    delta._transaction = lambda change, word: {k: v for k, v in numbered(change, word).items() if "txn" not in k}
+
+
+def straight_to_the_table() -> None:
+    """An Iceberg load goes to the table itself, and not to a branch that can only follow where it began."""
+    iceberg._Branches.change = lambda self, engine, sql, change: engine.run(sql, iceberg._marked(change.id))
+
+
 BUGS: dict[str, Callable[[], None]] = {
     function.__name__: function
     for function in (
@@ -199,5 +233,10 @@ BUGS: dict[str, Callable[[], None]] = {
         shown_before_the_record,
         records_replaced,
         stage_dropped_with_its_files,
+        announced_to_nobody,
+        taken_over_unasked,
+        late_changes_taken,
+        unnumbered,
+        straight_to_the_table,
     )
 }

@@ -8,7 +8,10 @@ import pytest
 
 from tests.crash.folders import FOLDER
 from tests.crash.journey import Place, make_source
+from tests.crash.lakes import LAKES
 from tests.crash.nursery import Nursery
+from tests.lakes.lanes import lake_fields
+from tests.services.spark import SparkServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,6 +59,23 @@ def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
 
 
 @pytest.fixture(scope="session")
+def lake_nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    """Give the process that forks children for lake tables."""
+    opened = Nursery(tmp_path_factory.mktemp("nursery"), lakes=True)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="session")
+def spark_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkServer]:
+    """Give the Spark that outlives the children; a test that crashes it starts it again."""
+    server = SparkServer(tmp_path_factory.mktemp("spark"))
+    server.start()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
 def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Give the source file that every crash test reads."""
     path = tmp_path_factory.mktemp("events") / "events.sqlite"
@@ -68,6 +88,10 @@ def place_of(request: pytest.FixtureRequest, events: Path, tmp_path: Path) -> Ca
     """Give the function that makes an empty place of a kind."""
 
     def make(kind: str) -> Place:
+        if kind in LAKES:
+            server = request.getfixturevalue("spark_server")
+            lake = {name: value for name, value in lake_fields(kind, tmp_path / kind).items() if name != "kind"}
+            return Place(kind, lake, str(events), str(tmp_path / f"{kind}_log.db"), "crash", server.remote)
         if kind == FOLDER:
             fields, schema = {"path": str(tmp_path / "lake"), "format": "parquet"}, "crash"
         elif kind in ("duckdb", "sqlite"):

@@ -34,8 +34,3 @@ def in_files(lake: Database, table: Table, *, settled: bool = False) -> list[tup
 def unsettled(lake: Database, table: Table) -> list[tuple[Any, ...]]:
     """Give what is wrong with the files when nobody has anything left to do."""
     return [row for row in in_files(lake, table, settled=True) if row[0] < 0]
-
-
-def batch_rows(lake: Database, table: Table, run_id: str) -> int:
-    """Give how many rows one load has."""
-    return sum(row[3] == run_id for row in in_files(lake, table))

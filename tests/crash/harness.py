@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.commit.ledger import Ledger
 from ematix_flow.plan.sql.render import native_name
 from ematix_flow.records import Token
-from tests.crash.folders import batch_rows
+from tests.crash.books import books
 from tests.crash.jobs import KILL_LOOP, numbered
-from tests.crash.journey import ROWS, Load, books, difference, expected, found, table_of
+from tests.crash.journey import ROWS, Load, batch_rows, difference, expected, found
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -55,9 +55,25 @@ class Sweep:
         names = tuple(names) or self.place.points
         return [f"{name}={action}: {said}" for name in names for said in self.point(name, action)]
 
+    def in_a_row(self, action: str, names: Iterable[str]) -> list[str]:
+        """Disturb one load at failpoint after failpoint before it may go through, and give all complaints."""
+        load = self.next_load()
+        said = [f"{name}={action}: {text}" for name in names for text in self.disturbed(load, name, action)]
+        return said + self.undisturbed()
+
     def point(self, name: str, action: str) -> list[str]:
         """Disturb the next load at one failpoint, run it again, and give the complaints."""
         load = self.next_load()
+        said = self.disturbed(load, name, action)
+        again = self.run(load)
+        if again.answer is None:
+            said.append(f"the next run failed: {again.error or again}")
+        self.requests += name == AFTER_THE_REQUEST or (action == "raise" and name in AFTER_THE_LOAD)
+        self.posts_missed += action == "raise" and name == "post.before"
+        return self.judged(load, said)
+
+    def disturbed(self, load: Load, name: str, action: str) -> list[str]:
+        """Disturb a load at one failpoint; its rows must be there or not."""
         before, after = self.expected(), self.expected(load.number)
         name, _, passing = name.partition("@")
         ending = self.run(load, f"{name}={action}" + (f"@{passing}" if passing else ""))
@@ -65,12 +81,7 @@ class Sweep:
         seen = found(self.place, load)
         if seen not in (before, after):
             said += [f"right after the crash: {text}" for text in difference(seen, after)]
-        again = self.run(load)
-        if again.answer is None:
-            said.append(f"the next run failed: {again.error or again}")
-        self.requests += name == AFTER_THE_REQUEST or (action == "raise" and name in AFTER_THE_LOAD)
-        self.posts_missed += action == "raise" and name == "post.before"
-        return self.judged(load, said)
+        return said
 
     def next_load(self) -> Load:
         """Give the load that follows those that are done."""
@@ -133,6 +144,8 @@ class KillLoop:
     bug: str = ""
     longest: float = 0.7
     """Seconds that a life lasts at most."""
+    growth: float = 1.3
+    """By how much lives grow when they end without a load: lives of about two loads, however quick the machine is."""
     unacknowledged: int = 0
     """Commits that were found although nobody had been told of them."""
 
@@ -143,8 +156,7 @@ class KillLoop:
             done = self.done()
             ending = self._live(10_000, self.random.uniform(0.02, self.longest))
             kills -= ending.died
-            # Lives of about two loads, however quick the machine is.
-            self.longest *= 1.3 if self.done() == done else 0.9
+            self.longest *= self.growth if self.done() == done else 0.9
             said += [] if ending.died else [f"the child ended by itself: {ending}"]
             said += self._open_load()
             if said:
@@ -169,7 +181,8 @@ class KillLoop:
         tokens, rows = seen
         self.unacknowledged += tokens
         whole = rows == ROWS if load.mode in ("append", "truncate") else rows <= ROWS
-        right = whole if tokens == 1 else seen == (0, 0)
+        # The table's own commit decides: the books of a lake follow when the next load comes.
+        right = whole if tokens == 1 or (self.place.is_lake and rows) else seen == (0, 0)
         return [] if right else [f"{load}: the ledger has {tokens} tokens of it, the table {rows} rows"]
 
     def _judge(self) -> list[str]:
@@ -185,16 +198,16 @@ class KillLoop:
 
 def open_load(place: Place, load: Load) -> tuple[int, int] | None:
     """Give how many tokens and rows a load has, as one statement sees them; None before the first load of all."""
-    database = place.database
+    database = place.opened(load.table)
     table = database.place(place.schema, load.table)
     ledger = Ledger(database)
     token = Token(load.table, f"target:{place.schema}.{load.table}", load.slot or "")
     with closing(database.session()) as session:
         if not ledger.exists(session) or database.find_table(session, table) is None:
             return None
-        if place.is_folder:
+        if place.is_folder or place.is_lake:
             known = session.query(f"SELECT COUNT(*) FROM {ledger.name('ledger')} WHERE token = ?", (token.key,))
-            return int(known[0][0]), batch_rows(database, table_of(place, load), token.run_id)
+            return int(known[0][0]), batch_rows(place, load, token.run_id)
         tokens, rows = session.query(
             f"SELECT (SELECT COUNT(*) FROM {ledger.name('ledger')} WHERE token = '{token.key}'), "
             f"(SELECT COUNT(*) FROM {native_name(table, database.dialect)} WHERE _batch_id = '{token.run_id}')"

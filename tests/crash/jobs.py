@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import traceback
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NoReturn
 
 from ematix_flow import failpoints
 from ematix_flow.commit import publish
-from ematix_flow.connect import duckdb, mysql_session, postgres_session, sqlite_session
+from ematix_flow.connect import duckdb, lake_lock, mysql_session, postgres_session, sqlite_session
 from ematix_flow.declare.project import PROJECT
-from ematix_flow.engine import apply_plan, diff_pipeline
+from ematix_flow.engine import apply_plan, diff_pipeline, loading
 from ematix_flow.serve.cli.stopping import stopping
 from tests.crash import bugs
 from tests.crash.journey import MODES, Load, Place, make_source, options_of, pipeline_of, prepare, run
@@ -38,6 +41,14 @@ def warm_up() -> None:
         _rehearse(Path(folder))
 
 
+def warm_up_for_lakes() -> None:
+    """Import what loads of lake tables need besides; a channel to a server begins in each child only."""
+    from pyspark.sql.connect import session  # noqa: F401
+
+    from ematix_flow.connect import delta, iceberg  # noqa: F401
+    from ematix_flow.run import lake_engine  # noqa: F401
+
+
 def _rehearse(folder: Path) -> None:
     """Load once into a file that vanishes: the first load of a process compiles what later ones find ready."""
     make_source(folder / "events", 1)
@@ -54,8 +65,13 @@ def perform(job: dict[str, Any]) -> Any:
         bugs.plant(job["bug"])
     if job.get("impatient"):
         _become_impatient()
+    if place.remote:
+        _change_rows_at(place.remote)
     failpoints.arm(job.get("failpoints", ""))
-    known = {"load": _load, "stoppable": _stoppable, "loop": _loop, "inbox": _inbox, "plan": _plan, "apply": _apply}
+    known = {
+        "load": _load, "stoppable": _stoppable, "loop": _loop, "beside": _beside,
+        "inbox": _inbox, "plan": _plan, "apply": _apply,
+    }  # fmt: skip
     return known[job["function"]](place, *job["arguments"][1:])
 
 
@@ -70,7 +86,14 @@ def _become_impatient() -> None:
     )
     sqlite_session.LOCK_WAIT_SECONDS = 0.5
     duckdb.open_file.__kwdefaults__["wait"] = 0.5
+    lake_lock.DEAD_SECONDS = 0.0
     publish.SETTLE_SECONDS = 10.0
+
+
+def _change_rows_at(remote: str) -> None:
+    """Use a Spark that outlives this process; rows are still staged here, as if nobody had named one."""
+    os.environ["EMATIX_FLOW_SPARK_REMOTE"] = remote
+    loading.spark_is_chosen = lambda options: False  # noqa: ARG005 - whatever they say
 
 
 def _load(place: Place, load: dict[str, Any]) -> dict[str, Any]:
@@ -112,6 +135,29 @@ def _inbox(place: Place, inbox: dict[str, Any]) -> dict[str, Any]:
     """Load the new files of an inbox."""
     del place
     return Inbox(**inbox).run()
+
+
+def _beside(place: Place, *rows_of_loads: list[dict[str, Any]]) -> list[int]:
+    """Make rows of loads at the same time, each in a process of its own; gives the codes they end with."""
+    children = []
+    for number, loads in enumerate(rows_of_loads):
+        pid = os.fork()
+        if not pid:
+            # A run log each: they share the table and nothing else.
+            _load_all(replace(place, run_log=f"{place.run_log}.{number}"), loads)
+        children.append(pid)
+    return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
+
+
+def _load_all(place: Place, loads: list[dict[str, Any]]) -> NoReturn:
+    code = 1
+    try:
+        for load in loads:
+            _load(place, load)
+        code = 0
+    except BaseException:  # noqa: BLE001 - the code tells it
+        traceback.print_exc()
+    os._exit(code)
 
 
 def numbered(place: Place, number: int) -> Load:

@@ -14,7 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.clock import Clock
-from ematix_flow.commit.ledger import Ledger, parse_instant
+from ematix_flow.commit.ledger import parse_instant
 from ematix_flow.commit.runlog.sqlite import SqliteRunLog
 from ematix_flow.connect.registry import open_target
 from ematix_flow.declare.connection import connection_from_fields
@@ -23,16 +23,18 @@ from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
 from ematix_flow.declare.types import BigInt, Text, TimestampTZ
 from ematix_flow.declare.write import write
 from ematix_flow.engine.options import Options
+from ematix_flow.engine.targets import engine_on
 from ematix_flow.failpoints import NAMES
 from ematix_flow.plan.sql.ddl import create_table_sql, wanted_table
 from ematix_flow.plan.sql.render import native_name
-from tests.crash.folders import FOLDER, FOLDER_POINTS, in_files, unsettled
+from tests.crash.folders import FOLDER, FOLDER_POINTS, in_files
+from tests.crash.lakes import LAKE_POINTS, LAKES, reader, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from ematix_flow.connect.base import Database, Session
+    from ematix_flow.connect.base import Database
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 KEYS = 7
@@ -62,19 +64,37 @@ class Place:
     source: str
     run_log: str
     schema: str
+    remote: str = ""
+    """The Spark server that changes the rows of a lake table."""
 
     @property
     def database(self) -> Database:
-        return open_target(connection_from_fields("target", {"kind": self.kind, **self.fields}))
+        return self.opened("")
+
+    def opened(self, table: str) -> Database:
+        """Open the target of a table; a lake table has books of its own."""
+        connection = connection_from_fields("target", {"kind": self.kind, **self.fields})
+        database = open_target(connection, (self.schema, table))
+        database.use(lambda: engine_on(lambda: reader(self.remote)))
+        return database
 
     @property
     def is_folder(self) -> bool:
         return self.kind == FOLDER
 
     @property
+    def is_lake(self) -> bool:
+        return self.kind in LAKES
+
+    @property
+    def has_posts(self) -> bool:
+        """Say whether post steps can run here."""
+        return not self.is_folder and not self.is_lake
+
+    @property
     def points(self) -> tuple[str, ...]:
         """Give the failpoints that a load here passes."""
-        return FOLDER_POINTS if self.is_folder else NAMES
+        return FOLDER_POINTS if self.is_folder else LAKE_POINTS if self.is_lake else NAMES
 
     def modes(self, names: Iterable[str]) -> tuple[str, ...]:
         """Give those of some modes that there are here."""
@@ -145,7 +165,7 @@ def pipeline_of(place: Place, load: Load) -> Pipeline:
         function=lambda: query,
         targets=(TargetDeclaration(table_of(place, load), chosen, target),),
         source_connection=source,
-        transforms_post=() if place.is_folder else (f"INSERT INTO crash_posts VALUES ('{load.table}', {load.number})",),
+        transforms_post=(f"INSERT INTO crash_posts VALUES ('{load.table}', {load.number})",) if place.has_posts else (),
     )
 
 
@@ -176,9 +196,9 @@ def options_of(place: Place, load: Load) -> Options:
 
 def prepare(place: Place, *appended: str) -> None:
     """Create the table that the post steps write to, and tables to append to that no key protects from doubling."""
-    database = place.database
-    if place.is_folder:
+    if not place.has_posts:
         return
+    database = place.database
     with closing(database.session()) as session:
         session.execute("CREATE TABLE crash_posts (pipeline VARCHAR(100), load_number INTEGER)")
         database.create_schema(session, database.place(place.schema, "any").schema)
@@ -222,74 +242,34 @@ def _versions(events: Sequence[tuple[int, datetime, str]]) -> list[tuple[Any, ..
 
 def found(place: Place, load: Load) -> list[tuple[Any, ...]]:
     """Give what the table shows: rows, or versions for scd2; nothing when there is no table."""
-    database = place.database
     if place.is_folder:
-        return sorted(row[:3] for row in in_files(database, table_of(place, load)))
+        return sorted(row[:3] for row in in_files(place.database, table_of(place, load)))
+    if load.mode.startswith("scd2"):
+        rows = _selected(place, load, "id", "value", "valid_from", "valid_to", "is_current")
+        return sorted(((int(k), v, _instant(a), _instant(b), bool(now)) for k, v, a, b, now in rows), key=str)
+    return sorted((int(k), int(seq), v) for k, seq, v in _selected(place, load, "id", "seq", "value"))
+
+
+def _selected(place: Place, load: Load, *columns: str) -> Sequence[tuple[Any, ...]]:
+    database = place.opened(load.table)
+    if place.is_lake:
+        return shown(database, columns)
     table = database.place(place.schema, load.table)
     with closing(database.session()) as session:
         if database.find_table(session, table) is None:
             return []
-        name = native_name(table, database.dialect)
-        if load.mode.startswith("scd2"):
-            rows = session.query(f"SELECT id, value, valid_from, valid_to, is_current FROM {name}")
-            return sorted(((int(k), v, _instant(a), _instant(b), bool(now)) for k, v, a, b, now in rows), key=str)
-        return sorted((int(k), int(seq), v) for k, seq, v in session.query(f"SELECT id, seq, value FROM {name}"))
+        return session.query(f"SELECT {', '.join(columns)} FROM {native_name(table, database.dialect)}")
+
+
+def batch_rows(place: Place, load: Load, run_id: str) -> int:
+    """Give how many rows of a load there are, where one statement cannot see the books and the rows."""
+    if place.is_lake:
+        return sum(row[0] == run_id for row in _selected(place, load, "_batch_id"))
+    return sum(row[3] == run_id for row in in_files(place.database, table_of(place, load)))
 
 
 def _instant(value: Any) -> datetime | None:
     return None if value is None else parse_instant(value)
-
-
-def books(place: Place, load: Load, loads: int, posts: int | None = None) -> list[str]:
-    """Give every contradiction between the bookkeeping of a table's pipeline and its rows, after `loads` loads.
-
-    Each has run its post step, unless the number of `posts` is given.
-    """
-    database = place.database
-    ledger = Ledger(database)
-    with closing(database.session()) as session:
-
-        def one(what: str, table: str, column: str = "pipeline_name", more: str = "") -> Any:
-            return session.query(f"SELECT {what} FROM {table} WHERE {column} = ?{more}", (load.table,))[0][0]
-
-        tokens = int(one("COUNT(*)", ledger.name("ledger")))
-        seen = {
-            "loads in the ledger": (tokens, loads),
-            **({"files": (unsettled(database, table_of(place, load)), [])} if place.is_folder
-               else {"post steps": (int(one("COUNT(*)", "crash_posts", "pipeline")), loads if posts is None else posts)}),
-            "successes in the history": (_histories(session, ledger, load, "success"), loads),
-            "runs without an end": (_histories(session, ledger, load, "running"), 0),
-            "rejects": (
-                int(one("COUNT(*)", ledger.name("rejects"))), int(one("SUM(rows_rejected)", ledger.name("ledger")) or 0)
-            ),
-        }  # fmt: skip
-        if {**MODES[load.mode], **load.options}.get("incremental_column"):
-            mark = ledger.watermark(session, load.table)
-            highest = max((row[1] for row in found(place, load)), default=None)
-            seen["watermark"] = (mark and mark.value, None if highest is None else str(max(highest, _last(load))))
-        stages = [name for name, _ in database.stages(session)]
-    seen["staging left behind"] = (
-        len([n for n in stages if n.startswith(f"stg_{_key(place, load)}")]) if load.slot else 0,
-        0,
-    )
-    return [f"{what}: {there}, expected {wanted}" for what, (there, wanted) in seen.items() if there != wanted]
-
-
-def _last(load: Load) -> int:
-    """Give the number of the rejected row, which is the highest of its load and ends the range."""
-    return load.number * 10 + 9
-
-
-def _key(place: Place, load: Load) -> str:
-    from ematix_flow.records import Token
-
-    return Token(load.table, f"target:{place.schema}.{load.table}", load.slot or "").mark
-
-
-def _histories(session: Session, ledger: Ledger, load: Load, status: str) -> int:
-    table = ledger.name("run_history")
-    rows = session.query(f"SELECT COUNT(*) FROM {table} WHERE pipeline_name = ? AND status = ?", (load.table, status))
-    return int(rows[0][0])
 
 
 def difference(there: Sequence[tuple[Any, ...]], wanted: Sequence[tuple[Any, ...]]) -> list[str]:

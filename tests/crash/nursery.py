@@ -40,10 +40,10 @@ class Ending:
 class Nursery:
     """The side of the tests: starts the process and sends it jobs."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, lakes: bool = False) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("EMATIX_FLOW_", "FLOW_"))}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.nursery"],
+            [sys.executable, "-m", "tests.crash.nursery", *(["lakes"] if lakes else [])],
             cwd=home,
             env={**environment, "HOME": str(home), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
             stdin=subprocess.PIPE,
@@ -89,6 +89,8 @@ def _serve() -> None:
     from tests.crash import jobs
 
     jobs.warm_up()
+    if "lakes" in sys.argv:
+        jobs.warm_up_for_lakes()
     # A collector that looks at what the children share would make each of them copy it.
     gc.freeze()
     stopped: dict[int, _Child] = {}

@@ -215,10 +215,15 @@ def test_a_session_of_the_caller_is_borrowed_and_kept() -> None:
         "ours = spark_session(SparkSettings())\n"
         "print(ours.sparkContext is mine.sparkContext, ours.conf.get('spark.sql.session.timeZone'))\n"
         "stop_session()\n"
+        "try:\n"
+        "    spark_session(SparkSettings(conf={'spark.sql.extensions': 'of.Nobody'}))\n"
+        "except Exception as error:\n"
+        "    print(type(error).__name__, str(error).splitlines()[0])\n"
         "print(mine.range(3).count())\n",
         TZ="Asia/Tokyo",
     )
-    assert done.stdout == "True UTC\n3\n"
+    refused = "RunError the Spark session that is used here lacks of.Nobody"
+    assert [line for line in done.stdout.splitlines() if line] == ["True UTC", refused, "3"]
 
 
 def test_a_connect_server_serves_the_same_work() -> None:

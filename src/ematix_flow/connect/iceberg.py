@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from ematix_flow.declare.types import ColumnType
 
 PROPERTY = "ematix_flow.change"
+BRANCH = "flow_"
+"""How the branches begin that loads are written to."""
 
 
 class Iceberg(LakeTable):
@@ -184,10 +186,10 @@ class _Branches(Applier):
 
     def prepare(self, engine: LakeEngine, change: Change) -> None:
         # Before anybody hears of it: whoever refuses the change moves the table away from where the branch begins.
-        engine.run(f"ALTER TABLE {self._table} CREATE BRANCH `flow_{change.id}`", {})
+        engine.run(f"ALTER TABLE {self._table} CREATE BRANCH `{BRANCH}{change.id}`", {})
 
     def change(self, engine: LakeEngine, sql: str, change: Change) -> dict[str, int]:
-        branch = f"flow_{change.id}"
+        branch = f"{BRANCH}{change.id}"
         told = engine.run(sql.replace(self._table, f"{self._table}.`branch_{branch}`"), _marked(change.id))
         engine.run(f"CALL {backticked(self._catalog)}.system.fast_forward({self._called}, 'main', '{branch}')", {})
         engine.run(f"ALTER TABLE {self._table} DROP BRANCH `{branch}`", {})
@@ -203,11 +205,16 @@ class _Branches(Applier):
         said = f"SHOW TBLPROPERTIES {self._table} ('{PROPERTY}')"
         return bool(engine().query(sql)) or any(change.id in row for row in engine().query(said))
 
+    def tidy(self, engine: LakeEngine) -> None:
+        # One that was begun before its change was told of, or that a statement made again when it came late.
+        for (name,) in engine.query(f"SELECT name FROM {self._table}.refs WHERE name LIKE '{BRANCH}%'"):
+            engine.run(f"ALTER TABLE {self._table} DROP BRANCH IF EXISTS {backticked(name)}", {})
+
     def refuse(self, engine: LakeEngine, change: Change) -> None:
         # After a commit of somebody else the table cannot be moved to the branch any more.
         nothing = f"INSERT INTO {self._table} SELECT * FROM {self._table} WHERE FALSE"
         engine.run(nothing, _marked(f"refused-{change.id}"))
-        engine.run(f"ALTER TABLE {self._table} DROP BRANCH IF EXISTS `flow_{change.id}`", {})
+        engine.run(f"ALTER TABLE {self._table} DROP BRANCH IF EXISTS `{BRANCH}{change.id}`", {})
 
 
 def _marked(change: str) -> dict[str, str]:

@@ -43,3 +43,6 @@ class Applier:
     def refuse(self, engine: LakeEngine, change: Change) -> None:
         """Make sure that a change which was not made never will be."""
         raise NotImplementedError
+
+    def tidy(self, engine: LakeEngine) -> None:
+        """Remove what loads that died left in the table; nobody else changes it meanwhile."""

@@ -51,6 +51,7 @@ class LakeSession(StoreSession):
         tables = (f"CREATE TABLE {STATE_TABLE} (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)", fresh)
         self._lock: Lock | None = None
         self._watched: tuple[Callable[[], str], str] | None = None
+        self._found_dead = False
         self.points_written = False
         super().__init__(store, tables, home)
         self._applier = applier
@@ -65,6 +66,7 @@ class LakeSession(StoreSession):
             lock = Lock(self.store, self.home, self.head.number + 1)
             if self._settled(lock) and self._alone(lock):
                 self._lock = lock
+                self._tidy()
                 break
             lock.release()
             if time.monotonic() > deadline:
@@ -206,6 +208,7 @@ class LakeSession(StoreSession):
                 if other.number == mine.number:
                     return False
                 continue
+            self._found_dead = True
             # An owner who announces a change looks for this mark afterwards; whoever marks looks for changes afterwards.
             other.bury()
             change = other.announced()
@@ -215,6 +218,13 @@ class LakeSession(StoreSession):
                 return False
             other.clear()
         return True
+
+    def _tidy(self) -> None:
+        """Tidy up after dead owners, where that can be done now."""
+        if self._found_dead:
+            self._found_dead = False
+            with suppress(EngineError):
+                self._applier.tidy(self._engine())
 
     def _settle(self, change: Change) -> None:
         """Take over the books of a change that was made; one that was not made never will be, nor anything of its number."""

@@ -10,8 +10,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ematix_flow.errors import RunError
 from ematix_flow.run import classic as classics
-from ematix_flow.run.spark_conf import query_conf
+from ematix_flow.run.spark_conf import EXTENSIONS, query_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +48,11 @@ class _Current:
     def usable(self) -> bool:
         if not self.session.done():
             return True
-        return self.session.exception() is None and (self.classic is None or self.classic.alive)
+        if self.session.exception() is not None:
+            return False
+        # A server that was started again knows nothing of sessions from before; its clients close themselves.
+        lost = self.settings.remote is not None and getattr(self.session.result(), "is_stopped", False)
+        return not lost if self.classic is None else self.classic.alive
 
 
 _lock = threading.RLock()
@@ -158,8 +163,21 @@ def _connected(settings: SparkSettings, remote: str) -> SparkSession:
 
 def _with_query_conf(session: SparkSession, settings: SparkSettings) -> SparkSession:
     for key, value in query_conf(settings).items():
-        session.conf.set(key, value)
+        if key == EXTENSIONS:
+            _expect_extensions(session, value)
+        else:
+            session.conf.set(key, value)
     return session
+
+
+def _expect_extensions(session: SparkSession, wanted: str) -> None:
+    """Refuse a session that was started without extensions that a system needs: nobody can add them later."""
+    known = (session.conf.get(EXTENSIONS, "") or "").split(",")
+    missing = [name for name in wanted.split(",") if name not in known]
+    if missing:
+        listed = ",".join(missing)
+        message = f"the Spark session that is used here lacks {listed}"
+        raise RunError(message, hint=f"start it with {EXTENSIONS}={listed} and the packages that these are in.")
 
 
 def _end_with_the_process() -> None:

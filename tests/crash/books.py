@@ -1,0 +1,77 @@
+"""What the bookkeeping of a crashed and repaired table must say: as many loads as were made, and nothing left behind."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.commit.ledger import Ledger
+from ematix_flow.records import Token
+from tests.crash.folders import unsettled
+from tests.crash.journey import MODES, found, table_of
+from tests.crash.lakes import leftovers, strange_commits
+
+if TYPE_CHECKING:
+    from ematix_flow.connect.base import Database, Session
+    from tests.crash.journey import Load, Place
+
+
+def books(place: Place, load: Load, loads: int, posts: int | None = None) -> list[str]:
+    """Give every contradiction between the bookkeeping of a table's pipeline and its rows, after `loads` loads.
+
+    Each has run its post step, unless the number of `posts` is given.
+    """
+    database = place.opened(load.table)
+    ledger = Ledger(database)
+    with closing(database.session()) as session:
+
+        def one(what: str, table: str, column: str = "pipeline_name", more: str = "") -> Any:
+            return session.query(f"SELECT {what} FROM {table} WHERE {column} = ?{more}", (load.table,))[0][0]
+
+        tokens = int(one("COUNT(*)", ledger.name("ledger")))
+        seen = {
+            "loads in the ledger": (tokens, loads),
+            **_found_wrong(place, load, database),
+            "successes in the history": (_histories(session, ledger, load, "success"), loads),
+            "runs without an end": (_histories(session, ledger, load, "running"), 0),
+            "rejects": (
+                int(one("COUNT(*)", ledger.name("rejects"))), int(one("SUM(rows_rejected)", ledger.name("ledger")) or 0)
+            ),
+        }  # fmt: skip
+        if place.has_posts:
+            done = int(one("COUNT(*)", "crash_posts", "pipeline"))
+            seen["post steps"] = (done, loads if posts is None else posts)
+        if {**MODES[load.mode], **load.options}.get("incremental_column"):
+            mark = ledger.watermark(session, load.table)
+            highest = max((row[1] for row in found(place, load)), default=None)
+            seen["watermark"] = (mark and mark.value, None if highest is None else str(max(highest, _last(load))))
+        stages = [name for name, _ in database.stages(session)]
+    seen["staging left behind"] = (
+        len([n for n in stages if n.startswith(f"stg_{_key(place, load)}")]) if load.slot else 0,
+        0,
+    )
+    return [f"{what}: {there}, expected {wanted}" for what, (there, wanted) in seen.items() if there != wanted]
+
+
+def _found_wrong(place: Place, load: Load, database: Database) -> dict[str, tuple[Any, Any]]:
+    """Give what there is besides rows, and should not be."""
+    if place.is_folder:
+        return {"files": (unsettled(database, table_of(place, load)), [])}
+    if place.is_lake:
+        return {"commits of nobody": (strange_commits(database), []), "left behind": (leftovers(database), [])}
+    return {}
+
+
+def _last(load: Load) -> int:
+    """Give the number of the rejected row, which is the highest of its load and ends the range."""
+    return load.number * 10 + 9
+
+
+def _key(place: Place, load: Load) -> str:
+    return Token(load.table, f"target:{place.schema}.{load.table}", load.slot or "").mark
+
+
+def _histories(session: Session, ledger: Ledger, load: Load, status: str) -> int:
+    table = ledger.name("run_history")
+    rows = session.query(f"SELECT COUNT(*) FROM {table} WHERE pipeline_name = ? AND status = ?", (load.table, status))
+    return int(rows[0][0])

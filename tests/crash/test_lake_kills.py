@@ -1,0 +1,63 @@
+"""Lake tables whose drivers are killed while the Spark that they use goes on: forty kills each, and every failpoint."""
+
+from __future__ import annotations
+
+import os
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.crash.harness import KillLoop, Sweep
+from tests.crash.jobs import KILL_LOOP
+from tests.crash.lakes import AFTER_THE_CHANGE, BEFORE_THE_CHANGE, LAKES, branches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.crash.journey import Place
+    from tests.crash.nursery import Nursery
+
+pytestmark = [
+    pytest.mark.crash,
+    pytest.mark.spark,
+    pytest.mark.timeout(900),
+    pytest.mark.xdist_group("lake_kills"),
+]
+
+KILLS = 40
+
+
+@pytest.mark.parametrize("kind", LAKES)
+def test_kills_lose_and_double_nothing(
+    lake_nursery: Nursery, place_of: Callable[[str], Place], kind: str, tmp_path: Path
+) -> None:
+    seed = int(os.environ.get("CRASH_SEED", "20260101"))
+    place = place_of(kind)
+    loop = KillLoop(lake_nursery, place, tmp_path / "acknowledged", Random(seed), longest=2.0, growth=1.1)  # noqa: S311
+    complaints = loop.lives(KILLS)
+    print(f"seed {seed}: {KILLS} kills, {loop.done()} loads, {loop.unacknowledged} commits that nobody was told of")  # noqa: T201
+    assert complaints == []
+    assert loop.done() >= KILLS // 4
+    # A statement of the last one that was killed may have come back to its branch.
+    assert max(len(branches(place.opened(f"loop_{mode}"))) for mode in KILL_LOOP) <= 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "action"),
+    [
+        ("delta_local", "append", "kill"),
+        ("iceberg", "append", "raise"),
+        ("iceberg", "merge", "kill"),
+        ("delta_local", "merge", "raise"),
+        ("delta_local", "scd2_event", "kill"),
+        ("iceberg", "scd2_event", "raise"),
+    ],
+)
+def test_a_load_that_ends_at_any_failpoint_is_whole_or_absent(
+    lake_nursery: Nursery, place_of: Callable[[str], Place], kind: str, mode: str, action: str
+) -> None:
+    sweep = Sweep(lake_nursery, place_of(kind), mode, f"swept_{mode}")
+    assert sweep.in_a_row(action, BEFORE_THE_CHANGE) == []
+    assert sweep.points(action, AFTER_THE_CHANGE) == []
