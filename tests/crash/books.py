@@ -9,7 +9,7 @@ from ematix_flow.commit.ledger import Ledger
 from ematix_flow.records import Token
 from tests.crash.folders import unsettled
 from tests.crash.journey import MODES, found, table_of
-from tests.crash.lakes import leftovers, strange_commits
+from tests.crash.lakes import locks, strange_commits
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base import Database, Session
@@ -58,7 +58,7 @@ def _found_wrong(place: Place, load: Load, database: Database) -> dict[str, tupl
     if place.is_folder:
         return {"files": (unsettled(database, table_of(place, load)), [])}
     if place.is_lake:
-        return {"commits of nobody": (strange_commits(database), []), "left behind": (leftovers(database), [])}
+        return {"commits of nobody": (strange_commits(database), []), "locks left behind": (locks(database), [])}
     return {}
 
 

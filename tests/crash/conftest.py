@@ -8,7 +8,7 @@ import pytest
 
 from tests.crash.folders import FOLDER
 from tests.crash.journey import Place, make_source
-from tests.crash.lakes import LAKES
+from tests.crash.lakes import LAKES, leave
 from tests.crash.nursery import Nursery
 from tests.lakes.lanes import lake_fields
 from tests.services.spark import SparkServer
@@ -72,6 +72,7 @@ def spark_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkServ
     server = SparkServer(tmp_path_factory.mktemp("spark"))
     server.start()
     yield server
+    leave(server.remote)
     server.close()
 
 

@@ -39,8 +39,17 @@ AFTER_THE_CHANGE = (
     *(name for name in NAMES[NAMES.index("commit.commit_sent") :] if not name.startswith("post.")),
 )
 
+AROUND_THE_CHANGE = AFTER_THE_CHANGE[: AFTER_THE_CHANGE.index("commit.commit_sent") + 1]
+"""Those of them at which modes differ; what comes later is the same for all."""
+
 LAKE_POINTS = (*BEFORE_THE_CHANGE, *AFTER_THE_CHANGE)
 assert {name.partition("@")[0] for name in LAKE_POINTS} >= set(LAKE_NAMES)
+
+
+def leave(remote: str) -> None:
+    """End the session of this test process, before its server ends."""
+    reader(remote).stop()
+    reader.cache_clear()
 
 
 @cache
@@ -68,11 +77,14 @@ def strange_commits(lake: Any) -> list[str]:
     return [f"{count} commits named {name!r}" for name, count in Counter(names).items() if count > 1 or not name]
 
 
-def leftovers(lake: Any) -> list[str]:
-    """Give what dead loads left beside a table after a load was made: locks, and more than one set of folded events."""
-    locks = [f.key for f in lake.store.listed(f"{lake.home}locks/") if not f.key.endswith(".dead")]
-    folders = {f.key.split("/")[3] for f in lake.store.listed(f"{lake.home}points/")}
-    return locks + (sorted(folders) if len(folders) > 1 else [])
+def locks(lake: Any) -> list[str]:
+    """Give the locks on a table that nobody holds any more and nobody has cleared."""
+    return [found.key for found in lake.store.listed(f"{lake.home}locks/") if not found.key.endswith(".dead")]
+
+
+def folded(lake: Any) -> set[str]:
+    """Give the sets of folded events beside a table; a load that ends in good order leaves one."""
+    return {found.key.split("/")[3] for found in lake.store.listed(f"{lake.home}points/")}
 
 
 def branches(lake: Any) -> list[str]:

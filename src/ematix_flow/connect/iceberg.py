@@ -206,6 +206,8 @@ class _Branches(Applier):
         return bool(engine().query(sql)) or any(change.id in row for row in engine().query(said))
 
     def tidy(self, engine: LakeEngine) -> None:
+        if engine.columns(self._table) is None:
+            return
         # One that was begun before its change was told of, or that a statement made again when it came late.
         for (name,) in engine.query(f"SELECT name FROM {self._table}.refs WHERE name LIKE '{BRANCH}%'"):
             engine.run(f"ALTER TABLE {self._table} DROP BRANCH IF EXISTS {backticked(name)}", {})
