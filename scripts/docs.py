@@ -31,8 +31,8 @@ PROMISE = (
 TRIED = (
     "Each of these places in the code can be made to kill the process; the tests do so for every mode on every database,"
     " run the load again and compare. Besides, a process that makes load after load is killed at random moments: sixty"
-    " times per database, forty times per folder of files, per Delta and per Iceberg table. The Spark that changes a lake"
-    " table outlives the killed process there, so that its last statement comes late; it is also killed itself."
+    " times for each database, forty times each for folders of files, for Delta and for Iceberg. The Spark that changes"
+    " a lake table outlives the process there, so that its last statement comes late; it is killed itself as well."
 )
 STAGING = {
     "postgres": "unlogged table per load, filled by COPY",

@@ -10,7 +10,7 @@ import pytest
 
 from tests.crash.harness import KillLoop, Sweep
 from tests.crash.jobs import KILL_LOOP
-from tests.crash.lakes import AFTER_THE_CHANGE, AROUND_THE_CHANGE, BEFORE_THE_CHANGE, LAKES, branches, folded
+from tests.crash.lakes import AFTER_THE_CHANGE, AT_THE_CHANGE, BEFORE_THE_CHANGE, LAKES, branches, folded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,11 +35,11 @@ def test_kills_lose_and_double_nothing(
 ) -> None:
     seed = int(os.environ.get("CRASH_SEED", "20260101"))
     place = place_of(kind)
-    loop = KillLoop(lake_nursery, place, tmp_path / "acknowledged", Random(seed), longest=2.0, growth=1.1)  # noqa: S311
+    loop = KillLoop(lake_nursery, place, tmp_path / "acknowledged", Random(seed), longest=2.0, growth=1.05)  # noqa: S311
     complaints = loop.lives(KILLS)
     print(f"seed {seed}: {KILLS} kills, {loop.done()} loads, {loop.unacknowledged} commits that nobody was told of")  # noqa: T201
     assert complaints == []
-    assert loop.done() >= KILLS // 4
+    assert loop.done() >= KILLS // 8
     # A statement of the last one that was killed may have come back to its branch.
     assert max(len(branches(place.opened(f"loop_{mode}"))) for mode in KILL_LOOP) <= 1
 
@@ -59,10 +59,12 @@ def test_a_load_that_ends_at_any_failpoint_is_whole_or_absent(
     lake_nursery: Nursery, place_of: Callable[[str], Place], kind: str, mode: str, action: str
 ) -> None:
     sweep = Sweep(lake_nursery, place_of(kind), mode, f"swept_{mode}")
-    assert sweep.in_a_row(action, BEFORE_THE_CHANGE) == []
     # A load takes seconds here; with CRASH_FULL=1 every mode passes every failpoint.
-    every = mode == "append" or os.environ.get("CRASH_FULL")
-    assert sweep.points(action, AFTER_THE_CHANGE if every else AROUND_THE_CHANGE) == []
+    if mode == "append" or os.environ.get("CRASH_FULL"):
+        assert sweep.in_a_row(action, BEFORE_THE_CHANGE) == []
+        assert sweep.points(action, AFTER_THE_CHANGE) == []
+    else:
+        assert sweep.undisturbed() + sweep.points(action, AT_THE_CHANGE) == []
     if mode == "scd2_event":
         assert sweep.undisturbed() == []
         assert len(folded(sweep.place.opened(sweep.table))) == 1

@@ -209,7 +209,7 @@ class _Branches(Applier):
         if engine.columns(self._table) is None:
             return
         # One that was begun before its change was told of, or that a statement made again when it came late.
-        for (name,) in engine.query(f"SELECT name FROM {self._table}.refs WHERE name LIKE '{BRANCH}%'"):
+        for (name,) in engine.query(f"SELECT name FROM {self._table}.refs WHERE name RLIKE '^{BRANCH}[0-9a-f]{{32}}$'"):
             engine.run(f"ALTER TABLE {self._table} DROP BRANCH IF EXISTS {backticked(name)}", {})
 
     def refuse(self, engine: LakeEngine, change: Change) -> None:

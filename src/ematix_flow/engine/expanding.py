@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.redact import safe_text
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base import Database, Session, StageColumn, TableName
     from ematix_flow.plan.steps import TargetPlan
+
+
+ATTEMPTS = 10
+PAUSE_SECONDS = 1.0
+"""How often, and how many seconds apart, a table is created that somebody else may be about to create."""
 
 
 def expand(database: Database, session: Session, plan: TargetPlan) -> None:
@@ -43,11 +49,19 @@ def _expand_points(database: Database, session: Session, place: TableName, colum
 
 
 def _ddl(database: Database, session: Session, statement: str, wanted: WantedTable) -> None:
-    try:
-        session.execute(statement)
-    except database.errors as error:
-        # A twin may have created the same table between our look and this statement.
-        if "CREATE" in statement and database.find_table(session, wanted.place) is not None:
+    creates = "CREATE" in statement
+    # A lake table is a folder before it is a table: somebody may be halfway.
+    patient = creates and not database.capabilities.rolls_back
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            session.execute(statement)
+        except database.errors as error:
+            # A twin, or a statement that outlived its run, may be creating the same table.
+            if creates and database.find_table(session, wanted.place) is not None:
+                return
+            if not patient or attempt == ATTEMPTS or not database.is_transient(error):
+                message = f"the target's table could not be prepared: {safe_text(error)}"
+                raise CommitError(message) from None
+            time.sleep(PAUSE_SECONDS)
+        else:
             return
-        message = f"the target's table could not be prepared: {safe_text(error)}"
-        raise CommitError(message) from None

@@ -32,6 +32,8 @@ _CONFLICTS = (
     "CommitFailedException",
     "ValidationException",
     "is not an ancestor of",
+    # Somebody is about to create the same table.
+    "is not empty and also not a Delta table",
 )
 """What Delta and Iceberg say when somebody else changed the table at the same time."""
 
