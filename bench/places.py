@@ -17,7 +17,7 @@ WORK = Path(os.environ.get("BENCH_HOME", ROOT / "bench-work"))
 
 PACKAGES = {
     "ematix": ["ematix-flow==1.0.0"],
-    "dlt": ["dlt[postgres,duckdb]==1.31.0", "sqlalchemy", "pyarrow", "pandas<3"],
+    "dlt": ["dlt[postgres,duckdb,filesystem,deltalake]==1.31.0", "sqlalchemy", "pyarrow", "pandas<3"],
     "spark": ["pyspark==4.1.3", "pyarrow", "pandas<3", "duckdb"],
 }
 
@@ -93,9 +93,9 @@ def python_of(contender: str) -> Path:
     return folder / "bin" / "python"
 
 
-def export(server: Server, rows: int, kind: str) -> Path:
-    """Write the rows of the source as eight files and give their folder."""
-    folder = WORK / "files" / f"{kind}-{rows}"
+def export(server: Server, rows: int, kind: str, *, every: int = 1, mark: str = "") -> Path:
+    """Write the rows of the source, or every so manieth with a mark in its name, as eight files and give their folder."""
+    folder = WORK / "files" / (f"{kind}-{rows}" + (f"-{every}{mark.replace(' ', '-')}" if every > 1 else ""))
     if (folder / ".done").exists():
         return folder
     shutil.rmtree(folder, ignore_errors=True)
@@ -103,7 +103,7 @@ def export(server: Server, rows: int, kind: str) -> Path:
     import duckdb
 
     made = (
-        "SELECT i AS id, CAST(i % 100000 AS INT) AS customer, 'customer number ' || i AS name, md5(i::VARCHAR) AS code, "
+        f"SELECT i AS id, CAST(i % 100000 AS INT) AS customer, 'customer number ' || i || '{mark}' AS name, md5(i::VARCHAR) AS code, "
         "CAST((i % 1000000) * 0.01 AS DECIMAL(12,2)) AS amount, CAST(i * 1.5 AS DOUBLE) AS score, "
         "TIMESTAMPTZ '2026-01-01 00:00:00+00' + to_seconds(i) AS happened_at, i % 2 = 0 AS active"
     )
@@ -112,7 +112,7 @@ def export(server: Server, rows: int, kind: str) -> Path:
         connection.execute("SET TimeZone = 'UTC'")
         for part in range(8):
             low, high = rows * part // 8 + 1, rows * (part + 1) // 8
-            query = f"{made} FROM range({low}, {high + 1}) AS r(i)"
+            query = f"{made} FROM range({low}, {high + 1}) AS r(i) WHERE i % {every} = 0"
             form = (
                 "FORMAT parquet" if kind == "parquet" else "FORMAT csv, HEADER, TIMESTAMPFORMAT '%Y-%m-%dT%H:%M:%S.%fZ'"
             )

@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "src")]
 
+import cases  # noqa: E402
 import measure  # noqa: E402 - found by the line above
 import places  # noqa: E402
 import report  # noqa: E402
-from cases import CASES, Bench  # noqa: E402
+from cases import Bench  # noqa: E402
+from lake_cases import LAKE_CASES  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from cases import Case
 
 RESULTS = HERE / "results.jsonl"
+CASES = cases.CASES | {case.name: case for case in LAKE_CASES}
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""dlt: a PostgreSQL table or files into PostgreSQL or DuckDB, by its Arrow backend, with the mode asked for."""
+"""dlt: a PostgreSQL table or files into PostgreSQL, DuckDB or Delta, by its Arrow backend, with the mode asked for."""
 
 import os
 import sys
@@ -16,6 +16,8 @@ def main() -> None:
     mode, source, target = sys.argv[1:4]
     if target == "postgres":
         destination = dlt.destinations.postgres(os.environ["BENCH_DST_URL"])
+    elif target == "delta":
+        destination = dlt.destinations.filesystem(f"file://{os.environ['BENCH_LAKE']}")
     else:
         destination = dlt.destinations.duckdb(os.environ["BENCH_DUCKDB"])
     pipeline = dlt.pipeline("bench", destination=destination, dataset_name="bench", pipelines_dir=os.environ["HOME"])
@@ -26,7 +28,8 @@ def main() -> None:
         from dlt.sources.helpers.transform import add_row_hash_to_table
 
         found = found.add_map(add_row_hash_to_table("row_hash"))
-    pipeline.run(found, table_name="events", write_disposition=disposition, primary_key="id")
+    table_format = {"table_format": "delta"} if target == "delta" else {}
+    pipeline.run(found, table_name="events", write_disposition=disposition, primary_key="id", **table_format)
 
 
 def rows(source):
