@@ -69,6 +69,16 @@ class Overtaken(Lines):
         raise EngineError("somebody was first", transient=True)
 
 
+class RefusedMeanwhile(Lines):
+    """The same, but the refusal of somebody who died since gets in first."""
+
+    def refuse(self, engine: Any, change: Change) -> None:
+        there = len(self.lines())
+        super().refuse(engine, change)
+        if len(self.lines()) > there:
+            raise EngineError("somebody was first", transient=True)
+
+
 @pytest.fixture
 def opened(tmp_path: Path) -> Callable[..., LakeSession]:
     """Give the function that opens the books; they have a table of texts."""
@@ -103,6 +113,16 @@ def test_a_change_that_was_made_before_it_could_be_refused_counts(opened: Callab
         session.begin()
         assert texts(session) == ["die first"]
         session.rollback()
+
+
+def test_a_refusal_that_stumbles_over_another_is_tried_again(opened: Callable[..., LakeSession]) -> None:
+    assert in_a_child(opened, "die first") == -signal.SIGKILL
+    with closing(opened(RefusedMeanwhile)) as session:
+        session.begin()
+        write(session, "after")
+        session.commit()
+        assert texts(session) == ["after"]
+        assert left(session) == []
 
 
 def test_a_change_of_an_engine_that_is_not_heard_is_refused(opened: Callable[..., LakeSession], tmp_path: Path) -> None:

@@ -42,6 +42,9 @@ STATE_TABLE = "ematix_flow_lake"
 LOCK_WAIT_SECONDS = 60.0
 PAUSE_SECONDS = 0.1
 
+REFUSALS = 4
+"""How often a table is told to refuse a change while others are changing it."""
+
 
 class LakeSession(StoreSession):
     """A session over the bookkeeping of one lake table, whose transactions exclude each other."""
@@ -235,12 +238,17 @@ class LakeSession(StoreSession):
 
     def _refused(self, change: Change) -> bool:
         """Have the table refuse a change; False when it was made first."""
-        try:
-            self._applier.refuse(self._engine(), change)
-        except EngineError:
-            # Made between the question and the refusal, it is what the refusal stumbles over.
-            if not self._applier.made(self._engine, change):
-                raise
+        for attempt in range(1, REFUSALS + 1):
+            try:
+                self._applier.refuse(self._engine(), change)
+                break
+            except EngineError as error:
+                # Made between the question and the refusal, it is what the refusal stumbles over.
+                if self._applier.made(self._engine, change):
+                    return False
+                # So it may over the refusal of somebody who died since, and finds it in its place the next time.
+                if not error.transient or attempt == REFUSALS:
+                    raise
         return not self._applier.made(self._engine, change)
 
     def _pass_over(self, number: int) -> None:
