@@ -23,7 +23,7 @@ from ematix_flow.connect.lake_session import LakeSession
 from ematix_flow.connect.sqlite_session import SQLiteSession
 from ematix_flow.connect.store import LocalStore
 from ematix_flow.connect.store_target import StoreTarget
-from ematix_flow.engine import loading
+from ematix_flow.engine import loading, staging
 from ematix_flow.plan.sql import modes
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def staging_reused() -> None:
     postgres_stage.compare = lambda spec, parts, found: None
     create = postgres_stage.create_sql
     postgres_stage.create_sql = lambda spec: create(spec).replace("UNLOGGED TABLE", "UNLOGGED TABLE IF NOT EXISTS")
-    loading.uuid = _SameUuid()
+    staging.uuid = _SameUuid()
 
 
 class _SameUuid:
