@@ -205,12 +205,13 @@ class _Branches(Applier):
         said = f"SHOW TBLPROPERTIES {self._table} ('{PROPERTY}')"
         return bool(engine().query(sql)) or any(change.id in row for row in engine().query(said))
 
-    def tidy(self, engine: LakeEngine) -> None:
-        if engine.columns(self._table) is None:
+    def tidy(self, engine: Callable[[], LakeEngine]) -> None:
+        asked = engine()
+        if asked.columns(self._table) is None:
             return
         # One that was begun before its change was told of, or that a statement made again when it came late.
-        for (name,) in engine.query(f"SELECT name FROM {self._table}.refs WHERE name RLIKE '^{BRANCH}[0-9a-f]{{32}}$'"):
-            engine.run(f"ALTER TABLE {self._table} DROP BRANCH IF EXISTS {backticked(name)}", {})
+        for (name,) in asked.query(f"SELECT name FROM {self._table}.refs WHERE name RLIKE '^{BRANCH}[0-9a-f]{{32}}$'"):
+            asked.run(f"ALTER TABLE {self._table} DROP BRANCH IF EXISTS {backticked(name)}", {})
 
     def refuse(self, engine: LakeEngine, change: Change) -> None:
         # After a commit of somebody else the table cannot be moved to the branch any more.

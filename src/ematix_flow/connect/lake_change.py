@@ -44,5 +44,5 @@ class Applier:
         """Make sure that a change which was not made never will be."""
         raise NotImplementedError
 
-    def tidy(self, engine: LakeEngine) -> None:
+    def tidy(self, engine: Callable[[], LakeEngine]) -> None:
         """Remove what loads that died left in the table; nobody else changes it meanwhile."""

@@ -227,7 +227,7 @@ class LakeSession(StoreSession):
         if self._found_dead:
             self._found_dead = False
             with suppress(EngineError):
-                self._applier.tidy(self._engine())
+                self._applier.tidy(self._engine)
 
     def _settle(self, change: Change) -> None:
         """Take over the books of a change that was made; one that was not made never will be, nor anything of its number."""
