@@ -46,7 +46,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "flows" not in metafunc.fixturenames or names & set(GAPS):
         folders = ()
     lakes = lakes_for(names) if "flows" in metafunc.fixturenames else ()
-    on_spark = [pytest.mark.spark, pytest.mark.xdist_group("lakes")]
+    on_spark = [pytest.mark.spark, pytest.mark.xdist_group("lake_contracts")]
     more = [pytest.param(folder, id=f"files-{folder.format}") for folder in folders]
     more += [pytest.param(lake, id=lake.kind, marks=on_spark) for lake in lakes]
     metafunc.parametrize("system", [*PARAMETERS, *more], indirect=True)
