@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.crash.books import books
 from tests.crash.folders import FOLDER
-from tests.crash.journey import Load, books, difference, expected, found, prepare
+from tests.crash.journey import Load, difference, expected, found, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Callable
