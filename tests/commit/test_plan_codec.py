@@ -11,10 +11,13 @@ import pytest
 
 from ematix_flow.commit.ledger import HistoryRow
 from ematix_flow.commit.plan_codec import decode, encode
-from ematix_flow.connect.base import StageSpec
+from ematix_flow.connect.base import StageSpec, TableName
+from ematix_flow.declare.partitions import Partition
 from ematix_flow.engine.ordering import order_for
 from ematix_flow.errors import CommitError
-from ematix_flow.records import Fence, Part
+from ematix_flow.plan.sql.ddl import WantedTable
+from ematix_flow.plan.steps import FileChoice
+from ematix_flow.records import Fence, FileScope, Part, SourceFile
 from tests.plan.scenarios import SCENARIOS, WAREHOUSES, planned
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
@@ -45,6 +48,13 @@ def test_a_value_comes_back_as_it_was(value: Any) -> None:
     back = there_and_back(value)
     assert back == value
     assert type(back) is type(value)
+
+
+def test_new_files_and_partitions_come_back_equal() -> None:
+    file = SourceFile("in/a.csv", "1-2", 3)
+    choice = FileChoice(FileScope("p", "s.t"), "load", (file,), (file,), 4)
+    wanted = WantedTable(TableName("s", "t"), (), (), (), (Partition("at", "days"), Partition("id", "bucket", 16)))
+    assert there_and_back((choice, wanted)) == (choice, wanted)
 
 
 def test_other_values_are_refused_in_both_directions() -> None:

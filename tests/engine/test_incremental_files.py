@@ -11,7 +11,15 @@ import pytest
 from ematix_flow import failpoints
 from ematix_flow.commit.runlog.sqlite import SqliteRunLog
 from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.engine import Options, dry_run_pipeline, preview_pipeline, run_pipeline, validate_pipeline
+from ematix_flow.engine import (
+    Options,
+    apply_plan,
+    diff_pipeline,
+    dry_run_pipeline,
+    preview_pipeline,
+    run_pipeline,
+    validate_pipeline,
+)
 from ematix_flow.engine.rejecting import replay_rejects
 from ematix_flow.engine.trying import run_with
 from ematix_flow.errors import BadRowsError, PlanError, RunError
@@ -46,6 +54,17 @@ def test_every_file_is_loaded_once_whatever_its_name(inbox: Inbox) -> None:
     assert (late["rows_inserted"], late["files_loaded"], late["files_known"]) == (2, 2, 1)
     assert inbox.ids() == [1, 2, 3, 4]
     assert [key for key, _ in inbox.remembered()] == ["in/a.csv", "in/m.csv", "in/z/deep.csv"]
+
+
+def test_files_of_a_plan_are_remembered_when_it_is_applied(inbox: Inbox) -> None:
+    inbox.put("a.csv", 1, 2)
+    options = Options(run_log=SqliteRunLog(inbox.run_log))
+    planned = diff_pipeline(inbox.pipeline(), options)
+    inbox.put("b.csv", 3)
+    assert apply_plan(planned.plan_id, options)["rows_inserted"] == 2
+    assert [key for key, _ in inbox.remembered()] == ["in/a.csv"]
+    assert inbox.run()["files_loaded"] == 1
+    assert inbox.ids() == [1, 2, 3]
 
 
 def test_a_file_may_be_gone_after_its_load(inbox: Inbox) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from ematix_flow import records
 from ematix_flow.commit import order
 from ematix_flow.connect import base
+from ematix_flow.declare.partitions import Partition
 from ematix_flow.declare.types import ColumnType
 from ematix_flow.declare.write import Write
 from ematix_flow.errors import CommitError
@@ -29,12 +30,12 @@ _KNOWN: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         *_kinds(ColumnType),
-        *(records.Counts, records.Part, records.Token, records.Watermark),
+        *(records.Counts, records.FileScope, records.Part, records.SourceFile, records.Token, records.Watermark),
         *(base.SourceColumn, base.StageColumn, base.StageSpec, base.TableName, base.WorkTable),
         *(program.DuplicateChecks, program.Load, program.Program, program.Statement),
-        *(ddl.Difference, ddl.WantedColumn, ddl.WantedTable),
-        *(steps.Bounds, steps.Check, steps.Choice, steps.Commit, steps.EnsureTable, steps.Read, steps.Shape),
-        *(steps.Stage, steps.TargetPlan, diff.Diff, diff.Sample, order.Excluded, order.Seen, Write),
+        *(ddl.Difference, ddl.WantedColumn, ddl.WantedTable, Partition),
+        *(steps.Bounds, steps.Check, steps.Choice, steps.Commit, steps.EnsureTable, steps.FileChoice, steps.Read),
+        *(steps.Shape, steps.Stage, steps.TargetPlan, diff.Diff, diff.Sample, order.Excluded, order.Seen, Write),
     )
 }
 
