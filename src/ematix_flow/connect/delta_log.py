@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ematix_flow.connect.store import Store
 
@@ -37,9 +37,14 @@ def last_change(store: Store, folder: str) -> str:
     What came before the oldest commit of the log counts as one change: the log is only cut where a checkpoint is.
     """
     for number, actions in _numbered(store, folder):
-        if any("add" in action or "remove" in action for action in actions):
+        if changes_files(actions):
             return str(number)
     return ""
+
+
+def changes_files(actions: Sequence[Mapping[str, Any]]) -> bool:
+    """Say whether a commit adds or removes files."""
+    return any("add" in action or "remove" in action for action in actions)
 
 
 def columns(store: Store, folder: str) -> list[tuple[str, str, bool]] | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect import delta_log
 from ematix_flow.connect.identifiers import backticked
-from ematix_flow.connect.upkeep import Chore
+from ematix_flow.connect.upkeep import SMALL, Chore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from ematix_flow.connect.lake_engine import LakeEngine
     from ematix_flow.connect.store import Store
     from ematix_flow.declare.maintenance import Maintenance
-
-SMALL = 0.75
-"""A file is small when it is below this part of the size that is aimed at."""
 
 CHECKED_HOURS = 168
 """Delta refuses to remove files that are younger, unless it is told that this is meant."""
@@ -66,24 +63,23 @@ class _Table:
 
     def vacuum(self) -> dict[str, int | str]:
         """Remove files that no kept version reads."""
-        before = self._stored()
-        self._engine().run(*self._vacuum())
-        after = self._stored()
-        gone = before.keys() - after.keys()
-        return {"removed": len(gone), "bytes_removed": sum(before[key] for key in gone), **self._kept()}
+        hours, before = self._hours(), self._stored()
+        self._engine().run(*self._vacuum(hours))
+        gone = before.keys() - self._stored().keys()
+        return {"removed": len(gone), "bytes_removed": sum(before[key] for key in gone), "kept_hours": hours}
 
     def vacuum_look(self) -> dict[str, int | str]:
         """Count what would be removed; Delta names a thousand files at the most."""
-        sql, settings = self._vacuum()
-        return {"removed": len(self._engine().query(f"{sql} DRY RUN", settings)), **self._kept()}
+        hours = self._hours()
+        sql, settings = self._vacuum(hours)
+        return {"removed": len(self._engine().query(f"{sql} DRY RUN", settings)), "kept_hours": hours}
 
-    def _vacuum(self) -> tuple[str, dict[str, str]]:
-        hours = kept_hours(self._store, self._folder, self._rules, self._now)
+    def _vacuum(self, hours: int) -> tuple[str, dict[str, str]]:
         meant = {} if hours >= CHECKED_HOURS else {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}
         return f"VACUUM {self._name} RETAIN {hours} HOURS", {**SETTINGS, **meant}
 
-    def _kept(self) -> dict[str, int | str]:
-        return {"kept_hours": kept_hours(self._store, self._folder, self._rules, self._now)}
+    def _hours(self) -> int:
+        return kept_hours(self._store, self._folder, self._rules, self._now)
 
     def _stored(self) -> dict[str, int]:
         log = f"{self._folder}{delta_log.LOG}"
@@ -92,15 +88,11 @@ class _Table:
 
 def kept_hours(store: Store, folder: str, rules: Maintenance, now: datetime) -> int:
     """Give how old a file's removal from the table must be before the file goes: by time, and by number of versions."""
-    newest = filter(_changes, delta_log.commits(store, folder))
+    newest = filter(delta_log.changes_files, delta_log.commits(store, folder))
     # A version reads what the commits after it removed.
     times = [at for actions in islice(newest, rules.keep_versions - 1) for at in _times(actions)]
     age = now - datetime.fromtimestamp(min(times) / 1000, UTC) if times else timedelta(0)
     return math.ceil(max(rules.keep, age) / timedelta(hours=1))
-
-
-def _changes(actions: Sequence[dict[str, object]]) -> bool:
-    return any("add" in action or "remove" in action for action in actions)
 
 
 def _times(actions: Sequence[dict[str, dict[str, int]]]) -> list[int]:

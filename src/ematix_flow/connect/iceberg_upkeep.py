@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.identifiers import backticked, spark_text
-from ematix_flow.connect.upkeep import Chore
+from ematix_flow.connect.upkeep import SMALL, Chore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.lake_engine import LakeEngine
     from ematix_flow.declare.maintenance import Maintenance
-
-SMALL = 0.75
-"""A file is small when it is below this part of the size that is aimed at."""
 
 BRANCH = re.compile(r"flow_[0-9a-f]{32}")
 """How the branch of a load is called."""
@@ -95,8 +92,9 @@ class _Table:
         told = self._call(
             "expire_snapshots", f"older_than => {self._old}", f"retain_last => {self._rules.keep_versions}"
         )
+        after = self._snapshots()
         files = sum(number for name, number in told.items() if name.startswith("deleted_") and name.endswith("_count"))
-        return {"expired": before - self._snapshots(), "kept": self._snapshots(), "removed": files}
+        return {"expired": before - after, "kept": after, "removed": files}
 
     def expire_look(self) -> dict[str, int | str]:
         """Count the snapshots that would go."""

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 Numbers: TypeAlias = "Mapping[str, int | str]"
 """What a chore counted: files before and after, bytes, versions; or a word about why there was nothing to count."""
 
+SMALL = 0.75
+"""A file is small when it is below this part of the size that is aimed at."""
+
 
 @dataclass(frozen=True, slots=True)
 class Chore:
