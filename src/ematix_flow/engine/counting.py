@@ -11,10 +11,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ematix_flow.events import StageProgress
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from ematix_flow.engine.options import Options
+    from ematix_flow.plan.steps import TargetPlan
+
 EVERY_SECONDS = 0.5
+
+
+def reporting(plan: TargetPlan, options: Options) -> Callable[[int, int], None] | None:
+    """Give what tells the bus of rows and attempts; None when nobody listens."""
+
+    def report(rows: int, parts: int) -> None:
+        options.bus.emit(StageProgress(plan.pipeline, plan.table_name, rows, parts))
+
+    return report if options.bus.has_subscribers else None
 
 
 @contextmanager

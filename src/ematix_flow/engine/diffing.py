@@ -15,6 +15,7 @@ from ematix_flow.connect.redact import safe_text
 from ematix_flow.connect.written import digest_of, written_down
 from ematix_flow.engine.comparing import compare
 from ematix_flow.engine.conductor import as_ours
+from ematix_flow.engine.counting import reporting
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.ordering import order_for
 from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
@@ -22,15 +23,14 @@ from ematix_flow.engine.previewing import refuse_plain
 from ematix_flow.engine.sourcing import source_for
 from ematix_flow.engine.spark import session_for, spark_is_chosen
 from ematix_flow.engine.staging import Staging, stage, stage_name
-from ematix_flow.engine.targets import target_for
+from ematix_flow.engine.targets import refuse_twins, target_for
 from ematix_flow.errors import PlanError
-from ematix_flow.events import StageProgress
 from ematix_flow.plan.batch import history_name
 from ematix_flow.plan.diff import diff_lines
 from ematix_flow.records import Fence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from datetime import datetime
 
     from ematix_flow.commit.runlog.sqlite import SqliteRunLog
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.sourcing import OpenSource
     from ematix_flow.plan.diff import Diff
-    from ematix_flow.plan.steps import TargetPlan
 
 SAMPLE = 5
 """How many keys of each kind are shown, unless somebody asks for more."""
@@ -87,6 +86,7 @@ class DiffResult:
 def diff_pipeline(pipeline: Pipeline, options: Options | None = None, sample: int = SAMPLE) -> DiffResult:
     """Stage every target, compare it with what is there and keep the plan for `apply_plan`."""
     refuse_plain(pipeline)
+    refuse_twins(pipeline)
     options = options or Options()
     store = plan_store(options.run_log or open_run_log())
     plan_id, made_at = new_id(), options.clock.now()
@@ -129,7 +129,7 @@ def _wait(asked: Asked, written: Written, options: Options, sample: int) -> Wait
     _record(asked.database, history)
     plan, look = plan_load(asked, observing(session_for(options)))
     staging = Staging(stage_name(asked.token), plan, asked.source, look, asked.database)
-    spec, parts = stage(staging, session_for(options), _reporting(plan, options))
+    spec, parts = stage(staging, session_for(options), reporting(plan, options))
     order = order_for(plan, Fence(plan.history_name, 0), history, spec, parts)
     compared = compare(order, asked.database, plan, sample)
     table, place = asked.target.table, Place(written.name, written.settings, digest_of(asked.database))
@@ -143,13 +143,6 @@ def _give_up(asked: Asked, error: BaseException, options: Options) -> None:
     text = safe_text(error)[:4000]
     with suppress(*asked.database.failures):
         _record(asked.database, replace(_history(asked), status="failed", finished_at=options.clock.now(), error=text))
-
-
-def _reporting(plan: TargetPlan, options: Options) -> Callable[[int, int], None] | None:
-    def report(rows: int, parts: int) -> None:
-        options.bus.emit(StageProgress(plan.pipeline, plan.table_name, rows, parts))
-
-    return report if options.bus.has_subscribers else None
 
 
 def _history(asked: Asked) -> HistoryRow:

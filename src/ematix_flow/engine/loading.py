@@ -12,6 +12,7 @@ from ematix_flow.commit.offenders import without_offenders
 from ematix_flow.commit.publish import publish
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.connect.turns import in_turn
+from ematix_flow.engine.counting import reporting
 from ematix_flow.engine.expanding import expand
 from ematix_flow.engine.ordering import order_for
 from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
@@ -19,7 +20,7 @@ from ematix_flow.engine.spark import session_for, spark_is_chosen
 from ematix_flow.engine.staging import Staging, stage, stage_name
 from ematix_flow.engine.targets import target_for
 from ematix_flow.errors import FencedError, RefusedError, StagingLostError, TransientError
-from ematix_flow.events import RowsStaged, RunCommitted, RunFailed, RunStarted, StageProgress
+from ematix_flow.events import RowsStaged, RunCommitted, RunFailed, RunStarted
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.batch import history_name
 
@@ -211,12 +212,8 @@ def _stage_and_publish(attempt: _Attempt, plan: TargetPlan, fence: Fence, source
 def _stage_once(attempt: _Attempt, plan: TargetPlan, fence: Fence, source: OpenSource, look: Look) -> Committed:
     database = attempt.database
 
-    def report(rows: int, parts: int) -> None:
-        attempt.options.bus.emit(StageProgress(attempt.pipeline.name, plan.table_name, rows, parts))
-
-    heard = report if attempt.options.bus.has_subscribers else None
     staging = Staging(stage_name(attempt.token), plan, source, look, database)
-    spec, parts = stage(staging, session_for(attempt.options), heard)
+    spec, parts = stage(staging, session_for(attempt.options), reporting(plan, attempt.options))
     rejected = sum(part.rejected for part in parts)
     attempt.options.bus.emit(
         RowsStaged(attempt.pipeline.name, plan.table_name, sum(part.rows for part in parts), rejected)
