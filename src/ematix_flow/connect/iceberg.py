@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base import TableName
+from ematix_flow.connect.iceberg_branches import BRANCH, branches_of, drop_branches
 from ematix_flow.connect.iceberg_catalog import IcebergCatalog
 from ematix_flow.connect.iceberg_partitions import described_partitions
 from ematix_flow.connect.iceberg_upkeep import iceberg_chores
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from ematix_flow.declare.types import ColumnType
 
 PROPERTY = "ematix_flow.change"
-BRANCH = "flow_"
-"""How the branches begin that loads are written to."""
 
 
 class Iceberg(LakeTable):
@@ -207,11 +206,9 @@ class _Branches(Applier):
 
     def tidy(self, engine: Callable[[], LakeEngine]) -> None:
         asked = engine()
-        if asked.columns(self._table) is None:
-            return
-        # One that was begun before its change was told of, or that a statement made again when it came late.
-        for (name,) in asked.query(f"SELECT name FROM {self._table}.refs WHERE name RLIKE '^{BRANCH}[0-9a-f]{{32}}$'"):
-            asked.run(f"ALTER TABLE {self._table} DROP BRANCH IF EXISTS {backticked(name)}", {})
+        if asked.columns(self._table) is not None:
+            # One that was begun before its change was told of, or that a statement made again when it came late.
+            drop_branches(asked, self._table, branches_of(asked, self._table))
 
     def refuse(self, engine: LakeEngine, change: Change) -> None:
         # After a commit of somebody else the table cannot be moved to the branch any more.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.iceberg_branches import branches_of, drop_branches
 from ematix_flow.connect.identifiers import backticked, spark_text
 from ematix_flow.connect.upkeep import SMALL, Chore
 
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.lake_engine import LakeEngine
     from ematix_flow.declare.maintenance import Maintenance
-
-BRANCH = re.compile(r"flow_[0-9a-f]{32}")
-"""How the branch of a load is called."""
 
 
 def iceberg_chores(
@@ -29,7 +27,7 @@ def iceberg_chores(
         Chore("manifests", work.manifests, work.manifests_look),
     )
     return (
-        Chore("branches", work.drop_branches, lambda: {"removed": len(work.branches())}),
+        Chore("branches", work.branches, lambda: work.branches(dry_run=True)),
         *(compact if rules.compact else ()),
         Chore("snapshots", work.expire, work.expire_look),
         Chore("orphans", work.orphans, lambda: work.orphans(dry_run=True)),
@@ -52,16 +50,11 @@ class _Table:
         self._name = ".".join(backticked(part) for part in (catalog, schema or "default", name))
         self._old, self._stray = (_instant(now - age) for age in (rules.keep, rules.orphans_after))
 
-    def branches(self) -> list[str]:
-        """Give the branches that dead loads left."""
-        rows = self._engine().query(f"SELECT name FROM {self._name}.refs WHERE type = 'BRANCH'")
-        return [name for (name,) in rows if BRANCH.fullmatch(name)]
-
-    def drop_branches(self) -> dict[str, int | str]:
-        """Remove the branches that dead loads left: their snapshots would never go."""
-        found = self.branches()
-        for name in found:
-            self._engine().run(f"ALTER TABLE {self._name} DROP BRANCH {backticked(name)}", {})
+    def branches(self, *, dry_run: bool = False) -> dict[str, int | str]:
+        """Remove the branches that dead loads left."""
+        found = branches_of(self._engine(), self._name)
+        if not dry_run:
+            drop_branches(self._engine(), self._name, found)
         return {"removed": len(found)}
 
     def compact(self) -> dict[str, int | str]:

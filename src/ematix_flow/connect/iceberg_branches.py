@@ -1,0 +1,30 @@
+"""The branches that loads of Iceberg tables are written to: how they are called, and those that dead loads left."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.identifiers import backticked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ematix_flow.connect.lake_engine import LakeEngine
+
+BRANCH = "flow_"
+"""How they begin; the name of the change follows."""
+
+_NAME = re.compile(f"{BRANCH}[0-9a-f]{{32}}")
+
+
+def branches_of(engine: LakeEngine, table: str) -> list[str]:
+    """Give the branches of loads that a table has; whoever holds its lock knows that nobody uses them."""
+    rows = engine.query(f"SELECT name FROM {table}.refs WHERE type = 'BRANCH'")
+    return [name for (name,) in rows if _NAME.fullmatch(name)]
+
+
+def drop_branches(engine: LakeEngine, table: str, names: Sequence[str]) -> None:
+    """Remove branches: their snapshots would never go."""
+    for name in names:
+        engine.run(f"ALTER TABLE {table} DROP BRANCH IF EXISTS {backticked(name)}", {})
