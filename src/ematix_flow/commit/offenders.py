@@ -23,6 +23,11 @@ MOST = 200
 """Above this many offenders the load is refused: the source and the target do not fit each other."""
 
 
+def searchable(order: Order, database: Database) -> bool:
+    """Say whether rows that the target refused can be found and rejected, so that the others load."""
+    return order.rejects_allowed and order.stage is not None and database.capabilities.constraints
+
+
 def without_offenders(order: Order, database: Database) -> Order:
     """Give the order with every refused row set aside as a reject."""
     total = sum(part.rows for part in order.parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -66,3 +66,9 @@ class Order:
     """Staged rows that the target's constraints refuse, which become rejects."""
     expected: tuple[Seen, ...] = ()
     """What the load was compared with before somebody agreed to it; a commit that finds anything else is refused."""
+
+
+def staged_alone(order: Order) -> Order:
+    """Give the order that counts the staged rows and does nothing with them."""
+    program = replace(order.program, statements=(), work_tables=(), reads_staged_once=False, tally="")
+    return replace(order, program=program, mode="merge")

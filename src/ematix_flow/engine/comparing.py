@@ -7,10 +7,11 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.guarding import refuse_changed, see
-from ematix_flow.commit.offenders import without_offenders
+from ematix_flow.commit.offenders import searchable, without_offenders
+from ematix_flow.commit.order import staged_alone
 from ematix_flow.commit.publish import rehearse
 from ematix_flow.declare.types import Boolean, Numeric
-from ematix_flow.engine.expanding import expand
+from ematix_flow.engine.expanding import can_rehearse, expand
 from ematix_flow.errors import RefusedError, StalePlanError, TransientError, UnsupportedError
 from ematix_flow.plan.diff import Diff, Sample
 from ematix_flow.plan.sql.diff import ADDED, KINDS, REMOVED, diff_queries, repeated_keys
@@ -47,7 +48,7 @@ def compare(order: Order, database: Database, plan: TargetPlan, sample: int) -> 
     try:
         return _compared(order, eye)
     except RefusedError:
-        if not order.rejects_allowed or not database.capabilities.constraints or plan.ensure.statements:
+        if not searchable(order, database) or plan.ensure.statements:
             raise
     return _compared(without_offenders(order, database), eye)
 
@@ -58,9 +59,7 @@ def _compared(order: Order, eye: _Eye) -> Compared:
         counts = rehearse(order, database, eye.prepare, look=eye.look)
     else:
         # Where the table cannot be prepared and rolled back, the staged rows are all that can be rehearsed.
-        program = replace(order.program, statements=(), work_tables=(), reads_staged_once=False, tally="")
-        staged = rehearse(replace(order, program=program, mode="merge"), database, eye.prepare, look=eye.look)
-        counts = eye.derived(staged)
+        counts = eye.derived(rehearse(staged_alone(order), database, eye.prepare, look=eye.look))
     return Compared(eye.diff(counts), eye.expected, order)
 
 
@@ -71,7 +70,7 @@ class _Eye:
         self.database = database
         self.plan = plan
         self.sample = sample
-        self.countable = database.capabilities.transactional_ddl or not plan.ensure.statements
+        self.countable = can_rehearse(database, plan)
         self.expected: tuple[Seen, ...] = ()
         self.totals = dict.fromkeys(KINDS, 0)
         self.columns: tuple[tuple[str, int], ...] = ()

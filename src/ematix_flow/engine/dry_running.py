@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ematix_flow.commit.ledger import HistoryRow
-from ematix_flow.commit.offenders import without_offenders
+from ematix_flow.commit.offenders import searchable, without_offenders
+from ematix_flow.commit.order import staged_alone
 from ematix_flow.commit.publish import rehearse
 from ematix_flow.connect.base import StageSpec
 from ematix_flow.connect.redact import redact, safe_text
 from ematix_flow.connect.registry import open_target
 from ematix_flow.connect.resolve import resolve_connection
-from ematix_flow.engine.expanding import expand
+from ematix_flow.engine.expanding import can_rehearse, expand
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.ordering import order_for
 from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
@@ -86,7 +87,7 @@ def _steps(asked: Asked, spark: Spark) -> Iterator[TargetSummary]:
         yield summary_of(plan_despite_drift(asked, observe))
         raise
     plan = replace(plan, connection_info=dict(_place(asked.target).info()))
-    countable = asked.database.capabilities.transactional_ddl or not plan.ensure.statements
+    countable = can_rehearse(asked.database, plan)
     if not countable:
         note = f"{asked.database.kind} cannot roll back a change of a table: the rows of the source are counted instead"
         plan = replace(plan, notes=(*plan.notes, note))
@@ -111,16 +112,14 @@ def _rehearse(order: Order, database: Database, plan: TargetPlan) -> Counts:
     try:
         return rehearse(order, database, prepare if database.capabilities.transactional_ddl else None)
     except RefusedError:
-        searchable = order.stage is not None and database.capabilities.constraints
-        if not order.rejects_allowed or not searchable or plan.ensure.statements:
+        if not searchable(order, database) or plan.ensure.statements:
             raise
     return rehearse(without_offenders(order, database), database)
 
 
 def _tally(order: Order, database: Database, plan: TargetPlan) -> Counts:
     """Count the rows alone; into a table that is missing, every one of them would be inserted."""
-    program = replace(order.program, statements=(), work_tables=(), reads_staged_once=False, tally="")
-    counts = rehearse(replace(order, program=program, mode="merge"), database)
+    counts = rehearse(staged_alone(order), database)
     inserted = 0 if plan.ensure.exists else counts.staged
     return Counts(staged=counts.staged, inserted=inserted, rejected=counts.rejected)
 

@@ -22,6 +22,11 @@ PAUSE_SECONDS = 1.0
 """How often, and how many seconds apart, a table is created that somebody else may be about to create."""
 
 
+def can_rehearse(database: Database, plan: TargetPlan) -> bool:
+    """Say whether a load can be carried out and rolled back, with its table created or widened in the same transaction."""
+    return database.capabilities.transactional_ddl or not plan.ensure.statements
+
+
 def expand(database: Database, session: Session, plan: TargetPlan) -> None:
     """Bring the target up to its plan; each statement is idempotent over retries because the plan looked first."""
     wanted, rows = plan.ensure.wanted, database.data(session)

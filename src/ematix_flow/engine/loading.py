@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.commit.gc import drop_stages_of
 from ematix_flow.commit.ledger import HistoryRow, Ledger, open_run, transaction
-from ematix_flow.commit.offenders import without_offenders
+from ematix_flow.commit.offenders import searchable, without_offenders
 from ematix_flow.commit.publish import publish
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.connect.turns import in_turn
@@ -234,7 +234,7 @@ def _publish(
     try:
         return _patiently(order, attempt)
     except RefusedError:
-        if not order.rejects_allowed or spec is None or not attempt.database.capabilities.constraints:
+        if not searchable(order, attempt.database):
             raise
         return _patiently(without_offenders(order, attempt.database), attempt)
 
