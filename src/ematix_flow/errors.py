@@ -114,6 +114,10 @@ class FencedError(CommitError):
     """A newer run of the same pipeline took over; this one may not commit any more."""
 
 
+class StreamLostError(RunError):
+    """Messages that a stream has not read yet are gone, or its position means nothing any more; an operator decides."""
+
+
 class UnknownOutcomeError(CommitError):
     """A commit was sent and no ledger could be asked whether it happened."""
 

@@ -84,3 +84,18 @@ class MaintenanceStep(Event):
 
     step: str
     numbers: Mapping[str, int | str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StretchLoaded(Event):
+    """A target of a stream has the messages of one more stretch."""
+
+    counts: Counts
+    seconds: float
+    lag: int | None = None
+    """Messages that are known to wait for this target."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamIdle(Event):
+    """A stream found nothing new."""

@@ -35,7 +35,17 @@ _KNOWN: dict[str, type] = {
         *(program.DuplicateChecks, program.Load, program.Program, program.Statement),
         *(ddl.Difference, ddl.WantedColumn, ddl.WantedTable, Partition),
         *(steps.Bounds, steps.Check, steps.Choice, steps.Commit, steps.EnsureTable, steps.FileChoice, steps.Read),
-        *(steps.Shape, steps.Stage, steps.TargetPlan, diff.Diff, diff.Sample, order.Excluded, order.Seen, Write),
+        *(
+            steps.Shape,
+            steps.Span,
+            steps.Stage,
+            steps.TargetPlan,
+            diff.Diff,
+            diff.Sample,
+            order.Excluded,
+            order.Seen,
+            Write,
+        ),
     )
 }
 

@@ -42,7 +42,7 @@ def read_rows(path: str, piece: tuple[int, int], names: Sequence[str], most: int
     bad: list[tuple[str, dict[str, str | None]]] = []
     size = 0
     for line in lines_of(path, piece):
-        row = _row(line)
+        row = row_of(line)
         if isinstance(row, str):
             bad.append((row, dict.fromkeys(names)))
         else:
@@ -74,7 +74,7 @@ def lines_of(path: str, piece: tuple[int, int] = (0, -1)) -> Iterator[bytes]:
 
 def keys_of(line: bytes) -> tuple[str, ...]:
     """Give the keys of a line; none where it is not an object."""
-    row = _row(line)
+    row = row_of(line)
     return () if isinstance(row, str) else tuple(row)
 
 
@@ -104,7 +104,7 @@ def _constant(word: str) -> None:
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_Number, parse_int=_Number, parse_constant=_constant)
 
 
-def _row(line: bytes) -> dict[str, str | None] | str:
+def row_of(line: bytes) -> dict[str, str | None] | str:
     """Give the values of a line as text, or what is wrong with it."""
     try:
         text = line.decode()

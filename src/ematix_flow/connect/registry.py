@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base import Database
     from ematix_flow.connect.files import Files
     from ematix_flow.connect.lake_source import LakeSource
+    from ematix_flow.connect.stream import StreamSource
     from ematix_flow.declare.connection import Connection
 
 DATABASES = {
@@ -48,6 +49,21 @@ FILES = {
     "object_store_s3": ("ematix_flow.connect.s3_files", "S3Files"),
 }
 """Kind -> module and class of the file system."""
+
+
+STREAMS = {
+    "kafka": ("ematix_flow.connect.kafka_stream", "KafkaSource"),
+}
+"""Kind -> module and class of what a stream reads."""
+
+
+def open_stream(reference: str | Connection, query: str) -> StreamSource:
+    """Give the source of a stream on a connection; no connection is made yet."""
+    connection = resolve_connection(reference)
+    if connection.kind not in STREAMS:
+        message = f"connection {connection.name!r} is {connection.kind}, which streams cannot read"
+        raise UnsupportedError(message, hint=f"a stream can read: {', '.join(STREAMS)}.")
+    return cast("StreamSource", _load(*STREAMS[connection.kind])(connection, query))
 
 
 def open_system(reference: str | Connection | None) -> Database | Files | LakeSource:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.choosing import Loaded
     from ematix_flow.engine.sourcing import OpenSource
+    from ematix_flow.run.messages import Stretch
 
 
 Opener: TypeAlias = "Callable[[Database], Session]"
@@ -55,7 +56,11 @@ def look_at_source(source: OpenSource, opened: Opener = wait_for, loaded: Loaded
     """Describe the source: its SQL, its columns and its files; of these only the new ones where `loaded` tells them."""
     value = source.value
     seen = Observed(
-        source_name=source.name, target_name="", source_dialect=source.dialect, user_dialect=source.user_dialect
+        source_name=source.name,
+        target_name="",
+        source_dialect=source.dialect,
+        user_dialect=source.user_dialect,
+        span=source.span,
     )
     if value.frame is not None:
         columns = frame_columns(value.frame)
@@ -64,12 +69,23 @@ def look_at_source(source: OpenSource, opened: Opener = wait_for, loaded: Loaded
         return _look_at_files(source, source.files, seen, loaded)
     if source.lake is not None:
         return Look(replace(seen, source_sql=source_query(source)))
+    if source.stream is not None:
+        return Look(_look_at_stretch(source.stream, seen))
     if source.database is None:
         return Look(seen)
     sql = source_query(source)
     described = _describe(source.database, sql, opened)
     sql, columns = zoned(sql, described, source.database.timezone, source.dialect)
     return Look(replace(seen, source_sql=sql, source_columns=columns))
+
+
+def _look_at_stretch(stretch: Stretch, seen: Observed) -> Observed:
+    return replace(
+        seen,
+        source_columns=stretch.columns,
+        source_path=stretch.source.source_id,
+        source_format=stretch.decoder.format,
+    )
 
 
 def source_query(source: OpenSource) -> str:

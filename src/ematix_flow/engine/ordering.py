@@ -43,7 +43,9 @@ def order_for(
 
 
 def _watermark_after(plan: TargetPlan) -> Watermark | None:
-    bounds = plan.read.bounds
+    bounds, span = plan.read.bounds, plan.read.span
+    if span is not None:
+        return Watermark(span.source, span.end)
     if bounds is None or bounds.hi is None:
         return None
     return Watermark(bounds.column, bounds.hi)

@@ -11,11 +11,12 @@ from ematix_flow.engine.choosing import loaded_before
 from ematix_flow.engine.looking import fix_bounds, frame_columns, look_at_source, look_at_target, wait_for
 from ematix_flow.engine.staging import raw_frame
 from ematix_flow.engine.targets import engine_on
+from ematix_flow.errors import FencedError
 from ematix_flow.plan.assumed import assumed_columns
 from ematix_flow.plan.batch import Aim, plan_target
 from ematix_flow.plan.lake_query import lake_query
 from ematix_flow.plan.new_files import check_source, refused, warning
-from ematix_flow.records import Token
+from ematix_flow.records import Token, Watermark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,12 +78,24 @@ def observing(spark: Callable[[], Any]) -> Callable[[Asked], Look]:
             columns = frame_columns(raw_frame(spark(), asked.source, look, look.observed.source_sql))
             look = replace(look, observed=replace(look.observed, source_columns=columns))
         seen = look_at_target(asked.pipeline, asked.target, asked.database, look.observed)
+        refuse_moved_on(seen)
         seen = fix_bounds(asked.source, asked.target, seen)
         if asked.target.write.incremental_column is not None and asked.source.database is None:
             seen = bound_rows(Rows(asked.pipeline, asked.target, asked.source, look), seen, spark)
         return replace(look, observed=seen)
 
     return observe
+
+
+def refuse_moved_on(seen: Observed) -> None:
+    """Refuse the stretch of a stream that does not begin where the target's rows end."""
+    span = seen.span
+    if span is None:
+        return
+    wanted = Watermark(span.source, span.begin) if span.known else None
+    if seen.watermark != wanted:
+        message = f"the position of {span.source} in the target is not where this load begins"
+        raise FencedError(message, hint="another process runs this stream; nothing was changed.")
 
 
 def _look(asked: Asked) -> Look:

@@ -20,21 +20,30 @@ from ematix_flow.plan.source import SourceValue, source_value
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import pyarrow as pa
+
     from ematix_flow.connect.base import Database
     from ematix_flow.declare.connection import Connection as Declared
     from ematix_flow.declare.pipeline import Pipeline
     from ematix_flow.engine.options import Options
+    from ematix_flow.plan.steps import Span
+    from ematix_flow.run.messages import Stretch
 
 
 @dataclass(frozen=True, slots=True)
 class OpenSource:
-    """A source with the system behind it: `database`, `files` or `lake` is set, none of them for rows in memory."""
+    """A source with the system behind it: one of `database`, `files`, `lake` and `stream`, none for rows in memory."""
 
     value: SourceValue
     name: str
     database: Database | None = None
     files: Files | None = None
     lake: LakeSource | None = None
+    stream: Stretch | None = None
+    span: Span | None = None
+    """The stretch of a stream that the rows are; the target remembers its end."""
+    rejects: pa.Table | None = None
+    """Messages that could not be read before the rows were made, as rejects are staged."""
     user_dialect: str = ""
     """What the user's expressions are written in, where that is not the dialect of the source."""
 
@@ -45,6 +54,8 @@ class OpenSource:
             return "files"
         if self.lake is not None:
             return "a lake"
+        if self.stream is not None:
+            return "a stream"
         return "a database" if self.database is not None else "rows in memory"
 
     @property

@@ -133,11 +133,13 @@ def _stage_query(spark: Callable[..., Any], work: StageWork, source: OpenSource,
 
 def _stage_rows(spark: Callable[..., Any], work: StageWork, staging: Staging) -> tuple[Part, ...]:
     """Stage files or rows in memory, shaped by whoever stages them."""
-    from ematix_flow.run.file_task import files_to_stage, frame_to_stage
+    from ematix_flow.run.file_task import files_to_stage, frame_to_stage, pieces_to_stage
 
-    plan, frame = staging.plan, staging.source.value.frame
+    plan, frame, stretch = staging.plan, staging.source.value.frame, staging.source.stream
     if frame is not None:
         pieces = frame_to_stage(work, frame, plan.shape.sql)
+    elif stretch is not None:
+        pieces = pieces_to_stage(work, stretch.pieces(), plan.shape.sql)
     else:
         assert staging.look.files is not None  # noqa: S101 - the other kind of rows that nobody else shapes
         pieces = files_to_stage(work, staging.look.files, plan.shape.sql)
@@ -180,6 +182,8 @@ def raw_frame(spark: Any, source: OpenSource, look: Look, sql: str, kept: ExitSt
         return frames.query_frame(spark, source.value.sql, views)
     if source.lake is not None:
         return frames.as_documents(spark.sql(sql))
+    if source.stream is not None:
+        return frames.piece_frame(spark, source.stream.pieces(), source.stream.schema)
     assert source.database is not None  # noqa: S101 - the remaining kind
     assert kept is not None  # noqa: S101 - only loads read databases through Spark
     session = source.database.session()

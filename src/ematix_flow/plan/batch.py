@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ematix_flow.plan.source import SourceValue
     from ematix_flow.plan.sql.ddl import Difference, WantedTable
     from ematix_flow.plan.sql.program import Program
-    from ematix_flow.plan.steps import Bounds, FileChoice
+    from ematix_flow.plan.steps import Bounds, FileChoice, Span
     from ematix_flow.records import Token, Watermark
 
 
@@ -78,6 +78,8 @@ class Observed:
     bounds: Bounds | None = None
     files: FileChoice | None = None
     """The files that are new, where only those are wanted."""
+    span: Span | None = None
+    """The stretch of a stream that is wanted."""
     latest_version: datetime | None = None
     """The newest `valid_from` in an scd2 target that is loaded by load time."""
     notes: tuple[str, ...] = ()
@@ -329,6 +331,8 @@ def _may_lack(table: Table, write: Write) -> str:
 def _read(observed: Observed, shaping: Shaping, source: SourceValue) -> Read:
     if source.frame is not None:
         kind = "frame"
+    elif observed.span is not None:
+        kind = "stream"
     elif observed.source_dialect == "spark":
         kind = "files" if observed.source_path or observed.source_format else "lake"
     else:
@@ -342,6 +346,7 @@ def _read(observed: Observed, shaping: Shaping, source: SourceValue) -> Read:
         columns=observed.source_columns,
         bounds=observed.bounds,
         files=observed.files,
+        span=observed.span,
     )
 
 

@@ -169,6 +169,8 @@ def _read(plan: TargetPlan) -> dict[str, Any]:
         if bounds is None
         else {"column": bounds.column, "after": bounds.lo, "up_to": bounds.hi, "fixed": bounds.fixed},
     }
+    if read.span is not None:
+        known["span"] = {"source": read.span.source, "from": read.span.begin, "to": read.span.end}
     return known if read.files is None else known | {"files": _files(read.files)}
 
 

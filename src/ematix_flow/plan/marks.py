@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ematix_flow.connect.base import FAILED
 
-__all__ = ["CORRUPT", "EVENT", "FAILED", "POSITION", "RAW", "SOURCE_VIEW"]
+__all__ = ["CORRUPT", "EVENT", "FAILED", "LINES", "POSITION", "RAW", "SOURCE_VIEW"]
 
 SOURCE_VIEW = "_src_raw"
 """Name under which a shape sees the rows of a source that is not evaluated by a database."""
@@ -17,6 +17,9 @@ POSITION = "_flow_position"
 
 CORRUPT = "_flow_corrupt"
 """Column with the raw text of a line that could not be split into fields."""
+
+LINES = ("csv", "json_lines", "avro", "protobuf")
+"""Formats whose rows are read one by one, so that one alone can be unreadable."""
 
 RAW = "_flow_raw"
 """Column with the source row as JSON, for rows that do not parse; it is worked out for those rows only."""

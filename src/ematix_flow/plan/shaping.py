@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.errors import PlanError, did_you_mean
 from ematix_flow.plan.bounds import bounded_sql, range_condition, watermark_column
-from ematix_flow.plan.marks import CORRUPT, EVENT, FAILED, POSITION, RAW, SOURCE_VIEW
+from ematix_flow.plan.marks import CORRUPT, EVENT, FAILED, LINES, POSITION, RAW, SOURCE_VIEW
 from ematix_flow.plan.needs import TASK_DIALECT, need_of_spark
 from ematix_flow.plan.sql.render import native_column, text
 from ematix_flow.plan.sql.shape import read_columns, shape_query, unsupported_on
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.plan.batch import Observed
     from ematix_flow.plan.sql.shape import Reading
-
-TEXT_FORMATS = ("csv", "json_lines")
 
 _OVER_ROWS = (SPARK, TASK)
 """Places that evaluate the shape over rows which somebody else has read."""
@@ -102,7 +100,7 @@ def _known_columns(observed: Observed, *, over_rows: bool) -> dict[str, str]:
         columns[RAW] = "text"
     if observed.source_format and not observed.source_sql:
         columns[POSITION] = "text"
-        if observed.source_format in TEXT_FORMATS:
+        if observed.source_format in LINES:
             columns[CORRUPT] = "text"
     return columns
 

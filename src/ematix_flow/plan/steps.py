@@ -79,11 +79,22 @@ class FileChoice:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """The stretch of a stream that a load brings, fixed before reading: both ends as texts that its source understands."""
+
+    source: str
+    begin: str
+    end: str
+    known: bool = True
+    """False when the target remembers no position yet, so that this is the first load."""
+
+
+@dataclass(frozen=True, slots=True)
 class Read:
     """Where rows come from."""
 
     kind: str
-    """sql, files or frame."""
+    """sql, files, lake, stream or frame."""
     connection: str
     sql: str = ""
     """The query that is read, with bounds and shape pushed in when the kind is sql."""
@@ -93,6 +104,8 @@ class Read:
     bounds: Bounds | None = None
     files: FileChoice | None = None
     """The files that are new, where only those are read."""
+    span: Span | None = None
+    """The stretch of a stream."""
 
     @property
     def is_empty(self) -> bool:

@@ -39,6 +39,11 @@ def files_to_stage(work: StageWork, files: FileSet, sql: str) -> tuple[Piece, ..
     return tuple(partial(_stage, work, sql, group) for group in _groups(file_pieces(files)))
 
 
+def pieces_to_stage(work: StageWork, pieces: Sequence[FilePiece], sql: str) -> tuple[Piece, ...]:
+    """Give pieces as they are, each to be staged by itself."""
+    return tuple(partial(_stage, work, sql, (piece,)) for piece in pieces)
+
+
 def frame_to_stage(work: StageWork, frame: Any, sql: str) -> tuple[Piece, ...]:
     """Give the rows of a frame in memory as one piece."""
     return (partial(_stage, work, sql, (frame_piece(frame),)),)

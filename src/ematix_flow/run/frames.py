@@ -16,6 +16,7 @@ __all__ = [
     "database_frame",
     "file_frame",
     "interchange_query",
+    "piece_frame",
     "query_frame",
     "shaped_frame",
     "user_frame",
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ematix_flow.connect.base import Database, SourceColumn, Split
+    from ematix_flow.run.file_pieces import FilePiece
 
 
 def user_frame(spark: SparkSession, frame: Any) -> DataFrame:
@@ -81,6 +83,21 @@ _SPARK_TYPES = {
     "timestamp_tz": "timestamp",
     "binary": "binary",
 }
+
+
+def piece_frame(spark: SparkSession, pieces: Sequence[FilePiece], schema: pa.Schema) -> DataFrame:
+    """Give the rows of pieces as a frame; tasks read them."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for table in pieces[number].read():
+                    yield from table.to_batches()
+
+    return spark.range(0, len(pieces), 1, max(1, len(pieces))).mapInArrow(
+        task, from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    )
 
 
 def interchange_query(source: Database, columns: Sequence[SourceColumn], sql: str) -> str:

@@ -1,0 +1,212 @@
+"""Reads stretches of Kafka partitions as Arrow tables; consumers stay open, because the next stretch begins where one ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ematix_flow.connect.stream import PLACE, VALUE
+from ematix_flow.errors import TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import pyarrow as pa
+    from confluent_kafka import Consumer, Message
+
+Span: TypeAlias = tuple[int, int, int]
+"""A partition, its first offset and the offset after its last."""
+
+AT_ONCE = 20_000
+"""Records that become one table."""
+
+SILENCE = 60.0
+"""Seconds without a record after which a stretch cannot be read now."""
+
+_READING = {"enable.auto.commit": False, "enable.partition.eof": True, "group.id": "ematix-flow-reader"}
+_TUNED = {"fetch.wait.max.ms": 50, "queued.min.messages": 200_000, "queued.max.messages.kbytes": 65_536}
+
+
+@dataclass
+class _Reader:
+    """A consumer of some partitions, where it stands and what it got too early."""
+
+    consumer: Consumer
+    at: dict[int, int]
+    ends: dict[int, int] = field(default_factory=dict)
+    """Offsets at which a partition was seen to end."""
+    early: list[Message] = field(default_factory=list)
+    resting: list[int] = field(default_factory=list)
+    """Partitions that wait for the others of their stretch."""
+
+
+_lock = threading.Lock()
+_idle: dict[tuple[Any, ...], _Reader] = {}
+"""Open consumers by process, settings, topic and partitions; a process that was forked has its own."""
+
+
+def read_records(
+    settings: tuple[tuple[str, Any], ...], topic: str, spans: tuple[Span, ...], wanted: tuple[str, ...]
+) -> Iterator[pa.Table]:
+    """Give the records of some partitions between two offsets each."""
+    key = (os.getpid(), settings, topic, tuple(span[0] for span in spans))
+    with _lock:
+        reader = _idle.pop(key, None)
+    if reader is None or reader.at != {partition: begin for partition, begin, _ in spans}:
+        reader = _opened(dict(settings), topic, spans, reader)
+    try:
+        for records in _stretch(reader, topic, spans):
+            yield _table(records, topic, wanted)
+    except BaseException:
+        reader.consumer.close()
+        raise
+    reader.at = {partition: end for partition, _, end in spans}
+    with _lock:
+        twin = _idle.pop(key, None)
+        _idle[key] = reader
+    if twin is not None:
+        twin.consumer.close()
+
+
+def _opened(settings: dict[str, Any], topic: str, spans: tuple[Span, ...], before: _Reader | None) -> _Reader:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = before.consumer if before is not None else Consumer(_TUNED | settings | _READING)
+    consumer.assign([TopicPartition(topic, partition, begin) for partition, begin, _ in spans])
+    return _Reader(consumer, {partition: begin for partition, begin, _ in spans})
+
+
+def _stretch(reader: _Reader, topic: str, spans: tuple[Span, ...]) -> Iterator[list[Message]]:
+    """Give the records until every partition has reached its end."""
+    ends = {partition: end for partition, _, end in spans}
+    open_ = {partition for partition, end in ends.items() if reader.ends.get(partition, -1) < end}
+    early, reader.early = reader.early, []
+    _wake(reader, topic)
+    heard = time.monotonic()
+    while True:
+        got = early or reader.consumer.consume(AT_ONCE, timeout=0.2 if open_ else 0)
+        early = []
+        records = [record for record in got if _taken(reader, record, ends, open_)]
+        if records:
+            yield records
+        if not open_:
+            return
+        _rest(reader, topic, set(ends) - open_)
+        if got:
+            heard = time.monotonic()
+        elif time.monotonic() - heard > SILENCE:
+            message = f"no record of {topic!r} came for {SILENCE:.0f} seconds, though there are more"
+            raise TransientError(message)
+
+
+def _rest(reader: _Reader, topic: str, done: set[int]) -> None:
+    """Have no more records of partitions that are through, or they would fill the memory while others are read."""
+    from confluent_kafka import TopicPartition
+
+    for partition in done.difference(reader.resting):
+        reader.consumer.pause([TopicPartition(topic, partition)])
+        reader.resting.append(partition)
+
+
+def _wake(reader: _Reader, topic: str) -> None:
+    from confluent_kafka import TopicPartition
+
+    if reader.resting:
+        reader.consumer.resume([TopicPartition(topic, partition) for partition in reader.resting])
+        reader.resting = []
+
+
+def _taken(reader: _Reader, record: Message, ends: dict[int, int], open_: set[int]) -> bool:
+    """Say whether a record belongs to the stretch, and note where partitions end."""
+    from confluent_kafka import KafkaError
+
+    partition, offset, error = int(record.partition() or 0), int(record.offset() or 0), record.error()
+    if error is not None:
+        if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+            if error.retriable() or not error.fatal():
+                return False
+            message = f"Kafka cannot be read: {error.str()}"
+            raise TransientError(message)
+        reader.ends[partition] = offset
+        if offset >= ends[partition]:
+            open_.discard(partition)
+        return False
+    if offset >= ends[partition]:
+        open_.discard(partition)
+        reader.early.append(record)
+        return False
+    if offset == ends[partition] - 1:
+        open_.discard(partition)
+    return True
+
+
+def _table(records: Sequence[Message], topic: str, wanted: Sequence[str]) -> pa.Table:
+    import pyarrow as pa
+
+    columns = {VALUE: pa.array([record.value() for record in records], pa.binary())}
+    columns |= {name: _COLUMNS[name](records, topic) for name in wanted}
+    head = json.dumps({"topic": topic})[:-1]
+    places = [f'{head}, "partition": {record.partition()}, "offset": {record.offset()}}}' for record in records]
+    return pa.table(columns | {PLACE: pa.array(places, pa.string())})
+
+
+def _keys(records: Sequence[Message], _: str) -> pa.Array:
+    import pyarrow as pa
+
+    keys = [record.key() for record in records]
+    return pa.array([None if key is None else _text(key) for key in keys], pa.string())
+
+
+def _headers(records: Sequence[Message], _: str) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array([_header(record.headers()) for record in records], pa.string())
+
+
+def _header(headers: Any) -> str | None:
+    if not headers:
+        return None
+    return json.dumps({name: None if value is None else _text(value) for name, value in headers}, ensure_ascii=False)
+
+
+def _times(records: Sequence[Message], _: str) -> pa.Array:
+    import pyarrow as pa
+
+    times = [record.timestamp() for record in records]
+    return pa.array([at * 1000 if kind else None for kind, at in times], pa.timestamp("us", tz="UTC"))
+
+
+def _topics(records: Sequence[Message], topic: str) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array([topic] * len(records), pa.string())
+
+
+def _partitions(records: Sequence[Message], _: str) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array([record.partition() for record in records], pa.int32())
+
+
+def _offsets(records: Sequence[Message], _: str) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array([record.offset() for record in records], pa.int64())
+
+
+_COLUMNS: dict[str, Callable[[Sequence[Message], str], pa.Array]] = {
+    "_key": _keys,
+    "_headers": _headers,
+    "_event_ts": _times,
+    "_topic": _topics,
+    "_partition": _partitions,
+    "_offset": _offsets,
+}
+
+
+def _text(value: bytes | str) -> str:
+    return value if isinstance(value, str) else value.decode(errors="backslashreplace")

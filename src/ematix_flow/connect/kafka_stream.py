@@ -1,0 +1,228 @@
+"""Kafka topics as sources of streams: offsets per partition are positions, and records are read by librdkafka.
+
+Tasks of Spark and threads of this process read the same way, so no setting of a login ever becomes one of Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ematix_flow.connect.base import SourceColumn
+from ematix_flow.connect.kafka import client_settings
+from ematix_flow.connect.kafka_reader import read_records
+from ematix_flow.connect.stream import (
+    EARLIEST,
+    LATEST,
+    REWIND,
+    MessagePiece,
+    StreamSource,
+    from_text,
+    moment_of,
+)
+from ematix_flow.errors import RunError, StreamLostError, TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from confluent_kafka import Consumer
+    from confluent_kafka.admin import AdminClient
+
+    from ematix_flow.connect.stream import Position
+    from ematix_flow.declare.connection_streams import KafkaConnection
+
+PATIENCE = 20.0
+"""Seconds that the brokers have for an answer."""
+
+PIECES = 8
+"""Into how many parts a stretch is cut at most; a part reads several partitions."""
+
+
+class KafkaSource(StreamSource):
+    """One topic."""
+
+    kind: ClassVar[str] = "kafka"
+    columns: ClassVar[tuple[SourceColumn, ...]] = (
+        SourceColumn("_key", "text"),
+        SourceColumn("_headers", "text"),
+        SourceColumn("_event_ts", "timestamp_tz"),
+        SourceColumn("_topic", "text"),
+        SourceColumn("_partition", "integer"),
+        SourceColumn("_offset", "integer"),
+    )
+
+    def __init__(self, connection: KafkaConnection, query: str) -> None:
+        super().__init__(connection.name, query)
+        self.payload_format = connection.payload_format or "json"
+        self._settings = client_settings(connection)
+        self._group = connection.group_id
+        self._admin: AdminClient | None = None
+        self._committer: Consumer | None = None
+
+    def start(self, where: str) -> Position:
+        """Give the offsets of the beginning, the end, an instant, or those that are written out."""
+        if where.lstrip().startswith("{"):
+            return self._written(from_text(where))
+        identity, partitions = self._topic()
+        if where in (EARLIEST, LATEST):
+            return self._position(identity, self._offsets(partitions, where))
+        return self._position(identity, self._at(partitions, moment_of(where)))
+
+    def ahead(self, position: Position, most: int, goal: Position | None = None) -> Position:
+        """Give the offsets up to which records can be read."""
+        identity, partitions = self._topic()
+        if position.get("id") not in (None, identity):
+            message = f"topic {self.query!r} is not the one that was read before: it was deleted and made again"
+            raise StreamLostError(message, hint=REWIND)
+        last, first = self._offsets(partitions, LATEST), self._offsets(partitions, EARLIEST)
+        at = {partition: int(position["offsets"].get(str(partition), first[partition])) for partition in partitions}
+        for partition, offset in at.items():
+            self._refuse_lost(partition, offset, first[partition], last[partition])
+        if goal is not None:
+            last = {p: max(at[p], min(offset, int(goal["offsets"].get(str(p), at[p])))) for p, offset in last.items()}
+        return self._position(identity, _limited(at, last, most))
+
+    def pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:
+        """Give the records between two positions; neighbours of few records are read together."""
+        spans = self._spans(begin, end)
+        count = min(PIECES, len(spans))
+        groups: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]
+        for span in sorted(spans, key=lambda span: span[1] - span[2]):
+            min(groups, key=_records).append(span)
+        return tuple(
+            MessagePiece(
+                f"{self.query}/{','.join(str(span[0]) for span in group)}",
+                _records(group),
+                partial(read_records, tuple(self._settings.items()), self.query, tuple(sorted(group)), tuple(wanted)),
+            )
+            for group in groups
+        )
+
+    def distance(self, begin: Position, end: Position) -> int:
+        """Give the difference of all offsets."""
+        return _records(self._spans(begin, end))
+
+    def settled(self, positions: Sequence[Position]) -> None:
+        """Tell the brokers how far the group has come, for tools that show its lag; nothing depends on it."""
+        from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+        if self._group is None:
+            return
+        if self._committer is None:
+            self._committer = Consumer(self._settings | {"group.id": self._group, "enable.auto.commit": False})
+        least: dict[str, int] = {}
+        for position in positions:
+            for partition, offset in position["offsets"].items():
+                least[partition] = min(int(offset), least.get(partition, int(offset)))
+        offsets = [TopicPartition(self.query, int(p), offset) for p, offset in least.items()]
+        try:
+            self._committer.commit(offsets=offsets, asynchronous=True)
+        except KafkaException:
+            return  # the next batch tells it again
+
+    def close(self) -> None:
+        """Leave the group and forget the connections."""
+        if self._committer is not None:
+            self._committer.close()
+        self._committer = self._admin = None
+
+    def _spans(self, begin: Position, end: Position) -> list[tuple[int, int, int]]:
+        """Give partition, first and last offset (exclusive) where there is something to read."""
+        from_, to = begin["offsets"], end["offsets"]
+        spans = [(int(p), int(from_.get(p, 0)), int(offset)) for p, offset in to.items()]
+        return [span for span in spans if span[2] > span[1]]
+
+    def _position(self, identity: str, offsets: Mapping[int, int]) -> Position:
+        return {"topic": self.query, "id": identity, "offsets": {str(p): o for p, o in sorted(offsets.items())}}
+
+    def _written(self, given: Position) -> Position:
+        offsets = given.get("offsets", given)
+        if not all(str(p).isdigit() and isinstance(o, int) for p, o in offsets.items()):
+            message = f"{json.dumps(given)[:200]} does not give an offset for partitions of {self.query!r}"
+            raise RunError(message, hint='for example {"0": 120, "1": 98}.')
+        identity, partitions = self._topic()
+        known = self._offsets(partitions, EARLIEST)
+        return self._position(identity, known | {int(p): o for p, o in offsets.items()})
+
+    def _refuse_lost(self, partition: int, offset: int, first: int, last: int) -> None:
+        if offset < first:
+            lost = f"records {offset} to {first - 1} of partition {partition} of {self.query!r} are gone"
+            raise StreamLostError(f"{lost}: the topic kept them no longer", hint=REWIND)
+        if offset > last:
+            message = f"partition {partition} of {self.query!r} ends at {last}, but {offset - 1} was read before"
+            raise StreamLostError(message, hint=REWIND)
+
+    def _topic(self) -> tuple[str, list[int]]:
+        """Give the identity of the topic and its partitions."""
+        from confluent_kafka import TopicCollection
+
+        asked = self._asked().describe_topics(TopicCollection([self.query]), request_timeout=PATIENCE)
+        found = self._answer(asked[self.query])
+        return str(found.topic_id), sorted(partition.id for partition in found.partitions)
+
+    def _offsets(self, partitions: Sequence[int], where: str) -> dict[int, int]:
+        from confluent_kafka.admin._listoffsets import OffsetSpec
+
+        spec = OffsetSpec.earliest() if where == EARLIEST else OffsetSpec.latest()
+        return self._listed(partitions, spec)
+
+    def _at(self, partitions: Sequence[int], moment: datetime) -> dict[int, int]:
+        """Give the first offsets that are not older than an instant; the end where all records are."""
+        from confluent_kafka.admin._listoffsets import OffsetSpec
+
+        found = self._listed(partitions, OffsetSpec.for_timestamp(int(moment.timestamp() * 1000)))
+        last = self._offsets(partitions, LATEST)
+        return {partition: offset if offset >= 0 else last[partition] for partition, offset in found.items()}
+
+    def _listed(self, partitions: Sequence[int], spec: Any) -> dict[int, int]:
+        from confluent_kafka import IsolationLevel, TopicPartition
+
+        asked = self._asked().list_offsets(
+            {TopicPartition(self.query, partition): spec for partition in partitions},
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=PATIENCE,
+        )
+        return {place.partition: self._answer(future).offset for place, future in asked.items()}
+
+    def _asked(self) -> AdminClient:
+        from confluent_kafka.admin import AdminClient
+
+        if self._admin is None:
+            self._admin = AdminClient(self._settings)
+        return self._admin
+
+    def _answer(self, future: Any) -> Any:
+        from confluent_kafka import KafkaError, KafkaException
+
+        try:
+            return future.result(PATIENCE)
+        except KafkaException as error:
+            told = error.args[0]
+            if told.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                message = f"there is no topic {self.query!r}"
+                raise RunError(
+                    message, hint=f"create it, or look at source_query= of the stream; asked {self.name!r}."
+                ) from None
+            message = f"Kafka cannot be asked about {self.query!r}: {told.str()}"
+            raise TransientError(message) from None
+
+
+def _records(spans: Sequence[tuple[int, int, int]]) -> int:
+    return sum(end - begin for _, begin, end in spans)
+
+
+def _limited(at: Mapping[int, int], last: Mapping[int, int], most: int) -> dict[int, int]:
+    """Give offsets at most so many records on; every partition gets its share, and what one leaves others take."""
+    result, left = dict(at), most
+    waiting = [p for p in at if last[p] > at[p]]
+    while waiting and left > 0:
+        share = max(1, left // len(waiting))
+        for partition in list(waiting):
+            step = min(share, last[partition] - result[partition], left)
+            result[partition] += step
+            left -= step
+            if result[partition] == last[partition]:
+                waiting.remove(partition)
+    return result

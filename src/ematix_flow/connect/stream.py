@@ -1,0 +1,114 @@
+"""What every source of a stream offers: messages at positions that can be read again; it knows no broker and remembers nothing.
+
+How far a stream has come stands in its targets, in the same commit as the rows. So a source only has to say what lies
+ahead of a position, and to give the same messages for the same stretch whenever it is asked.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from ematix_flow.errors import RunError, StreamLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from ematix_flow.connect.base import SourceColumn
+
+Position: TypeAlias = dict[str, Any]
+"""A place between messages, as what JSON can hold; only its source knows what it means."""
+
+VALUE = "value"
+"""Column of a message's payload."""
+
+PLACE = "_place"
+"""Column of the text by which a message is found again."""
+
+EARLIEST, LATEST = "earliest", "latest"
+
+REWIND = "say where to go on with: flow stream rewind NAME --to earliest | latest | an instant | offsets as JSON."
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePiece:
+    """A part of a stretch that can be read without the others, by any process."""
+
+    shown: str
+    size: int
+    """About how many messages it has."""
+    read: Callable[[], Iterator[pa.Table]]
+    """Gives the payloads, the columns that were asked for and the place of every message."""
+
+
+class StreamSource(ABC):
+    """One topic, queue, shard set or folder that a stream reads."""
+
+    kind: ClassVar[str]
+    columns: ClassVar[tuple[SourceColumn, ...]]
+    """What a message has beside its payload."""
+    payload_format: str = "json"
+
+    def __init__(self, name: str, query: str) -> None:
+        self.name = name
+        self.query = query
+
+    @property
+    def source_id(self) -> str:
+        """Give the text under which positions in this source are kept."""
+        return f"{self.kind}:{self.query}"
+
+    @abstractmethod
+    def start(self, where: str) -> Position:
+        """Give the position that a word, an instant or a position as JSON means."""
+
+    @abstractmethod
+    def ahead(self, position: Position, most: int, goal: Position | None = None) -> Position:
+        """Give a position at most so many messages on and not behind a goal, the same one where there is nothing new.
+
+        A position whose messages are gone is refused.
+        """
+
+    @abstractmethod
+    def pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:
+        """Give the messages between two positions, with some of the columns."""
+
+    @abstractmethod
+    def distance(self, begin: Position, end: Position) -> int:
+        """Give how many messages lie between two positions, as far as can be told without reading them."""
+
+    def settled(self, positions: Sequence[Position]) -> None:
+        """Hear how far each target has come."""
+        del positions
+
+    def close(self) -> None:  # noqa: B027 - most sources hold none
+        """Let go of connections."""
+
+
+def as_text(position: Position) -> str:
+    """Give a position in the one form in which it is kept and compared."""
+    return json.dumps(position, sort_keys=True, separators=(",", ":"))
+
+
+def from_text(text: str) -> Position:
+    """Give the position that was kept."""
+    made = json.loads(text)
+    if not isinstance(made, dict):
+        message = f"{text[:80]} is not a position in a stream"
+        raise StreamLostError(message)
+    return made
+
+
+def moment_of(text: str) -> datetime:
+    """Give the instant that a text means; one without a zone is UTC."""
+    try:
+        made = datetime.fromisoformat(text)
+    except ValueError:
+        message = f"{text!r} is neither earliest, latest, an instant nor a position as JSON"
+        raise RunError(message, hint="an instant is written like 2026-01-31T12:00:00Z.") from None
+    return made.replace(tzinfo=UTC) if made.tzinfo is None else made

@@ -1,0 +1,26 @@
+"""A target of a stream that runs: where it stands and how it goes on; what it does with messages is its own business."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ematix_flow.connect.stream import Position
+    from ematix_flow.records import Counts
+
+
+class Lane(ABC):
+    """One target of a stream."""
+
+    key: str
+    """Its name in results."""
+    position: Position
+    """Everything before it is in the target."""
+
+    @abstractmethod
+    def load(self, end: Position) -> Counts:
+        """Bring the messages up to a position into the target, once, and stand there."""
+
+    def close(self) -> None:  # noqa: B027 - a table holds none
+        """Let go of connections."""

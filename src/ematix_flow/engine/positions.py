@@ -1,0 +1,47 @@
+"""How far a stream has come, as each target remembers it; positions move with the rows, or because an operator said so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ematix_flow.commit.ledger import Ledger, transaction
+from ematix_flow.connect.stream import as_text, from_text
+from ematix_flow.errors import StreamLostError
+from ematix_flow.records import Watermark
+
+if TYPE_CHECKING:
+    from ematix_flow.clock import Clock
+    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.stream import Position
+
+
+def position_in(database: Database, name: str, source_id: str) -> Position | None:
+    """Give the position that a target remembers under a name, None before the first load."""
+    if not database.exists():
+        return None
+    ledger, session = Ledger(database), database.session()
+    try:
+        mark = ledger.watermark(session, name) if ledger.exists(session) else None
+    finally:
+        session.close()
+    if mark is None:
+        return None
+    if mark.column != source_id:
+        message = f"stream {name!r} read {mark.column} before, and reads {source_id} now"
+        raise StreamLostError(message, hint="give the stream another name, or say where to begin: flow stream rewind.")
+    return from_text(mark.value)
+
+
+def remember(database: Database, name: str, source_id: str, position: Position, clock: Clock) -> None:
+    """Write a position without rows: the beginning of a stream, or where an operator wants it to go on."""
+    ledger, session, now = Ledger(database), database.session(), clock.now()
+    try:
+        ledger.ensure(session)
+        ledger.ensure_fence(session, name, now)
+        with transaction(session):
+            # Whoever runs this stream meanwhile may not commit any more.
+            ledger.take_fence(session, name, now)
+            before = ledger.watermark(session, name)
+            ledger.move_watermark(session, name, before, Watermark(source_id, as_text(position)), now)
+    finally:
+        session.close()

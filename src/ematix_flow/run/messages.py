@@ -1,0 +1,79 @@
+"""A stretch of a stream as pieces that can be staged: messages are read and decoded by whoever stages them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ematix_flow.connect.stream import PLACE, VALUE, from_text
+from ematix_flow.plan.marks import CORRUPT, LINES, POSITION
+from ematix_flow.run.file_pieces import FilePiece
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ematix_flow.connect.base import SourceColumn
+    from ematix_flow.connect.payloads import Decoder
+    from ematix_flow.connect.stream import MessagePiece, StreamSource
+    from ematix_flow.plan.steps import Span
+
+_BESIDE = {"text": pa.string(), "integer": pa.int64(), "timestamp_tz": pa.timestamp("us", tz="UTC")}
+"""Types of the columns that messages have beside their payload."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The messages between two positions, and how they become rows."""
+
+    source: StreamSource
+    span: Span
+    decoder: Decoder
+    beside: tuple[str, ...] = ()
+    """Columns that are wanted beside those of the payload."""
+
+    @property
+    def columns(self) -> tuple[SourceColumn, ...]:
+        """Give the columns of the rows; what a payload says goes before what its message says."""
+        return (*self.decoder.columns, *self._more())
+
+    def _more(self) -> tuple[SourceColumn, ...]:
+        own = self.decoder.schema.names
+        return tuple(c for c in self.source.columns if c.name in self.beside and c.name not in own)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Give the layout of the tables that pieces give."""
+        marks = [CORRUPT, POSITION] if self.decoder.format in LINES else [POSITION]
+        more = [pa.field(column.name, _BESIDE[column.family]) for column in self._more()]
+        return pa.schema([*self.decoder.schema, *more, *(pa.field(mark, pa.string()) for mark in marks)])
+
+    def pieces(self) -> list[FilePiece]:
+        """Give the pieces; each can be read again and gives the same rows."""
+        begin, end = from_text(self.span.begin), from_text(self.span.end)
+        wanted = [column.name for column in self._more()]
+        read = partial(_rows, decoder=self.decoder, schema=self.schema)
+        return [
+            FilePiece(piece.shown, piece.size, partial(read, piece)) for piece in self.source.pieces(begin, end, wanted)
+        ]
+
+
+def _rows(piece: MessagePiece, decoder: Decoder, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Give the messages of a piece as rows; a payload that says nothing is marked, one that is not there is no row."""
+    for messages in piece.read():
+        there = messages.filter(pc.is_valid(messages.column(VALUE))) if decoder.tombstones else messages
+        if not there.num_rows:
+            continue
+        decoded = decoder.decode(there.column(VALUE).to_pylist())
+        columns = dict(zip(decoder.schema.names, decoded.columns, strict=True))
+        columns[CORRUPT] = pa.array(decoded.wrong, pa.string())
+        columns[POSITION] = there.column(PLACE)
+        arrays = [columns[field.name] if field.name in columns else there.column(field.name) for field in schema]
+        yield pa.table([_as(array, field.type) for array, field in zip(arrays, schema, strict=True)], schema=schema)
+
+
+def _as(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    return array if array.type == wanted else pc.cast(array, wanted)

@@ -1,0 +1,105 @@
+"""Messages as rows with the types that their payloads show, for those who know no columns before: SQL, brokers, new tables."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ematix_flow.connect.arrow import REJECTS
+from ematix_flow.connect.stream import PLACE, VALUE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ematix_flow.connect.stream import MessagePiece
+
+TOGETHER = 4
+"""Pieces that are read at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypedRows:
+    """The rows of some messages, and the messages that are none."""
+
+    rows: pa.Table
+    rejects: pa.Table | None = None
+
+    @property
+    def count(self) -> int:
+        """Give how many messages these are."""
+        return int(self.rows.num_rows) + (int(self.rejects.num_rows) if self.rejects is not None else 0)
+
+
+def typed_rows(
+    pieces: Sequence[MessagePiece], read: Callable[[bytes], dict[str, Any] | str], beside: Sequence[str]
+) -> TypedRows:
+    """Give the rows of pieces: `read` gives the values of a payload, or what is wrong with it."""
+    with ThreadPoolExecutor(TOGETHER, "flow-messages") as pool:
+        parts = [part for found in pool.map(lambda piece: list(_parts(piece, read)), pieces) for part in found]
+    values = [row for rows, _, _ in parts for row in rows]
+    names = list(dict.fromkeys(name for row in values for name in row))
+    more = [name for name in beside if name not in names]
+    columns = {name: _column([row.get(name) for row in values]) for name in names}
+    columns |= {name: pa.chunked_array([kept.column(name) for _, kept, _ in parts]) for name in more if parts}
+    bad = [row for _, _, wrong in parts for row in wrong]
+    return TypedRows(pa.table(columns), _rejects(bad) if bad else None)
+
+
+def json_payload(payload: bytes) -> dict[str, Any] | str:
+    """Give the values of a JSON object."""
+    try:
+        value = json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        return f"malformed JSON: {error}"
+    return value if isinstance(value, dict) else "not a JSON object"
+
+
+def _parts(
+    piece: MessagePiece, read: Callable[[bytes], dict[str, Any] | str]
+) -> Iterator[tuple[list[dict[str, Any]], pa.Table, list[tuple[str, str, bytes]]]]:
+    """Give rows, what their messages say beside, and the messages that are no rows."""
+    for messages in piece.read():
+        there = messages.filter(pc.is_valid(messages.column(VALUE)))
+        payloads, places = there.column(VALUE).to_pylist(), there.column(PLACE).to_pylist()
+        made = [read(payload) for payload in payloads]
+        good = [not isinstance(one, str) for one in made]
+        wrong = [
+            (one, place, payload)
+            for one, place, payload in zip(made, places, payloads, strict=True)
+            if isinstance(one, str)
+        ]
+        kept = there if not wrong else there.filter(pa.array(good))
+        yield [one for one in made if not isinstance(one, str)], kept, wrong
+
+
+def _column(values: list[Any]) -> pa.Array:
+    """Give values in the type they share: whole and broken numbers are numbers, anything else that differs is text."""
+    try:
+        made = pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        kinds = {type(value) for value in values if value is not None}
+        if kinds <= {int, float}:
+            return pa.array([None if value is None else float(value) for value in values], pa.float64())
+        return pa.array([value if value is None or isinstance(value, str) else _json(value) for value in values])
+    return made if not pa.types.is_null(made.type) else made.cast(pa.string())
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _rejects(bad: Sequence[tuple[str, str, bytes]]) -> pa.Table:
+    rows = [
+        {"reason": reason, "column_name": "line", "source_position": place, "row_json": _shown(payload)}
+        for reason, place, payload in bad
+    ]
+    return pa.Table.from_pylist(rows, schema=REJECTS)
+
+
+def _shown(payload: bytes) -> str:
+    return payload.decode(errors="backslashreplace")
