@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.crash.journey import Place
-    from tests.crash.nursery import Nursery
+    from tests.crash.nursery import Ending, Nursery
     from tests.services.postgres import PostgresServer
 
 pytestmark = [
@@ -28,6 +28,9 @@ pytestmark = [
 FULL = os.environ.get("CRASH_FULL") == "1"
 KILLS = 60 if FULL else 15
 LAKE_KILLS = 60 if FULL else 6
+BATCHES = 25 if FULL else 10
+"""Batches of one life at most."""
+
 POINTS = (
     "token.after_insert",
     "stage.mid_rows",
@@ -56,9 +59,17 @@ def feed(broker: KafkaBroker) -> Feed:
     return Feed(broker.address, broker.create_topic(3), 40)
 
 
+def one_life(nursery: Nursery, place: Place, feed: Feed, chance: Random, life: int) -> Ending:
+    """Run the stream until it is killed: at a moment, or when it passes a place for the so-manieth time."""
+    if life % 4 == 3:
+        return nursery.run("stream", place, feed, False, kill_after=chance.uniform(0.5, 4.0))
+    point = f"{chance.choice(POINTS)}=kill@{chance.randint(1, BATCHES)}"
+    return nursery.run("stream", place, feed, False, failpoints=point, kill_after=60)
+
+
 def finish(nursery: Nursery, place: Place, feed: Feed) -> None:
     """Load all that is there, in peace."""
-    ending = nursery.run("stream", place, feed, True)
+    ending = nursery.run("stream", place, Feed(feed.address, feed.topic, 100_000), True)
     assert ending.error == ""
     assert ending.answer["shutdown_triggered"] is False
 
@@ -73,8 +84,7 @@ def test_kills_of_a_stream_into_postgres(
     writer.start()
     killed = 0
     for life in range(KILLS):
-        ending = nursery.run("stream", place, feed, False, kill_after=chance.uniform(0.2, 2.0))
-        killed += ending.died
+        killed += one_life(nursery, place, feed, chance, life).died
         if life % 7 == 3:
             broker.crash()
             broker.start()
@@ -96,10 +106,10 @@ def test_kills_of_a_stream_into_delta(lake_nursery: Nursery, place_of: Callable[
     writer = Writer(feed.address, feed.topic)
     writer.start()
     killed = 0
-    for _ in range(LAKE_KILLS):
-        killed += lake_nursery.run("stream", place, feed, False, kill_after=chance.uniform(2.0, 9.0)).died
+    for life in range(LAKE_KILLS):
+        killed += one_life(lake_nursery, place, feed, chance, life).died
     written = writer.stop()
-    finish(lake_nursery, place, Feed(feed.address, feed.topic, 100_000))
+    finish(lake_nursery, place, feed)
     assert complaints(place, written) == []
     assert killed >= LAKE_KILLS // 2
 
