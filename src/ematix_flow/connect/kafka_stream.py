@@ -104,6 +104,11 @@ class KafkaSource(StreamSource):
         """Give the difference of all offsets."""
         return _records(self._spans(begin, end))
 
+    def waiting(self, position: Position) -> Mapping[str, int]:
+        """Give how many records wait in each partition."""
+        spans = {span[0]: span[2] - span[1] for span in self._spans(position, self.start(LATEST))}
+        return {partition: spans.get(int(partition), 0) for partition in position["offsets"]}
+
     def settled(self, positions: Sequence[Position]) -> None:
         """Tell the brokers how far the group has come, for tools that show its lag; nothing depends on it."""
         from confluent_kafka import Consumer, KafkaException, TopicPartition

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from ematix_flow.errors import RunError, StreamLostError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -81,6 +81,10 @@ class StreamSource(ABC):
     @abstractmethod
     def distance(self, begin: Position, end: Position) -> int:
         """Give how many messages lie between two positions, as far as can be told without reading them."""
+
+    def waiting(self, position: Position) -> Mapping[str, int]:
+        """Give how many messages wait behind a position, by the part of the source they are in."""
+        return {self.query: self.distance(position, self.start(LATEST))}
 
     def settled(self, positions: Sequence[Position]) -> None:
         """Hear how far each target has come."""

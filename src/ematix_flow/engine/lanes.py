@@ -22,5 +22,8 @@ class Lane(ABC):
     def load(self, end: Position) -> Counts:
         """Bring the messages up to a position into the target, once, and stand there."""
 
+    def tidy(self) -> None:  # noqa: B027 - not every target keeps books
+        """Forget what nobody can ask for any more; called now and then, never in a load."""
+
     def close(self) -> None:  # noqa: B027 - a table holds none
         """Let go of connections."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ematix_flow.commit.upkeep import forget_batches
 from ematix_flow.connect.payloads import JsonDecoder, RawDecoder
 from ematix_flow.connect.stream import EARLIEST, as_text
 from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
 from ematix_flow.engine.lanes import Lane
 from ematix_flow.engine.loading import load_target
 from ematix_flow.engine.options import Options
-from ematix_flow.engine.positions import position_in, remember
+from ematix_flow.engine.positions import onward, position_in, remember
 from ematix_flow.engine.sourcing import OpenSource
 from ematix_flow.engine.spark import session_for
 from ematix_flow.engine.targets import target_for
@@ -44,6 +45,7 @@ class TableLane(Lane):
 
     def load(self, end: Position) -> Counts:
         """Load the messages up to a position, and stand there."""
+        end = onward(self.position, end)
         span = Span(self.source.source_id, as_text(self.position), as_text(end), self.known)
         decoder = decoder_for(self.source, self.target)
         beside = tuple(column.name for column in self.source.columns if column.name in _wanted(self.target))
@@ -52,6 +54,12 @@ class TableLane(Lane):
         loaded = load_target(self.pipeline, self.target, opened, _slot(span), batch_options(self.options))
         self.position, self.known = end, True
         return loaded.committed.counts
+
+    def tidy(self) -> None:
+        """Forget old batches in the books of the target."""
+        database = target_for(self.target.connection, self.target.table, session_for(batch_options(self.options)))
+        history = history_name(self.pipeline, self.target.table)
+        forget_batches(database, self.pipeline.name, history, self.options.clock.now())
 
 
 def table_lane(
