@@ -70,6 +70,13 @@ class KafkaSource(StreamSource):
             return self._position(identity, self._offsets(partitions, where))
         return self._position(identity, self._at(partitions, moment_of(where)))
 
+    def moved(self, position: Position | None, where: str) -> Position:
+        """Give the offsets that are meant; partitions that are not mentioned stay where they are."""
+        if position is None or not where.lstrip().startswith("{"):
+            return self.start(where)
+        given = from_text(where)
+        return self._written(position["offsets"] | given.get("offsets", given))
+
     def ahead(self, position: Position, most: int, goal: Position | None = None) -> Position:
         """Give the offsets up to which records can be read."""
         identity, partitions = self._topic()

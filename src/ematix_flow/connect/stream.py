@@ -67,6 +67,11 @@ class StreamSource(ABC):
     def start(self, where: str) -> Position:
         """Give the position that a word, an instant or a position as JSON means."""
 
+    def moved(self, position: Position | None, where: str) -> Position:
+        """Give the position that an operator means who finds a target at one; what is not mentioned stays where it is."""
+        del position
+        return self.start(where)
+
     @abstractmethod
     def ahead(self, position: Position, most: int, goal: Position | None = None) -> Position:
         """Give a position at most so many messages on and not behind a goal, the same one where there is nothing new.

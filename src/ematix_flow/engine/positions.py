@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.ledger import Ledger, transaction
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
     from ematix_flow.clock import Clock
     from ematix_flow.connect.base import Database
     from ematix_flow.connect.stream import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """Where a target remembers how far a stream has come, and under which name."""
+
+    database: Database
+    name: str
 
 
 def position_in(database: Database, name: str, source_id: str) -> Position | None:

@@ -12,7 +12,7 @@ from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
 from ematix_flow.engine.lanes import Lane
 from ematix_flow.engine.loading import load_target
 from ematix_flow.engine.options import Options
-from ematix_flow.engine.positions import onward, position_in, remember
+from ematix_flow.engine.positions import Books, onward, position_in, remember
 from ematix_flow.engine.sourcing import OpenSource
 from ematix_flow.engine.spark import session_for
 from ematix_flow.engine.targets import target_for
@@ -67,16 +67,23 @@ def table_lane(
 ) -> TableLane:
     """Give a target where it stands; one that stands nowhere begins where the stream begins."""
     declaration = declaration_of(target)
-    pipeline = pipeline_of(stream, (declaration,), name)
-    database = target_for(declaration.connection, declaration.table, session_for(batch_options(options)))
-    kept_as = history_name(pipeline, declaration.table)
-    found = position_in(database, kept_as, source.source_id)
+    books = books_of(stream, target, options, name)
+    found = position_in(books.database, books.name, source.source_id)
     position = source.start(begin) if found is None else found
     if found is None and begin != EARLIEST:
         # The end of a topic is another one a second later.
-        remember(database, kept_as, source.source_id, position, options.clock)
+        remember(books.database, books.name, source.source_id, position, options.clock)
     known = found is not None or begin != EARLIEST
+    pipeline = pipeline_of(stream, (declaration,), name)
     return TableLane(stream.key_of(target), position, known, pipeline, declaration, source, options)
+
+
+def books_of(stream: Stream, target: StreamTarget, options: StreamOptions, name: str) -> Books:
+    """Give where a target remembers how far a stream has come."""
+    declaration = declaration_of(target)
+    pipeline = pipeline_of(stream, (declaration,), name)
+    database = target_for(declaration.connection, declaration.table, session_for(batch_options(options)))
+    return Books(database, history_name(pipeline, declaration.table))
 
 
 def declaration_of(target: StreamTarget) -> TargetDeclaration:
