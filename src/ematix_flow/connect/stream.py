@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from ematix_flow.errors import RunError, StreamLostError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -73,6 +73,11 @@ class StreamSource(ABC):
     def start(self, where: str) -> Position:
         """Give the position that a word, an instant or a position as JSON means."""
 
+    def moved(self, position: Position | None, where: str) -> Position:
+        """Give the position that an operator means who finds a target at one; what is not mentioned stays where it is."""
+        del position
+        return self.start(where)
+
     @abstractmethod
     def ahead(self, position: Position, most: int, goal: Position | None = None) -> Position:
         """Give a position at most so many messages on and not behind a goal, the same one where there is nothing new.
@@ -87,6 +92,10 @@ class StreamSource(ABC):
     @abstractmethod
     def distance(self, begin: Position, end: Position) -> int:
         """Give how many messages lie between two positions, as far as can be told without reading them."""
+
+    def waiting(self, position: Position) -> Mapping[str, int]:
+        """Give how many messages wait behind a position, by the part of the source they are in."""
+        return {self.query: self.distance(position, self.start(LATEST))}
 
     def settled(self, positions: Sequence[Position]) -> None:
         """Hear how far each target has come."""

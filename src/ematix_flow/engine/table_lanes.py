@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ematix_flow.commit.upkeep import forget_batches
 from ematix_flow.connect.payloads import JsonDecoder, RawDecoder
 from ematix_flow.connect.registry import open_target
 from ematix_flow.connect.stream import EARLIEST, as_text
@@ -15,7 +16,7 @@ from ematix_flow.declare.write import DROP
 from ematix_flow.engine.lanes import Lane
 from ematix_flow.engine.loading import load_target
 from ematix_flow.engine.options import Options
-from ematix_flow.engine.positions import position_in, remember
+from ematix_flow.engine.positions import Books, onward, position_in, remember
 from ematix_flow.engine.sourcing import OpenSource
 from ematix_flow.engine.spark import session_for
 from ematix_flow.engine.stream_tables import UNKNOWN, name_of, table_of, with_drift
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from ematix_flow.connect.payloads import Decoder
     from ematix_flow.connect.stream import Position, StreamSource
     from ematix_flow.declare.stream import Stream, StreamTarget
+    from ematix_flow.engine.lanes import Road
     from ematix_flow.engine.stream_options import StreamOptions
-    from ematix_flow.engine.stream_rows import StreamRows
     from ematix_flow.records import Counts
 
 
@@ -50,20 +51,16 @@ class TableLane(Lane):
     position: Position
     known: bool
     """Whether the target remembers the position already."""
-    stream: Stream
+    road: Road
     target: StreamTarget
-    name: str
-    """What tokens and positions are kept under."""
-    source: StreamSource
-    rows: StreamRows
     database: Database
-    options: StreamOptions
 
     def load(self, end: Position) -> Counts:
         """Load the messages up to a position, and stand there."""
-        span = Span(self.source.source_id, as_text(self.position), as_text(end), self.known)
+        end = onward(self.position, end)
+        span = Span(self.road.source.source_id, as_text(self.position), as_text(end), self.known)
         declared, opened = self._exact(span) or self._typed(span)
-        pipeline = pipeline_of(self.stream, declared, self.name)
+        pipeline = pipeline_of(self.road.stream, declared, self.road.name)
         loaded = load_target(pipeline, declared, opened, f"{span.source} {span.begin} {span.end}", self._batch())
         self.position, self.known = end, True
         return loaded.committed.counts
@@ -71,49 +68,55 @@ class TableLane(Lane):
     def _exact(self, span: Span) -> tuple[TargetDeclaration, OpenSource] | None:
         """Give the messages as the table's columns, converted by nobody on the way; None where that cannot be."""
         table = self.target.declared_table
-        decoder = None if table is None or self.rows.transforms else decoder_for(self.source, self.target, table)
+        decoder = (
+            None if table is None or self.road.rows.transforms else decoder_for(self.road.source, self.target, table)
+        )
         if table is None or decoder is None:
             return None
         wanted = _wanted(self.target, table)
-        beside = tuple(column.name for column in self.source.columns if column.name in wanted)
-        stretch = Stretch(self.source, span, decoder, beside)
-        opened = OpenSource(SourceValue(self.source.name), self.source.name, stream=stretch, span=span)
-        return declaration_of(self.stream, self.target, table), opened
+        beside = tuple(column.name for column in self.road.source.columns if column.name in wanted)
+        stretch = Stretch(self.road.source, span, decoder, beside)
+        opened = OpenSource(SourceValue(self.road.source.name), self.road.source.name, stream=stretch, span=span)
+        return declaration_of(self.road.stream, self.target, table), opened
+
+    def tidy(self) -> None:
+        """Forget old batches in the books of the target."""
+        table = self.target.declared_table or placeholder(self.target)
+        declared = declaration_of(self.road.stream, self.target, table)
+        history = history_name(pipeline_of(self.road.stream, declared, self.road.name), table)
+        forget_batches(self.database, self.road.name, history, self.road.options.clock.now())
 
     def _typed(self, span: Span) -> tuple[TargetDeclaration, OpenSource]:
         """Give the messages as rows in the types they show."""
-        found = self.rows.rows(span)
+        found = self.road.rows.rows(span)
         declared, rows = typed_declaration(
-            self.stream, self.target, found.rows, refuse=self.rows.transforms, database=self.database
+            self.road.stream, self.target, found.rows, refuse=self.road.rows.transforms, database=self.database
         )
-        value = SourceValue(self.source.name, frame=rows)
-        return declared, OpenSource(value, self.source.name, span=span, rejects=found.rejects)
+        value = SourceValue(self.road.source.name, frame=rows)
+        return declared, OpenSource(value, self.road.source.name, span=span, rejects=found.rejects)
 
     def _batch(self) -> Options:
-        return Options(bus=self.options.bus, clock=self.options.clock, spark=self.options.spark)
+        return Options(bus=self.road.options.bus, clock=self.road.options.clock, spark=self.road.options.spark)
 
 
-def table_lane(  # noqa: PLR0913, PLR0917 - what a lane is made of
-    stream: Stream,
-    target: StreamTarget,
-    source: StreamSource,
-    rows: StreamRows,
-    begin: str,
-    options: StreamOptions,
-    name: str,
-) -> TableLane:
+def table_lane(road: Road, target: StreamTarget) -> TableLane:
     """Give a target where it stands; one that stands nowhere begins where the stream begins."""
-    table = target.declared_table or placeholder(target)
-    spark = session_for(Options(spark=options.spark))
-    database = target_for(target.connection, table, spark)
-    kept_as = history_name(pipeline_of(stream, declaration_of(stream, target, table), name), table)
-    found = position_in(database, kept_as, source.source_id)
+    source, begin = road.source, road.begin
+    books = books_of(road.stream, target, road.options, road.name)
+    found = position_in(books.database, books.name, source.source_id)
     position = source.start(begin) if found is None else found
     if found is None and begin != EARLIEST:
         # The end of a topic is another one a second later.
-        remember(database, kept_as, source.source_id, position, options.clock)
+        remember(books.database, books.name, source.source_id, position, road.options.clock)
     known = found is not None or begin != EARLIEST
-    return TableLane(stream.key_of(target), position, known, stream, target, name, source, rows, database, options)
+    return TableLane(road.stream.key_of(target), position, known, road, target, books.database)
+
+
+def books_of(stream: Stream, target: StreamTarget, options: StreamOptions, name: str) -> Books:
+    """Give where a target remembers how far a stream has come."""
+    table = target.declared_table or placeholder(target)
+    database = target_for(target.connection, table, session_for(Options(spark=options.spark)))
+    return Books(database, history_name(pipeline_of(stream, declaration_of(stream, target, table), name), table))
 
 
 def declaration_of(stream: Stream, target: StreamTarget, table: Table) -> TargetDeclaration:
