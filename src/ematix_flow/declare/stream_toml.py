@@ -14,7 +14,8 @@ from ematix_flow.declare.masking import is_secret_field, secrets_in
 from ematix_flow.declare.stateful import Aggregation, Join, Window
 from ematix_flow.declare.stream_making import SETTINGS, make_stream
 from ematix_flow.declare.stream_options import Lookup, StateStore, Watermark
-from ematix_flow.declare.stream_toml_places import Document, connection_in, target_in
+from ematix_flow.declare.stream_targets import TARGET_WORDS
+from ematix_flow.declare.stream_toml_places import TABLE_KEYS, Document, connection_in, target_in
 from ematix_flow.errors import DeclareError
 
 if TYPE_CHECKING:
@@ -29,6 +30,24 @@ _TABLES = ("source", "sources", "target", "targets", "transform", "state_store",
 _TRANSFORM = {"sql": "transform_sql", "on_error": "transform_on_error", "dialect": "dialect", "engine": "engine"}
 _NESTED = ("peers", "tls", "lookups", "window", "join", "cdc")
 _LOOKUP = ("schema", "table", "query", "refresh_interval_ms")
+
+
+def keys() -> dict[str, tuple[str, ...]]:
+    """Give the keys of every table, besides those of connections; the reference is made from this."""
+    return {
+        "(top)": ("pipeline_name", "source_query", *SETTINGS),
+        "[source]": ("query",),
+        "[target]": tuple(word for word in TARGET_WORDS if word != "table"),
+        "[target.table]": TABLE_KEYS,
+        "[transform]": (*_TRANSFORM, "peers", "tls"),
+        "[transform.lookups.<name>]": _LOOKUP,
+        "[transform.window]": tuple(one.name for one in fields(Window) if one.name != "aggregations"),
+        "[[transform.window.aggregations]]": tuple(one.name.rstrip("_") for one in fields(Aggregation)),
+        "[transform.join]": tuple(one.name for one in fields(Join)),
+        "[transform.cdc]": tuple(one.name for one in fields(CDC)),
+        "[state_store]": tuple(one.name for one in fields(StateStore)),
+        "[watermark]": tuple(one.name for one in fields(Watermark)),
+    }
 
 
 def stream_from_toml(text: str, file: str = "config_str") -> Stream:
