@@ -14,14 +14,14 @@ from ematix_flow.declare.masking import is_secret_field, secrets_in
 from ematix_flow.declare.stateful import Aggregation, Join, Window
 from ematix_flow.declare.stream_making import SETTINGS, make_stream
 from ematix_flow.declare.stream_options import Lookup, StateStore, Watermark
-from ematix_flow.declare.stream_targets import TARGET_WORDS
+from ematix_flow.declare.stream_targets import TARGET_WORDS, stream_target
 from ematix_flow.declare.stream_toml_places import TABLE_KEYS, Document, connection_in, target_in
 from ematix_flow.errors import DeclareError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ematix_flow.declare.stream import Stream
+    from ematix_flow.declare.stream import Stream, StreamTarget
 
 SILENCE = "EMATIX_FLOW_NO_DEPRECATION"
 """Set to 1, it silences the warning about passwords in files."""
@@ -89,8 +89,13 @@ def _sources(document: Document, tables: Mapping[str, Any]) -> list[tuple[Any, A
     return found
 
 
-def _targets(document: Document, tables: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [target_in(document, path, table, role) for path, role, table in _entries(document, tables, "target")]
+def _targets(document: Document, tables: Mapping[str, Any]) -> tuple[StreamTarget, ...]:
+    found = []
+    for path, role, table in _entries(document, tables, "target"):
+        said = target_in(document, path, table, role)
+        with document.at(path):
+            found.append(stream_target(said))
+    return tuple(found)
 
 
 def _entries(
