@@ -165,8 +165,8 @@ class KafkaSource(StreamSource):
     def _offsets(self, partitions: Sequence[int], where: str) -> dict[int, int]:
         from confluent_kafka.admin._listoffsets import OffsetSpec
 
-        spec = OffsetSpec.earliest() if where == EARLIEST else OffsetSpec.latest()
-        return self._listed(partitions, spec)
+        spec: Any = OffsetSpec
+        return self._listed(partitions, spec.earliest() if where == EARLIEST else spec.latest())
 
     def _at(self, partitions: Sequence[int], moment: datetime) -> dict[int, int]:
         """Give the first offsets that are not older than an instant; the end where all records are."""
