@@ -64,7 +64,8 @@ def _reader(schema: Schema) -> Reader:
 
 
 def _parsed(schema: Schema) -> Any:
-    fastavro, named = _fastavro(), {}
+    fastavro = _fastavro()
+    named: dict[str, Any] = {}
     for _, text in schema.imports:
         fastavro.parse_schema(json.loads(text), named_schemas=named)
     return fastavro.parse_schema(json.loads(schema.text), named_schemas=named)

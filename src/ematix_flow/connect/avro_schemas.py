@@ -64,7 +64,7 @@ def _field(column: pa.Field) -> dict[str, Any]:
     return {"name": field_name(column.name), "type": ["null", _avro_type(column.type)], "default": None}
 
 
-def _avro_type(kind: pa.DataType) -> Any:  # noqa: PLR0911 - one line per type
+def _avro_type(kind: pa.DataType) -> Any:
     """Give the type for an Arrow type; lists, structs and what Avro lacks are text."""
     import pyarrow as pa
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ematix_flow.connect.base import SourceColumn
 from ematix_flow.connect.kafka import client_settings
 from ematix_flow.connect.kafka_reader import read_records
+from ematix_flow.connect.schema_registry import SCHEMA_FORMATS, registry_of
 from ematix_flow.connect.stream import (
     EARLIEST,
     LATEST,
@@ -56,6 +57,8 @@ class KafkaSource(StreamSource):
     def __init__(self, connection: KafkaConnection, query: str) -> None:
         super().__init__(connection.name, query)
         self.payload_format = connection.payload_format or "json"
+        if self.payload_format in SCHEMA_FORMATS:
+            self.registry = registry_of(connection)
         self._settings = client_settings(connection)
         self._group = connection.group_id
         self._admin: AdminClient | None = None

@@ -18,8 +18,6 @@ from uuid import UUID
 from ematix_flow.connect.json_rows import Number, written
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pyarrow as pa
 
 UUID_BYTES = 16

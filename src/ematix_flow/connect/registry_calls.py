@@ -80,7 +80,8 @@ def _once(url: str, path: str, login: Login | None, body: Mapping[str, Any] | No
             return _read(url, answer.read(LARGEST))
     except HTTPError as error:
         with error:
-            return _refused(url, error.code, error.read(LARGEST))
+            _raise_refusal(url, error.code, error.read(LARGEST))
+        return None
     except (OSError, HTTPException) as error:
         message = f"schema registry {url} cannot be asked: {getattr(error, 'reason', None) or error!r}"
         raise TransientError(message) from None
@@ -96,8 +97,8 @@ def _read(url: str, answer: bytes) -> dict[str, Any]:
     return found
 
 
-def _refused(url: str, status: int, answer: bytes) -> None:
-    """Give None where something was looked for and not found; everything else is raised."""
+def _raise_refusal(url: str, status: int, answer: bytes) -> None:
+    """Raise what is wrong, unless something was only looked for and not found."""
     try:
         said = json.loads(answer)
     except ValueError:

@@ -54,7 +54,9 @@ class SchemaDecoder(Decoder, ABC):
         import pyarrow as pa
 
         made = [self._row(payload or b"") for payload in payloads]
-        wrong = [_told(row, payload) if isinstance(row, str) else None for row, payload in zip(made, payloads, strict=True)]
+        wrong = [
+            _told(row, payload) if isinstance(row, str) else None for row, payload in zip(made, payloads, strict=True)
+        ]
         none = (None,) * len(self.wanted)
         rows = [none if isinstance(row, str) else row for row in made]
         columns = zip(*rows, strict=True) if rows else [()] * len(self.wanted)

@@ -45,6 +45,8 @@ class Schema:
     text: str
     imports: tuple[tuple[str, str], ...] = ()
     """Names and texts of the schemas that it uses, each behind those it uses itself."""
+    by_order: bool = False
+    """A message of Protobuf says its type by the place of the name among all names in order, not by a path."""
 
 
 class Registry(ABC):
@@ -57,6 +59,10 @@ class Registry(ABC):
     @abstractmethod
     def shown(self) -> str:
         """Give the registry for people."""
+
+    def subject_of(self, topic: str) -> str:
+        """Give the subject of the payloads of a topic."""
+        return f"{topic}-value"
 
     @abstractmethod
     def unframed(self, payload: bytes) -> tuple[SchemaId, bytes] | str:
