@@ -54,7 +54,7 @@ def text_of(value: Any, kind: str = "text") -> str:
     if isinstance(value, str):
         return value
     if kind in _JSON or isinstance(value, dict | list):
-        return written(tree(value))
+        return str(written(tree(value)))
     if isinstance(value, bool | int | float | Decimal):
         return _digits(value, kind)
     if isinstance(value, datetime):

@@ -66,7 +66,7 @@ def ask(url: str, path: str, login: Login | None, body: Mapping[str, Any] | None
             attempt += 1
             if attempt >= ATTEMPTS:
                 raise
-        time.sleep(random.uniform(0.5, 1.0) * FIRST_PAUSE * 4**attempt)  # noqa: S311 - only to part ways
+        time.sleep(random.uniform(0.5, 1.0) * FIRST_PAUSE * 3**attempt)  # noqa: S311 - only to part ways
 
 
 def _once(url: str, path: str, login: Login | None, body: Mapping[str, Any] | None) -> dict[str, Any] | None:
