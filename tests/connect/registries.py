@@ -10,17 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import fastavro
 
-from ematix_flow.connect.schema_registry import AVRO, Registry, registry_of
+from ematix_flow.connect.schema_registry import AVRO, registry_of
 from ematix_flow.declare.connection_streams import KafkaConnection, SchemaRegistryConnection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ematix_flow.connect.schema_registry import Registry
+
 
 def registry_at(url: str, **more: Any) -> Registry:
     """Give the registry at an address."""
     registry = SchemaRegistryConnection("schemas", url, **more)
-    return registry_of(KafkaConnection("events", bootstrap_servers="b", payload_format="avro", schema_registry=registry))
+    return registry_of(
+        KafkaConnection("events", bootstrap_servers="b", payload_format="avro", schema_registry=registry)
+    )
 
 
 def record(*fields: Any, name: str = "Row") -> str:

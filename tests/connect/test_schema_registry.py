@@ -37,7 +37,9 @@ def test_a_schema_is_found_by_its_number_and_by_its_subject(registry_server: Reg
     assert registry.latest(subject) == registry.schema(made.id) == made
 
 
-def test_a_number_that_the_registry_does_not_know_is_no_error(proxy: FaultyProxy, registry_server: RegistryServer) -> None:
+def test_a_number_that_the_registry_does_not_know_is_no_error(
+    proxy: FaultyProxy, registry_server: RegistryServer
+) -> None:
     registry = registry_at(f"{proxy.endpoint}/apis/ccompat/v7")
     assert registry.schema(2**31 - 1) is None
     assert registry.schema(2**31 - 1) is None
@@ -79,7 +81,10 @@ def test_an_address_that_is_no_registry_is_told_apart_from_a_missing_schema(regi
 
 
 def test_an_incompatible_schema_is_refused_by_the_registry_with_its_reason() -> None:
-    with Gate(409, {"error_code": 409, "message": "incompatible: id was long"}) as gate, pytest.raises(RunError) as caught:
+    with (
+        Gate(409, {"error_code": 409, "message": "incompatible: id was long"}) as gate,
+        pytest.raises(RunError) as caught,
+    ):
         registry_at(gate.url).latest("orders-value")
     assert "incompatible: id was long" in str(caught.value)
 
@@ -87,7 +92,9 @@ def test_an_incompatible_schema_is_refused_by_the_registry_with_its_reason() -> 
 def test_a_login_goes_with_every_request() -> None:
     expected = "Basic " + b64encode(b"me:canary-registry-2J9k").decode()
     with Gate(404, {"error_code": 40401}) as gate:
-        assert registry_at(gate.url, basic_auth_user="me", basic_auth_password="canary-registry-2J9k").latest("a") is None
+        assert (
+            registry_at(gate.url, basic_auth_user="me", basic_auth_password="canary-registry-2J9k").latest("a") is None
+        )
         url = gate.url.replace("//", "//me:canary-registry-2J9k@")
         assert registry_of(KafkaConnection("k", bootstrap_servers="b", schema_registry_url=url)).latest("a") is None
         assert registry_at(gate.url).latest("a") is None
@@ -111,6 +118,10 @@ def test_payloads_with_schemas_need_a_registry() -> None:
     with pytest.raises(UnsupportedError, match="no schema registry"):
         registry_of(KafkaConnection("events", bootstrap_servers="b", payload_format="avro"))
     with pytest.raises(RunError, match="http"):
-        registry_of(KafkaConnection("events", bootstrap_servers="b", payload_format="avro", schema_registry_url="file:///etc/passwd"))
+        registry_of(
+            KafkaConnection(
+                "events", bootstrap_servers="b", payload_format="avro", schema_registry_url="file:///etc/passwd"
+            )
+        )
     with pytest.raises(DeclareError, match="together"):
         registry_at("http://localhost", basic_auth_user="me")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 UUID_BYTES = 16
 
 _BROKEN = ("float", "double")
-_WHOLE = ("small_int", "integer", "big_int", "boolean")
+_WHOLE = ("small_int", "integer", "big_int")
 _JSON = ("json", "jsonb")
 _DIGITS = re.compile(r"[+-]?(\d+([.]\d*)?|[.]\d+)([eE][+-]?\d+)?")
 
@@ -119,11 +119,11 @@ def _number(value: Any) -> float:
 def _digits(value: bool | float | Decimal, kind: str) -> str:  # noqa: FBT001 - a value, no switch
     """Give a number as people write it; a whole one has no point where the column has none."""
     if isinstance(value, bool):
-        words = ("0", "1") if kind in _WHOLE or kind == "numeric" else ("false", "true")
+        words = ("0", "1") if kind in (*_WHOLE, "numeric") else ("false", "true")
         return words[value]
     if isinstance(value, int) or not math.isfinite(value):
         return str(value)
-    if kind in _WHOLE and value == int(value):
+    if kind in (*_WHOLE, "boolean") and value == int(value):
         return str(int(value))
     if isinstance(value, Decimal):
         return format(value, "f")
