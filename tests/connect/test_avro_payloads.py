@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from base64 import b64encode
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -110,7 +109,6 @@ def test_a_broken_message_says_why_and_its_neighbours_are_read(registry: Registr
     ):  # fmt: skip
         assert told is not None
         assert part in told
-    assert str(decoded.wrong[5]).endswith(f" base64 {b64encode(good[:-1]).decode()}")
 
 
 def test_a_schema_of_another_format_is_no_avro(registry: Registry, subject: str) -> None:

@@ -90,6 +90,8 @@ def _moment(nanos: int) -> datetime:
 class AvroEncoder(SchemaEncoder):
     """Records of Avro for a subject."""
 
+    format: ClassVar[str] = "avro"
+
     def encode(self, rows: pa.Table) -> list[bytes]:
         """Give a message for each row; columns that the newest schema lacks become optional fields of a newer one."""
         schema = self._schema(rows)

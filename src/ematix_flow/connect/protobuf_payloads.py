@@ -108,6 +108,8 @@ def _written_number(number: int) -> bytes:
 class ProtobufEncoder(SchemaEncoder):
     """Messages of Protobuf for a subject."""
 
+    format: ClassVar[str] = "protobuf"
+
     def encode(self, rows: pa.Table) -> list[bytes]:
         """Give a message for each row; a NULL is a field that is not set."""
         schema, made = self._schema(rows)

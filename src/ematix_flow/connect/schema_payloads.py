@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import importlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -54,9 +53,7 @@ class SchemaDecoder(Decoder, ABC):
         import pyarrow as pa
 
         made = [self._row(payload or b"") for payload in payloads]
-        wrong = [
-            _told(row, payload) if isinstance(row, str) else None for row, payload in zip(made, payloads, strict=True)
-        ]
+        wrong = [f"({row})" if isinstance(row, str) else None for row in made]
         none = (None,) * len(self.wanted)
         rows = [none if isinstance(row, str) else row for row in made]
         columns = zip(*rows, strict=True) if rows else [()] * len(self.wanted)
@@ -88,17 +85,13 @@ class SchemaDecoder(Decoder, ABC):
         return self.reader(schema)(body)
 
 
-def _told(wrong: str, payload: bytes | None) -> str:
-    """Give what is wrong, and the message in a form in which it can be put back together."""
-    return f"({wrong}) base64 {base64.b64encode(payload or b'').decode()}"
-
-
 @dataclass(frozen=True, slots=True)
 class SchemaEncoder(ABC):
     """Writes rows with the newest schema of a subject; where there is none, the rows say what it is."""
 
     registry: Registry
     subject: str
+    format: ClassVar[str]
 
     @abstractmethod
     def encode(self, rows: pa.Table) -> list[bytes]:

@@ -30,7 +30,7 @@ class LookupRows:
         self.name = name
         self._lookup = lookup
         self._database = open_database(lookup.connection)
-        self._failures = (FlowError, *self._database.failures)
+        self._failures: tuple[type[BaseException], ...] = (FlowError, *self._database.failures)
         self._over = threading.Event()
         self._rows = self._read()
         if lookup.refresh_interval_ms is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.codecs import schema_decoder
 from ematix_flow.connect.payloads import JsonDecoder, RawDecoder
+from ematix_flow.connect.registry import open_target
 from ematix_flow.connect.stream import EARLIEST, as_text
 from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
@@ -18,7 +19,7 @@ from ematix_flow.engine.options import Options
 from ematix_flow.engine.positions import position_in, remember
 from ematix_flow.engine.sourcing import OpenSource
 from ematix_flow.engine.spark import session_for
-from ematix_flow.engine.stream_tables import name_of, table_of, with_drift
+from ematix_flow.engine.stream_tables import UNKNOWN, name_of, table_of, with_drift
 from ematix_flow.engine.targets import target_for
 from ematix_flow.errors import PlanError, did_you_mean
 from ematix_flow.plan.batch import history_name
@@ -85,20 +86,12 @@ class TableLane(Lane):
 
     def _typed(self, span: Span) -> tuple[TargetDeclaration, OpenSource]:
         """Give the messages as rows in the types they show."""
-        from ematix_flow.run.typed_messages import documents
-
         found = self.rows.rows(span)
-        rows = documents(found.rows)
-        target = with_drift(self.target, self.database)
-        if rows.num_columns:
-            table = table_of(target, self.database, found.rows.schema)
-        else:
-            table = target.declared_table or _nothing(target)
-        rows = _fitted(rows, table, refuse=self.rows.transforms)
-        value = SourceValue(self.source.name, frame=rows)
-        return declaration_of(self.stream, target, table), OpenSource(
-            value, self.source.name, span=span, rejects=found.rejects
+        declared, rows = typed_declaration(
+            self.stream, self.target, found.rows, refuse=self.rows.transforms, database=self.database
         )
+        value = SourceValue(self.source.name, frame=rows)
+        return declared, OpenSource(value, self.source.name, span=span, rejects=found.rejects)
 
     def _batch(self) -> Options:
         return Options(bus=self.options.bus, clock=self.options.clock, spark=self.options.spark)
@@ -114,10 +107,10 @@ def table_lane(  # noqa: PLR0913, PLR0917 - what a lane is made of
     name: str,
 ) -> TableLane:
     """Give a target where it stands; one that stands nowhere begins where the stream begins."""
-    placeholder = target.declared_table or _nothing(target)
+    table = target.declared_table or placeholder(target)
     spark = session_for(Options(spark=options.spark))
-    database = target_for(target.connection, placeholder, spark)
-    kept_as = history_name(pipeline_of(stream, declaration_of(stream, target, placeholder), name), placeholder)
+    database = target_for(target.connection, table, spark)
+    kept_as = history_name(pipeline_of(stream, declaration_of(stream, target, table), name), table)
     found = position_in(database, kept_as, source.source_id)
     position = source.start(begin) if found is None else found
     if found is None and begin != EARLIEST:
@@ -131,6 +124,18 @@ def declaration_of(stream: Stream, target: StreamTarget, table: Table) -> Target
     """Give a target of a stream as the load path knows targets."""
     write = replace(target.write, on_bad_row=_BAD_ROWS.get(stream.transform.on_error, target.write.on_bad_row))
     return TargetDeclaration(table, write, target.connection, files=target.files, partition_by=target.partition_by)
+
+
+def typed_declaration(
+    stream: Stream, target: StreamTarget, rows: pa.Table, *, refuse: bool, database: Database | None = None
+) -> tuple[TargetDeclaration, pa.Table]:
+    """Give the target for rows of some types, and the rows with exactly its columns."""
+    from ematix_flow.run.typed_messages import documents
+
+    database = database or open_target(target.connection, name_of(target))
+    target = with_drift(target, database)
+    table = table_of(target, database, rows.schema)
+    return declaration_of(stream, target, table), _fitted(documents(rows), table, refuse=refuse)
 
 
 def pipeline_of(stream: Stream, target: TargetDeclaration, name: str) -> Pipeline:
@@ -182,9 +187,9 @@ def _fitted(rows: pa.Table, table: Table, *, refuse: bool) -> pa.Table:
     return rows
 
 
-def _nothing(target: StreamTarget) -> Table:
+def placeholder(target: StreamTarget) -> Table:
     """Give a table to speak of before its columns are known."""
-    return Table(*name_of(target), (Column(Text(), name="nothing"),), stamped=False)
+    return Table(*name_of(target), (Column(Text(), name=UNKNOWN),), stamped=False)
 
 
 def _no_function() -> None:
