@@ -1,12 +1,17 @@
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.request import Request, urlopen
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.services import programs
 from tests.services.kafka import PASSWORD, USER, KafkaBroker
+
+if TYPE_CHECKING:
+    from tests.services.registry import RegistryServer
 
 pytestmark = pytest.mark.service
 
@@ -68,3 +73,21 @@ def test_a_kafka_broker_lets_in_who_logs_in(kafka_broker: KafkaBroker, mechanism
 def test_a_server_that_can_be_fetched_is_named_with_the_command_that_fetches_it() -> None:
     assert "not installed: Kafka" in str(programs.MissingServerError("Kafka"))
     assert programs.install_command(["Kafka"]) == "make services"
+
+
+def ask_registry(url: str, schema: str = "") -> Any:
+    """Ask a schema registry, or send it a schema."""
+    body = json.dumps({"schema": schema}).encode() if schema else None
+    request = Request(url, body, {"Content-Type": "application/vnd.schemaregistry.v1+json"})  # noqa: S310 - our own
+    with urlopen(request, timeout=30) as answer:  # noqa: S310 - our own
+        return json.loads(answer.read())
+
+
+def test_a_schema_registry_keeps_the_versions_of_a_subject(registry_server: RegistryServer) -> None:
+    versions = f"{registry_server.url}/subjects/{registry_server.subject()}/versions"
+    fields = [{"name": "a", "type": "long"}, {"name": "b", "type": "string", "default": ""}]
+    schemas = [json.dumps({"type": "record", "name": "R", "fields": fields[:count]}) for count in (1, 2)]
+    first, second = (ask_registry(versions, schema)["id"] for schema in schemas)
+    assert first != second
+    assert ask_registry(versions) == [1, 2]
+    assert json.loads(ask_registry(f"{registry_server.url}/schemas/ids/{second}")["schema"])["fields"] == fields
