@@ -7,7 +7,8 @@ import importlib
 from typing import TYPE_CHECKING, Annotated, Any
 
 if TYPE_CHECKING:
-    from ematix_flow import _core, config, connect, connections
+    from ematix_flow import _core, config, connect, connections, streaming
+    from ematix_flow.declare.cdc import CDC
     from ematix_flow.declare.connection import (
         BigQueryConnection,
         Connection,
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from ematix_flow.declare.decorators import ematix
     from ematix_flow.declare.maintenance import Maintenance
     from ematix_flow.declare.pipeline import Source
+    from ematix_flow.declare.stateful import Aggregation, Join, Window
+    from ematix_flow.declare.stream_options import Lookup, StateStore, Watermark
+    from ematix_flow.declare.streaming import run_pipeline, run_streaming_pipeline
     from ematix_flow.declare.table import Column, ManagedTable, natural_key, nullable, pk
     from ematix_flow.declare.target import Target
     from ematix_flow.declare.types import (
@@ -55,15 +59,18 @@ if TYPE_CHECKING:
         Timestamp,
         TimestampTZ,
     )
+    from ematix_flow.declare.udf import PythonAggregateUdfHandle, PythonScalarUdfHandle, udaf, udf
+    from ematix_flow.run.udf_batch import apply_udaf_to_batch, apply_udf_to_batch
 
 __version__ = "0.1.0"
 
-_LATER = ("connect", "_core", "config", "connections", "pipeline", "testing")
+_LATER = ("connect", "_core", "config", "connections", "pipeline", "streaming", "testing")
 """Public modules; some of them load the engine."""
 
 _PLACES = {
     name: module
     for module, names in {
+        "declare.cdc": ("CDC",),
         "declare.connection": (
             "BigQueryConnection",
             "Connection",
@@ -91,6 +98,9 @@ _PLACES = {
         "declare.decorators": ("ematix",),
         "declare.maintenance": ("Maintenance",),
         "declare.pipeline": ("Source",),
+        "declare.stateful": ("Aggregation", "Join", "Window"),
+        "declare.stream_options": ("Lookup", "StateStore", "Watermark"),
+        "declare.streaming": ("run_pipeline", "run_streaming_pipeline"),
         "declare.table": ("Column", "ManagedTable", "natural_key", "nullable", "pk"),
         "declare.target": ("Target",),
         "declare.types": (
@@ -111,15 +121,19 @@ _PLACES = {
             "Timestamp",
             "TimestampTZ",
         ),
+        "declare.udf": ("PythonAggregateUdfHandle", "PythonScalarUdfHandle", "udaf", "udf"),
+        "run.udf_batch": ("apply_udaf_to_batch", "apply_udf_to_batch"),
     }.items()
     for name in names
 }
 """Public name -> the module below this one that defines it."""
 
 __all__ = [
+    "CDC",
     "JSON",
     "JSONB",
     "UUID",
+    "Aggregation",
     "Annotated",
     "BigInt",
     "BigQueryConnection",
@@ -136,8 +150,10 @@ __all__ = [
     "GlueSchemaRegistryConnection",
     "IcebergConnection",
     "Integer",
+    "Join",
     "KafkaConnection",
     "KinesisConnection",
+    "Lookup",
     "Maintenance",
     "ManagedTable",
     "MySQLConnection",
@@ -146,6 +162,8 @@ __all__ = [
     "ObjectStoreS3Connection",
     "PostgresConnection",
     "PubSubConnection",
+    "PythonAggregateUdfHandle",
+    "PythonScalarUdfHandle",
     "RabbitMQConnection",
     "RedshiftConnection",
     "SQLiteConnection",
@@ -153,13 +171,18 @@ __all__ = [
     "SmallInt",
     "SnowflakeConnection",
     "Source",
+    "StateStore",
     "String",
     "Target",
     "Text",
     "Timestamp",
     "TimestampTZ",
+    "Watermark",
+    "Window",
     "__version__",
     "_core",
+    "apply_udaf_to_batch",
+    "apply_udf_to_batch",
     "config",
     "connect",
     "connections",
@@ -170,6 +193,11 @@ __all__ = [
     "pk",
     "register_connection",
     "registered_connections",
+    "run_pipeline",
+    "run_streaming_pipeline",
+    "streaming",
+    "udaf",
+    "udf",
 ]
 
 

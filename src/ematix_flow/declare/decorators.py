@@ -28,7 +28,9 @@ from ematix_flow.errors import DeclareError, DeclareTypeError, FlowError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Ematix", "connection", "ematix", "pipeline", "target", "transform", "transform_ref"]
+    from ematix_flow.declare.stream_handle import StreamHandle
+
+__all__ = ["Ematix", "connection", "ematix", "pipeline", "streaming_pipeline", "target", "transform", "transform_ref"]
 
 
 def pipeline(**keywords: Any) -> Callable[[Callable[..., Any]], PipelineHandle]:
@@ -44,6 +46,14 @@ def pipeline(**keywords: Any) -> Callable[[Callable[..., Any]], PipelineHandle]:
         return PipelineHandle(declared)
 
     return declare
+
+
+def streaming_pipeline(**keywords: Any) -> Callable[[Callable[[], Any]], StreamHandle]:
+    """Declare a stream: the keywords say where rows come from and where they go, for as long as it runs."""
+    # Loaded here: most modules declare no stream and need not wait for what declares one.
+    from ematix_flow.declare import streaming
+
+    return streaming.streaming_pipeline(**keywords)
 
 
 def _pipeline(function: Callable[..., Any], keywords: dict[str, Any], origin: Any) -> Pipeline:
@@ -138,6 +148,7 @@ class Ematix:
     table = staticmethod(table)
     pipeline = staticmethod(pipeline)
     job = staticmethod(pipeline)
+    streaming_pipeline = staticmethod(streaming_pipeline)
     target = staticmethod(target)
     transform = staticmethod(transform)
     transform_ref = staticmethod(transform_ref)

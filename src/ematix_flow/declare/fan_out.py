@@ -95,23 +95,29 @@ def _inheriting(
     shared = {name: options[name] for name in WRITE_KEYWORDS if options.get(name) is not None}
     known = {column.name for declared, _ in entries for column in table_of(declared).columns}
     modes = [said.get("mode", shared.get("mode")) for _, said in entries]
-    for name in shared:
-        if not any(_takes(mode, name) for mode in modes):
-            message = f"{name}= does not go with the mode of any target"
-            raise DeclareError(message, hint=f"{name}= is an option of {' or '.join(MODES_OF[name])}.")
+    refuse_untaken(shared, modes)
     return tuple(
         _target(declared, {**_taken(shared, mode, declared, known), **said})
         for (declared, said), mode in zip(entries, modes, strict=True)
     )
 
 
-def _takes(mode: Any, option: str) -> bool:
+def refuse_untaken(shared: Mapping[str, Any], modes: list[Any]) -> None:
+    """Refuse an option for all targets that the mode of none of them has."""
+    for name in shared:
+        if not any(takes(mode, name) for mode in modes):
+            message = f"{name}= does not go with the mode of any target"
+            raise DeclareError(message, hint=f"{name}= is an option of {' or '.join(MODES_OF[name])}.")
+
+
+def takes(mode: Any, option: str) -> bool:
+    """Say whether a mode has an option."""
     # A mode that is not known takes everything here: it is refused in its own words.
     return not isinstance(mode, str) or mode not in MODES or MODES[mode] in MODES_OF.get(option, (MODES[mode],))
 
 
 def _taken(shared: Mapping[str, Any], mode: Any, declared: Any, known: set[str]) -> dict[str, Any]:
-    taken = {name: value for name, value in shared.items() if _takes(mode, name)}
+    taken = {name: value for name, value in shared.items() if takes(mode, name)}
     if isinstance(taken.get("column_map"), dict):
         own = {column.name for column in table_of(declared).columns}
         # Columns of the other targets are theirs; one that no target has is refused when the load is planned.

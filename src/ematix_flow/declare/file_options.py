@@ -73,6 +73,15 @@ def check_read_options(name: str, options: Mapping[str, Any] | None, file_format
             raise DeclareError(f"{name}= has an unknown key {key!r}", hint=did_you_mean(key, known))
 
 
+def check_written_as(options: FileOptions, file_format: str) -> None:
+    """Refuse options of another format than the files are written in."""
+    for name in options.given():
+        wanted = name.partition("_")[0]
+        if wanted in ("parquet", "csv") and wanted != file_format:
+            message = f"{name}= is for {wanted} files, and these are {file_format}"
+            raise DeclareError(message)
+
+
 def _check_csv(options: FileOptions) -> None:
     """Refuse characters that could be taken for each other."""
     delimiter, quote = options.csv_delimiter or ",", options.csv_quote or '"'

@@ -15,19 +15,22 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from ematix_flow.declare.pipeline import Pipeline, Transform
+    from ematix_flow.declare.stream import Stream
     from ematix_flow.errors import Origin
 
 
 @dataclass(slots=True)
 class Project:
-    """Pipelines and transforms under unique names."""
+    """Pipelines, streams and transforms under unique names; a pipeline and a stream never share one."""
 
     pipelines: dict[str, Pipeline] = field(default_factory=dict)
     transforms: dict[str, Transform] = field(default_factory=dict)
+    streams: dict[str, Stream] = field(default_factory=dict)
 
     def add_pipeline(self, pipeline: Pipeline) -> None:
         """Take a pipeline; its name must be new and what it depends on must be known."""
         self._check_new("pipeline", pipeline.name, pipeline.origin, self.pipelines.get(pipeline.name))
+        self._check_new("stream", pipeline.name, pipeline.origin, self.streams.get(pipeline.name))
         for upstream in pipeline.depends_on:
             if upstream == pipeline.name:
                 message = f"pipeline {pipeline.name!r} depends on itself"
@@ -41,6 +44,12 @@ class Project:
         """Take a transform; its name must be new."""
         self._check_new("transform", transform.name, transform.origin, self.transforms.get(transform.name))
         self.transforms[transform.name] = transform
+
+    def add_stream(self, stream: Stream) -> None:
+        """Take a stream; its name must be new."""
+        self._check_new("stream", stream.name, stream.origin, self.streams.get(stream.name))
+        self._check_new("pipeline", stream.name, stream.origin, self.pipelines.get(stream.name))
+        self.streams[stream.name] = stream
 
     def pipeline(self, name: str) -> Pipeline:
         """Give a pipeline by name."""
@@ -56,6 +65,13 @@ class Project:
             raise UnknownNameError(message, hint=did_you_mean(name, self.transforms))
         return self.transforms[name]
 
+    def stream(self, name: str) -> Stream:
+        """Give a stream by name."""
+        if name not in self.streams:
+            message = f"no stream named {name!r}"
+            raise UnknownNameError(message, hint=did_you_mean(name, self.streams))
+        return self.streams[name]
+
     def order(self, names: list[str]) -> list[str]:
         """Give the names so that what is depended on comes first; edges that leave the set do not count."""
         wanted = set(names)
@@ -70,9 +86,10 @@ class Project:
         """Forget everything; for tests and for loading a module anew."""
         self.pipelines.clear()
         self.transforms.clear()
+        self.streams.clear()
 
     @staticmethod
-    def _check_new(word: str, name: str, origin: Origin | None, taken: Pipeline | Transform | None) -> None:
+    def _check_new(word: str, name: str, origin: Origin | None, taken: Pipeline | Stream | Transform | None) -> None:
         if taken is not None:
             message = f"a {word} named {name!r} is declared already"
             hint = f"the first one is at {taken.origin}; give this one another name=."

@@ -12,7 +12,7 @@ from ematix_flow.errors import DeclareTypeError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_PLACES = ("topic", "queue", "partition_key_prefix", "message_key_column", "primary_key")
+_STREAMS_ONLY = ("topic", "queue", "partition_key_prefix", "message_key_column", "primary_key", "create_table")
 _WRITE = (
     "mode",
     "keys",
@@ -54,6 +54,8 @@ class Target:
     event_timestamp_column: str | None = None
     handle_deletes: str | None = None
     column_map: Mapping[str, str] | None = None
+    create_table: bool | None = None
+    """In streams: create a table that is only named, with the columns of the first rows."""
 
     def __post_init__(self) -> None:
         for name in READ_OPTIONS:
@@ -64,10 +66,10 @@ class Target:
         if not isinstance(self.table, type) and not hasattr(self.table, "columns"):
             message = "a batch target needs table= with a table class"
             raise DeclareTypeError(message, hint="for example Target(table=CustomerDim, connection='warehouse').")
-        placed = [name for name in _PLACES if getattr(self, name) is not None]
-        if placed:
-            message = f"a batch target has no {placed[0]}="
-            raise DeclareTypeError(message, hint="topics and queues belong to streams.")
+        foreign = [name for name in _STREAMS_ONLY if getattr(self, name) is not None]
+        if foreign:
+            message = f"a batch target has no {foreign[0]}="
+            raise DeclareTypeError(message, hint="topics, queues and tables without a class belong to streams.")
         written = getattr(self.connection, "format", None)
         for name in READ_OPTIONS:
             check_read_options(name, getattr(self, name), None if is_open(written) else written)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from ematix_flow.declare.values import column_names, one_of
 from ematix_flow.errors import DeclareError, DeclareTypeError, UnsupportedError, did_you_mean
 
 MODES = {"append": "append", "truncate": "truncate", "merge": "merge", "scd1": "merge", "scd2": "scd2"}
@@ -75,31 +75,18 @@ def write(mode: object, **options: Any) -> Write:
     given = {name: value for name, value in options.items() if value is not None}
     for name in ("keys", "update_columns", "compare_columns"):
         if name in given:
-            given[name] = _names(name, given[name])
+            given[name] = column_names(name, given[name])
     result = Write(mode=MODES[mode], spelled=mode, **given)
     _check(result)
     return result
 
 
-def _names(option: str, value: Any) -> tuple[str, ...]:
-    if isinstance(value, str):
-        return (value,)
-    if not isinstance(value, Iterable) or isinstance(value, Mapping | bytes):
-        message = f"{option}= takes column names, not {type(value).__name__}"
-        raise DeclareTypeError(message, hint=f'write a list, for example {option}=["id"].')
-    names = tuple(value)
-    if not names or not all(isinstance(name, str) and name for name in names):
-        message = f"{option}= needs at least one column name"
-        raise DeclareError(message)
-    return names
-
-
 def _check(value: Write) -> None:
-    _one_of("handle_deletes", value.handle_deletes, (None, "hard", "soft"))
-    _one_of("null_watermark", value.null_watermark, ("fail", "load", "reject"))
-    _one_of("on_bad_row", value.on_bad_row, ("fail", "reject"))
-    _one_of("on_drift", value.on_drift, ("error", "warn", "evolve"))
-    _one_of("on_replaced", value.on_replaced, (ERROR, LOAD, IGNORE))
+    one_of("handle_deletes", value.handle_deletes, (None, "hard", "soft"))
+    one_of("null_watermark", value.null_watermark, ("fail", "load", "reject"))
+    one_of("on_bad_row", value.on_bad_row, ("fail", "reject"))
+    one_of("on_drift", value.on_drift, ("error", "warn", "evolve"))
+    one_of("on_replaced", value.on_replaced, (ERROR, LOAD, IGNORE))
     _check_files(value)
     _check_deletes(value)
     for name in ("keys", "update_columns", "compare_columns", "event_timestamp_column", "ttl", "incremental_column"):
@@ -120,7 +107,7 @@ def _check_files(value: Write) -> None:
             message = "on_replaced= belongs to a load of new files"
             raise DeclareError(message, hint='give incremental="files" as well.')
         return
-    _one_of("incremental", value.incremental, (FILES,))
+    one_of("incremental", value.incremental, (FILES,))
     if value.mode not in MODES_OF["incremental"]:
         message = f'incremental="files" reads new files only, and mode={value.spelled!r} would forget all others'
         raise DeclareError(message, hint=f"use {', '.join(MODES_OF['incremental'])}, or drop incremental=.")
@@ -167,13 +154,6 @@ def _check_lookback(value: Write) -> None:
     if value.lookback is not None and value.lookback <= timedelta(0):
         message = "lookback must be longer than zero"
         raise DeclareError(message)
-
-
-def _one_of(option: str, value: str | None, allowed: tuple[str | None, ...]) -> None:
-    if value not in allowed:
-        words = [word for word in allowed if word is not None]
-        message = f"{option}={value!r} is not known"
-        raise DeclareError(message, hint=did_you_mean(str(value), words))
 
 
 def _wrong_mode(value: Write, option: str, modes: str) -> None:

@@ -1,0 +1,59 @@
+"""How change events of another database are read and applied, as a checked value; no event is read here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ematix_flow.declare.values import filled_text, one_of, whole_number
+from ematix_flow.errors import DeclareError, DeclareTypeError
+
+ENVELOPES = ("debezium", "maxwell", "custom")
+OPERATIONS = ("create", "update", "delete", "read")
+_FIELDS = ("op_field", "before_field", "after_field", "key_field", "ts_field")
+_CUSTOM = ("op_field", "after_field", "key_field", "op_map")
+
+
+@dataclass(frozen=True, slots=True)
+class CDC:
+    """The envelope of change events, and what deletes and new columns do to the target."""
+
+    envelope: str = "debezium"
+    op_field: str | None = None
+    before_field: str | None = None
+    after_field: str | None = None
+    key_field: str | None = None
+    ts_field: str | None = None
+    op_map: Mapping[str, str] | None = None
+    """The word of an event -> create, update, delete or read."""
+    delete_mode: str = "hard"
+    soft_delete_column: str | None = None
+    schema_evolution: str = "skip"
+    out_of_order_tolerance_ms: int = 5000
+
+    def __post_init__(self) -> None:
+        one_of("envelope", self.envelope, ENVELOPES)
+        one_of("delete_mode", self.delete_mode, ("hard", "soft"))
+        one_of("schema_evolution", self.schema_evolution, ("skip", "fail"))
+        whole_number("out_of_order_tolerance_ms", self.out_of_order_tolerance_ms)
+        for name in (*_FIELDS, "soft_delete_column"):
+            if getattr(self, name) is not None:
+                filled_text(name, getattr(self, name))
+        if (self.delete_mode == "soft") != (self.soft_delete_column is not None):
+            message = 'delete_mode="soft" and soft_delete_column= belong together'
+            raise DeclareError(message)
+        self._check_operations()
+        missing = [name for name in _CUSTOM if not getattr(self, name)]
+        if self.envelope == "custom" and missing:
+            message = f"a custom envelope needs {', '.join(f'{name}=' for name in missing)}"
+            raise DeclareError(message)
+
+    def _check_operations(self) -> None:
+        if self.op_map is None:
+            return
+        if not isinstance(self.op_map, Mapping):
+            message = f"op_map= takes a table of words, not {type(self.op_map).__name__}"
+            raise DeclareTypeError(message, hint='for example op_map={"I": "create", "D": "delete"}.')
+        for word, operation in self.op_map.items():
+            one_of(f"op_map[{word!r}]", operation, OPERATIONS)
+        object.__setattr__(self, "op_map", dict(self.op_map))

@@ -1,0 +1,46 @@
+"""A declared stream as the user's module holds it: calling it runs it until it is stopped; it does no work itself."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ematix_flow.declare.stream import Stream
+
+ENGINE = "ematix_flow.engine.streaming"
+"""Looked up at the call, so that declaring never loads what running needs."""
+
+
+class StreamHandle:
+    """What `@ematix.streaming_pipeline` leaves under the function's name."""
+
+    def __init__(self, stream: Stream, function: Callable[[], Any] | None = None) -> None:
+        self.stream = stream
+        if function is not None:
+            functools.update_wrapper(self, function)
+
+    @property
+    def name(self) -> str:
+        """Give the stream's name."""
+        return self.stream.name
+
+    def __call__(self, **options: Any) -> dict[str, Any]:
+        """Run the stream until it is stopped and give the counts."""
+        return run(self.stream, **options)
+
+    def __repr__(self) -> str:
+        return f"<stream {self.stream.name!r}>"
+
+
+def run(stream: Stream, *, metrics_port: int | None = None, **options: Any) -> dict[str, Any]:
+    """Hand a stream to the engine and give the counts of its run; `options` are those of the engine's StreamOptions."""
+    engine = importlib.import_module(ENGINE)
+    if metrics_port is not None:
+        stream = replace(stream, metrics_port=metrics_port)
+    result: dict[str, Any] = engine.run_stream(stream, engine.StreamOptions(**options))
+    return result

@@ -1,0 +1,53 @@
+"""What the tests of declared streams share: an engine that keeps what it is given, and the documented streams."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ematix_flow.declare import stream_handle
+from ematix_flow.declare.project import PROJECT
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.stream import Stream
+
+README = Path(__file__).resolve().parents[1] / "examples" / "readme"
+
+
+@dataclass
+class Asked:
+    """What the engine was asked to run, in order."""
+
+    streams: list[Stream] = field(default_factory=list)
+    options: list[dict[str, Any]] = field(default_factory=list)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """Put an engine in place that runs nothing and remembers what it was asked."""
+    found = Asked()
+
+    def run_stream(stream: Stream, options: dict[str, Any]) -> dict[str, Any]:
+        found.streams.append(stream)
+        found.options.append(options)
+        return {"total_rows": 0, "iterations": 0, "shutdown_triggered": True}
+
+    engine = ModuleType("engine_of_the_tests")
+    engine.run_stream = run_stream  # type: ignore[attr-defined]
+    engine.StreamOptions = dict  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, engine.__name__, engine)
+    monkeypatch.setattr(stream_handle, "ENGINE", engine.__name__)
+    return found
+
+
+@pytest.fixture
+def documented(asked: Asked) -> dict[str, Stream]:
+    """Give every stream that the documents declare or run, by name."""
+    runpy.run_path(str(README / "streams.py"))
+    return {**PROJECT.streams, **{stream.name: stream for stream in asked.streams}}
