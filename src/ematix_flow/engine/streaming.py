@@ -110,6 +110,7 @@ class _Loop:
                     raise
         if moved:
             self.batches += 1
+        if moved and not self.options.ranged:
             self.source.settled([lane.position for lane in self.lanes])
         if failed:
             raise failed[0]
