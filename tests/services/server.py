@@ -1,4 +1,4 @@
-"""One server process with a life of its own: started, stopped, crashed and never left behind; knows no SQL."""
+"""One server process with a life of its own: started, stopped, crashed and never left behind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _START_SECONDS = 60.0
 _STOP_SECONDS = 30.0
 _LOG_LINES = 40
 # Reads until the test process is gone, however it went, then ends the server and removes its folder.
-_WATCH = 'cat >/dev/null; kill -QUIT "$1"; sleep 2; kill -KILL "$1"; rm -rf "$2"'
+_WATCH = 'cat >/dev/null; kill -QUIT -- "$1"; sleep 2; kill -KILL -- "$1"; rm -rf "$2"'
 
 
 class ServerError(Exception):
@@ -38,10 +38,12 @@ class Server(ABC):
     account: ClassVar[str]
     """The user that root becomes to run the server; anybody else runs it as themselves."""
     stop_signal: ClassVar[signal.Signals]
+    grouped: ClassVar[bool] = False
+    """True for a server of several programs: what one is told all of them are told."""
 
     def __init__(self, *, durable: bool = False) -> None:
         self.durable = durable
-        self.port = _free_port()
+        self.port = free_port()
         self.folder = Path(tempfile.mkdtemp(prefix=f"flow-{self.name}-"))
         self._process: subprocess.Popen[bytes] | None = None
         self._watcher: subprocess.Popen[bytes] | None = None
@@ -52,12 +54,8 @@ class Server(ABC):
             self._identity = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
 
     @abstractmethod
-    def url(self, database: str) -> str:
-        """Give the URL of a database of this server."""
-
-    @abstractmethod
-    def execute(self, statement: str) -> None:
-        """Run one statement outside of any test database, committed at once."""
+    def check(self) -> None:
+        """Ask whether the server answers; an OSError says that it does not."""
 
     @abstractmethod
     def initialise(self) -> None:
@@ -66,6 +64,10 @@ class Server(ABC):
     @abstractmethod
     def command(self) -> list[str]:
         """Give the command line of the server in the foreground."""
+
+    def environment(self) -> dict[str, str]:
+        """Give the variables that the server reads."""
+        return {}
 
     @property
     def data(self) -> Path:
@@ -76,16 +78,6 @@ class Server(ABC):
     def running(self) -> bool:
         """True while the server process lives."""
         return self._process is not None and self._process.poll() is None
-
-    def create_database(self) -> str:
-        """Make an empty database with a name of its own and give its URL."""
-        database = f"t_{uuid.uuid4().hex[:16]}"
-        self.execute(f"CREATE DATABASE {database}")
-        return self.url(database)
-
-    def drop_database(self, url: str) -> None:
-        """Remove a database that `create_database` made."""
-        self.execute(f"DROP DATABASE IF EXISTS {url.rsplit('/', 1)[1]}")
 
     def start(self) -> None:
         """Start the server, if it is not running, and come back once it answers."""
@@ -100,7 +92,7 @@ class Server(ABC):
             if not fresh:
                 raise
             # Somebody may have taken the port since it was found free.
-            self.port = _free_port()
+            self.port = free_port()
             self._launch()
 
     def stop(self) -> None:
@@ -112,7 +104,7 @@ class Server(ABC):
         if self._process is None:
             return
         # Stopped first: a process that is about to be killed must not start another one meanwhile.
-        self._process.send_signal(signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
         children = [pid for pid, parent, _ in _processes() if parent == self._process.pid]
         for pid in children:
             with contextlib.suppress(ProcessLookupError):
@@ -142,7 +134,7 @@ class Server(ABC):
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(self.command(), start_new_session=True, **self._surroundings(log))
         self._watcher = subprocess.Popen(
-            ["sh", "-c", _WATCH, "watch", str(self._process.pid), str(self.folder)],
+            ["sh", "-c", _WATCH, "watch", f"{'-' * self.grouped}{self._process.pid}", str(self.folder)],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         answered = _wait_until(lambda: not self.running or self._answers(), _START_SECONDS)
@@ -152,28 +144,59 @@ class Server(ABC):
 
     def _answers(self) -> bool:
         try:
-            self.execute("SELECT 1")
+            self.check()
         except OSError:
             return False
         return True
 
     def _end(self, how: signal.Signals) -> None:
         if self._process is not None:
-            self._process.send_signal(how)
+            self._signal(how)
             try:
                 self._process.wait(_STOP_SECONDS)
             except subprocess.TimeoutExpired:
-                self._process.kill()
+                self._signal(signal.SIGKILL)
                 self._process.wait()
         if self._watcher is not None:
             self._watcher.kill()
             self._watcher.communicate()
         self._process = self._watcher = None
 
+    def _signal(self, how: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            (os.killpg if self.grouped else os.kill)(self._process.pid, how)
+
     def _surroundings(self, log: Any) -> dict[str, Any]:
         environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "HOME": str(self.folder)}
+        environment |= self.environment()
         output = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
         return {"cwd": self.folder, "env": environment, **output, **self._identity}
+
+
+class DatabaseServer(Server):
+    """A server that gives every test a database of its own."""
+
+    @abstractmethod
+    def url(self, database: str) -> str:
+        """Give the URL of a database of this server."""
+
+    @abstractmethod
+    def execute(self, statement: str) -> None:
+        """Run one statement outside of any test database, committed at once."""
+
+    def check(self) -> None:
+        """Ask whether the server answers."""
+        self.execute("SELECT 1")
+
+    def create_database(self) -> str:
+        """Make an empty database with a name of its own and give its URL."""
+        database = f"t_{uuid.uuid4().hex[:16]}"
+        self.execute(f"CREATE DATABASE {database}")
+        return self.url(database)
+
+    def drop_database(self, url: str) -> None:
+        """Remove a database that `create_database` made."""
+        self.execute(f"DROP DATABASE IF EXISTS {url.rsplit('/', 1)[1]}")
 
 
 def _account(name: str) -> pwd.struct_passwd:
@@ -183,7 +206,7 @@ def _account(name: str) -> pwd.struct_passwd:
         return pwd.getpwnam("nobody")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Give a port below those that the system gives to clients, so that none of them has it when a server restarts."""
     while True:
         port = random.randrange(15_000, 32_000)  # noqa: S311 - a choice, not a secret
