@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ematix_flow.connect.base import SourceColumn
-from ematix_flow.connect.kafka import client_settings
 from ematix_flow.connect.kafka_reader import read_records
+from ematix_flow.connect.kafka_settings import client_settings
 from ematix_flow.connect.stream import (
     EARLIEST,
     LATEST,
