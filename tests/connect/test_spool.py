@@ -63,7 +63,7 @@ def test_messages_are_read_again_by_their_numbers(folder: Path) -> None:
     spool.append(some(10, 25, key="k", headers='{"a": 1}', at=1_000_000))
     assert (spool.first, spool.end) == (0, 25)
     assert payloads(spool, 7, 12) == [b"7", b"8", b"9", b"10", b"11"]
-    table = list(read_batches(spool.batches(12, 13), 12, 13, ("_queue", "q"), ["_key", "_queue", "_event_ts"]))[0]
+    (table,) = read_batches(spool.batches(12, 13), 12, 13, ("_queue", "q"), ["_key", "_queue", "_event_ts"])
     assert table.drop_columns(["_event_ts"]).to_pylist() == [
         {"value": b"12", "_key": "k", "_queue": "q", "_place": '{"queue": "q", "number": 12}'}
     ]
