@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tests.services.kafka import KafkaBroker
     from tests.services.mariadb import MariaDBServer
     from tests.services.postgres import PostgresServer
+    from tests.services.rabbitmq import RabbitMQServer
     from tests.services.registry import RegistryServer
     from tests.services.s3 import S3Server
     from tests.services.server import DatabaseServer, Server
@@ -139,6 +140,14 @@ def registry_server(pytestconfig: pytest.Config) -> Iterator[RegistryServer]:
     from tests.services.registry import RegistryServer
 
     yield from _kept(RegistryServer(), "registry_server", pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_server(pytestconfig: pytest.Config) -> Iterator[RabbitMQServer]:
+    """Give the RabbitMQ of this test process; a test that crashes it starts it again."""
+    from tests.services.rabbitmq import RabbitMQServer
+
+    yield from _kept(RabbitMQServer(), "rabbitmq_server", pytestconfig)
 
 
 @pytest.fixture

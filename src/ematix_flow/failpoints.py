@@ -53,6 +53,10 @@ LAKE_NAMES = ("store.before_change", "store.after_change", "store.before_record"
 """Further ones of lake tables, whose own commit comes before the record."""
 
 
+SPOOL_NAMES = ("spool.before_fsync", "spool.after_fsync", "spool.after_ack")
+"""Further ones of streams that read queues, in the order a message passes them."""
+
+
 class FailpointError(RuntimeError):
     """Raised by a failpoint whose action is `raise`."""
 

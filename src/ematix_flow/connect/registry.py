@@ -53,6 +53,7 @@ FILES = {
 
 STREAMS = {
     "kafka": ("ematix_flow.connect.kafka_stream", "KafkaSource"),
+    "rabbitmq": ("ematix_flow.connect.rabbitmq_stream", "RabbitMQSource"),
 }
 """Kind -> module and class of what a stream reads."""
 
