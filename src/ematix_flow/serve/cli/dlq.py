@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ematix_flow.engine.dead_letters import Selection
     from ematix_flow.engine.rejecting import Reject
 
-STATUSES = ("pending", "parked", "replayed", "all")
+STATUSES = ("pending", "parked", "sent", "replayed", "all")
 
 
 def _named(command: Callable[..., Any]) -> Callable[..., Any]:
