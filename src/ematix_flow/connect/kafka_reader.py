@@ -30,7 +30,7 @@ AT_ONCE = 20_000
 SILENCE = 60.0
 """Seconds without a record after which a stretch cannot be read now."""
 
-_READING = {"enable.auto.commit": False, "enable.partition.eof": True, "group.id": "ematix-flow-reader"}
+_READING = {"log_level": 0, "enable.auto.commit": False, "enable.partition.eof": True, "group.id": "ematix-flow-reader"}
 _TUNED = {"fetch.wait.max.ms": 50, "queued.min.messages": 200_000, "queued.max.messages.kbytes": 65_536}
 
 
@@ -73,6 +73,15 @@ def read_records(
         _idle[key] = reader
     if twin is not None:
         twin.consumer.close()
+
+
+def close_readers(connection: KafkaConnection, topic: str) -> None:
+    """Close the consumers that wait for the next stretch of a topic."""
+    with _lock:
+        mine = [key for key in _idle if key[1:3] == (connection, topic)]
+        readers = [_idle.pop(key) for key in mine if key[0] == os.getpid()]
+    for reader in readers:
+        reader.consumer.close()
 
 
 def _opened(settings: dict[str, Any], topic: str, spans: tuple[Span, ...], before: _Reader | None) -> _Reader:
