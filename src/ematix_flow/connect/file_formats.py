@@ -152,12 +152,17 @@ class _JsonLines:
         self._stream = stream
 
     def write(self, batch: pa.RecordBatch) -> None:
-        pairs = [_json_pair(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)]
-        inner = pc.binary_join_element_wise(*pairs, ",", null_handling="skip")
-        _write_lines(self._stream, pc.binary_join_element_wise("{", inner, "}", ""))
+        _write_lines(self._stream, json_objects(batch))
 
     def close(self) -> None:
         """Nothing stands at the end of the file."""
+
+
+def json_objects(batch: pa.RecordBatch) -> pa.Array:
+    """Give each row as the text of a JSON object; a NULL has no field."""
+    pairs = [_json_pair(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)]
+    inner = pc.binary_join_element_wise(*pairs, ",", null_handling="skip")
+    return pc.binary_join_element_wise("{", inner, "}", "")
 
 
 def _json_pair(name: str, column: pa.Array) -> pa.Array:
