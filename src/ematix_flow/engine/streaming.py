@@ -8,14 +8,16 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.registry import open_stream
+from ematix_flow.connect.registry import SINKS, open_stream
 from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.connect.stream import EARLIEST, LATEST
+from ematix_flow.engine.broker_lanes import broker_lane
 from ematix_flow.engine.stream_options import StreamOptions
 from ematix_flow.engine.table_lanes import table_lane
 from ematix_flow.errors import FencedError, UnsupportedError
 from ematix_flow.events import StreamIdle, StretchLoaded
 from ematix_flow.failpoints import failpoint
+from ematix_flow.plan.guarantees import refuse_unkept
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,11 +34,13 @@ def run_stream(stream: Stream, options: StreamOptions | None = None) -> dict[str
     """Run a stream until it is asked to stop or, where that was asked for, has reached its end; gives what it did."""
     options = options or StreamOptions()
     _refuse_unbuilt(stream)
+    _refuse_unkept(stream)
     with ExitStack() as kept:
         kept.enter_context(finishing(options.stop))
         one = stream.sources[0]
         source = kept.enter_context(closing(open_stream(one.connection, one.query)))
-        loop = _Loop(stream, source, options, _lanes(stream, source, options), _goal(source, options))
+        lanes = _lanes(stream, source, options, kept)
+        loop = _Loop(stream, source, options, lanes, _goal(source, options))
         loop.run()
     return {
         "total_rows": loop.rows,
@@ -45,17 +49,21 @@ def run_stream(stream: Stream, options: StreamOptions | None = None) -> dict[str
     }
 
 
-def _lanes(stream: Stream, source: StreamSource, options: StreamOptions) -> list[Lane]:
+def _lanes(stream: Stream, source: StreamSource, options: StreamOptions, kept: ExitStack) -> list[Lane]:
     begin = options.begin or _beginning(stream)
     # A range has positions of its own, so that a run over it that was killed goes on and the stream is not moved.
     name = f"{stream.name}@{options.begin or ''}..{options.end or ''}" if options.ranged else stream.name
-    return [_lane(stream, target, source, begin, options, name) for target in stream.targets]
+    return [
+        kept.enter_context(closing(_lane(stream, target, source, begin, options, name))) for target in stream.targets
+    ]
 
 
 def _lane(
     stream: Stream, target: StreamTarget, source: StreamSource, begin: str, options: StreamOptions, name: str
 ) -> Lane:
     """Give a target as what it is."""
+    if resolve_connection(target.connection).kind in SINKS:
+        return broker_lane(stream, target, source, begin, name)
     return table_lane(stream, target, source, begin, options, name)
 
 
@@ -145,6 +153,13 @@ def _refuse_unbuilt(stream: Stream) -> None:
     if len(stream.sources) > 1:
         message = f"stream {stream.name!r} has several sources, which only a join would put together"
         raise UnsupportedError(message, origin=stream.origin)
+
+
+def _refuse_unkept(stream: Stream) -> None:
+    """Refuse a promise that a target cannot keep."""
+    source = resolve_connection(stream.sources[0].connection).kind
+    for target in stream.targets:
+        refuse_unkept(source, resolve_connection(target.connection).kind, stream.delivery, stream.origin)
 
 
 @contextmanager

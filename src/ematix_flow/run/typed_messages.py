@@ -47,7 +47,7 @@ def typed_rows(
     columns = {name: _column([row.get(name) for row in values]) for name in names}
     columns |= {name: pa.chunked_array([kept.column(name) for _, kept, _ in parts]) for name in more if parts}
     bad = [row for _, _, wrong in parts for row in wrong]
-    return TypedRows(pa.table(columns), _rejects(bad) if bad else None)
+    return TypedRows(pa.table(columns), rejects_of(bad) if bad else None)
 
 
 def json_payload(payload: bytes) -> dict[str, Any] | str:
@@ -93,7 +93,8 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _rejects(bad: Sequence[tuple[str, str, bytes]]) -> pa.Table:
+def rejects_of(bad: Sequence[tuple[str, str, bytes]]) -> pa.Table:
+    """Give messages that are no rows, each with the reason, its place and its payload, as a table of rejects."""
     rows = [
         {"reason": reason, "column_name": "line", "source_position": place, "row_json": _shown(payload)}
         for reason, place, payload in bad
