@@ -46,7 +46,7 @@ format: $(STAMP)  ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix
 
 services: $(STAMP)  ## make sure that the servers which the tests start are installed
-	@$(BIN)/python -m tests.services.programs
+	@$(JAVA) && $(BIN)/python -m tests.services.programs
 
 bench: $(STAMP) services  ## measure against plain PySpark, dlt, 1.0.0 and hand-written SQL (BENCH_ARGS="--case append")
 	@$(JAVA) && $(BIN)/python bench/run.py $(BENCH_ARGS)

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.services.kafka import KafkaBroker
     from tests.services.mariadb import MariaDBServer
     from tests.services.postgres import PostgresServer
     from tests.services.s3 import S3Server
-    from tests.services.server import Server
+    from tests.services.server import DatabaseServer, Server
 
 _SERVERS = pytest.StashKey[dict[str, "Server"]]()
 _Server = TypeVar("_Server", bound="Server")
@@ -123,6 +124,14 @@ def s3_server(pytestconfig: pytest.Config) -> Iterator[S3Server]:
     yield from _kept(S3Server(), "s3_server", pytestconfig)
 
 
+@pytest.fixture(scope="session")
+def kafka_broker(pytestconfig: pytest.Config) -> Iterator[KafkaBroker]:
+    """Give the Kafka broker of this test process; a test that crashes it starts it again."""
+    from tests.services.kafka import KafkaBroker
+
+    yield from _kept(KafkaBroker(), "kafka_broker", pytestconfig)
+
+
 @pytest.fixture
 def s3_bucket(s3_server: S3Server) -> Iterator[str]:
     """Give the name of an empty bucket."""
@@ -165,12 +174,12 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def quick_lakes(blank_surroundings: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let lake tables of all kinds share one Spark session, which does not write Java for every query of a few rows."""
-    from ematix_flow.connect import delta, iceberg_catalog, s3_spark
+    """Let lake tables of all kinds and topics share one Spark session, which does not write Java for every query of a few rows."""
+    from ematix_flow.connect import delta, iceberg_catalog, kafka, s3_spark
     from ematix_flow.connect.lake_engine import SparkNeeds
     from ematix_flow.engine.spark import need
 
-    packages = (iceberg_catalog.PACKAGE, *iceberg_catalog.DRIVERS.values())
+    packages = (iceberg_catalog.PACKAGE, *iceberg_catalog.DRIVERS.values(), kafka.PACKAGE)
     need(
         delta.NEEDS + delta.LOG_NEEDS + s3_spark.NEEDS + SparkNeeds(packages, tuple(iceberg_catalog.EXTENSIONS.items()))
     )
@@ -207,7 +216,7 @@ def _kept(server: _Server, fixture: str, config: pytest.Config) -> Iterator[_Ser
         server.close()
 
 
-def _database(server: Server) -> Iterator[str]:
+def _database(server: DatabaseServer) -> Iterator[str]:
     server.start()
     url = server.create_database()
     yield url

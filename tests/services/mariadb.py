@@ -7,13 +7,13 @@ import signal
 import pymysql
 
 from tests.services.programs import mariadb_programs
-from tests.services.server import Server
+from tests.services.server import DatabaseServer
 
 USER = "flow"
 PASSWORD = "canary-my-4Z9k"
 
 
-class MariaDBServer(Server):
+class MariaDBServer(DatabaseServer):
     """MariaDB, or MySQL where that is what is installed."""
 
     name = "mariadb"

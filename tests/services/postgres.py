@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from tests.services.programs import postgres_bin
-from tests.services.server import Server
+from tests.services.server import DatabaseServer
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base import Session
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PASSWORD = "canary-pg-7Q2x"
 
 
-class PostgresServer(Server):
+class PostgresServer(DatabaseServer):
     """PostgreSQL 13 or newer."""
 
     name = "postgres"

@@ -14,12 +14,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.services.fetched import JAVA_SERVERS, fetch_java_server, java_files
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 PACKAGES = {"PostgreSQL": "postgresql", "MariaDB": "mariadb-server"}
 PYTHON_PACKAGES = {"S3": "make setup"}
 """Servers that come with the packages of the tests -> the command that installs them."""
+FETCHED = tuple(JAVA_SERVERS)
+"""Servers that `make services` fetches itself, without rights of any kind."""
 _BREW = {"PostgreSQL": "postgresql@17", "MariaDB": "mariadb"}
 _OLDEST_POSTGRES = 13
 _POLICY = Path("/usr/sbin/policy-rc.d")
@@ -61,23 +65,35 @@ def missing() -> list[str]:
             find()
         except MissingServerError:
             names.append(name)
-    return names
+    return names + [name for name in JAVA_SERVERS if not java_files(name)]
 
 
 def install_command(servers: Sequence[str]) -> str:
     """Give the one command that installs the servers on this platform."""
     if all(name in PYTHON_PACKAGES for name in servers):
         return PYTHON_PACKAGES[servers[0]]
+    installed = [name for name in servers if name in PACKAGES]
+    if not installed:
+        return "make services"
     if shutil.which("apt-get"):
-        return "sudo apt-get install -y " + " ".join(PACKAGES[name] for name in servers)
+        return "sudo apt-get install -y " + " ".join(PACKAGES[name] for name in installed)
     if shutil.which("brew"):
-        return "brew install " + " ".join(_BREW[name] for name in servers)
-    return "the package manager of this system, for " + " and ".join(servers)
+        return "brew install " + " ".join(_BREW[name] for name in installed)
+    return "the package manager of this system, for " + " and ".join(installed)
 
 
 def ensure_installed() -> None:
-    """Install what is missing, as root on a system with apt; otherwise raise with the command to run."""
+    """Fetch and install what is missing, the latter as root on a system with apt; otherwise raise with the command to run."""
     wanted = missing()
+    for name in [name for name in wanted if name in FETCHED]:
+        print(f"services: fetching {name}", file=sys.stderr)  # noqa: T201 - for the person who waits
+        fetch_java_server(name)
+    _install([name for name in wanted if name in PACKAGES])
+    if still := missing():
+        raise MissingServerError(*still)
+
+
+def _install(wanted: Sequence[str]) -> None:
     if not wanted:
         return
     if os.geteuid() != 0 or not shutil.which("apt-get"):
@@ -87,8 +103,6 @@ def ensure_installed() -> None:
         subprocess.run(["apt-get", "update", "-qq"], check=True, env=environment)
         packages = [PACKAGES[name] for name in wanted]
         subprocess.run(["apt-get", "install", "-y", "-qq", *packages], check=True, env=environment)
-    if still := missing():
-        raise MissingServerError(*still)
 
 
 def _postgres_folders() -> list[Path]:
@@ -125,5 +139,5 @@ def _no_service_start() -> Iterator[None]:
 if __name__ == "__main__":
     try:
         ensure_installed()
-    except (MissingServerError, subprocess.CalledProcessError) as error:
+    except (MissingServerError, FileNotFoundError, subprocess.CalledProcessError) as error:
         sys.exit(str(error))

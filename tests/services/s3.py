@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.services.programs import MissingServerError
-from tests.services.server import Server
+from tests.services.server import DatabaseServer
 
 KEY = "AKIACANARY5T7W"
 SECRET = "canary-s3-8H3v+/q"
 REGION = "eu-central-1"
 
 
-class S3Server(Server):
+class S3Server(DatabaseServer):
     """moto, behind a gate that knows one key."""
 
     name = "s3"

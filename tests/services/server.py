@@ -1,4 +1,4 @@
-"""One server process with a life of its own: started, stopped, crashed and never left behind; knows no SQL."""
+"""One server process with a life of its own: started, stopped, crashed and never left behind."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Server(ABC):
 
     def __init__(self, *, durable: bool = False) -> None:
         self.durable = durable
-        self.port = _free_port()
+        self.port = free_port()
         self.folder = Path(tempfile.mkdtemp(prefix=f"flow-{self.name}-"))
         self._process: subprocess.Popen[bytes] | None = None
         self._watcher: subprocess.Popen[bytes] | None = None
@@ -52,12 +52,8 @@ class Server(ABC):
             self._identity = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
 
     @abstractmethod
-    def url(self, database: str) -> str:
-        """Give the URL of a database of this server."""
-
-    @abstractmethod
-    def execute(self, statement: str) -> None:
-        """Run one statement outside of any test database, committed at once."""
+    def check(self) -> None:
+        """Ask whether the server answers; an OSError says that it does not."""
 
     @abstractmethod
     def initialise(self) -> None:
@@ -77,16 +73,6 @@ class Server(ABC):
         """True while the server process lives."""
         return self._process is not None and self._process.poll() is None
 
-    def create_database(self) -> str:
-        """Make an empty database with a name of its own and give its URL."""
-        database = f"t_{uuid.uuid4().hex[:16]}"
-        self.execute(f"CREATE DATABASE {database}")
-        return self.url(database)
-
-    def drop_database(self, url: str) -> None:
-        """Remove a database that `create_database` made."""
-        self.execute(f"DROP DATABASE IF EXISTS {url.rsplit('/', 1)[1]}")
-
     def start(self) -> None:
         """Start the server, if it is not running, and come back once it answers."""
         if self.running:
@@ -100,7 +86,7 @@ class Server(ABC):
             if not fresh:
                 raise
             # Somebody may have taken the port since it was found free.
-            self.port = _free_port()
+            self.port = free_port()
             self._launch()
 
     def stop(self) -> None:
@@ -152,7 +138,7 @@ class Server(ABC):
 
     def _answers(self) -> bool:
         try:
-            self.execute("SELECT 1")
+            self.check()
         except OSError:
             return False
         return True
@@ -176,6 +162,32 @@ class Server(ABC):
         return {"cwd": self.folder, "env": environment, **output, **self._identity}
 
 
+class DatabaseServer(Server):
+    """A server that gives every test a database of its own."""
+
+    @abstractmethod
+    def url(self, database: str) -> str:
+        """Give the URL of a database of this server."""
+
+    @abstractmethod
+    def execute(self, statement: str) -> None:
+        """Run one statement outside of any test database, committed at once."""
+
+    def check(self) -> None:
+        """Ask whether the server answers."""
+        self.execute("SELECT 1")
+
+    def create_database(self) -> str:
+        """Make an empty database with a name of its own and give its URL."""
+        database = f"t_{uuid.uuid4().hex[:16]}"
+        self.execute(f"CREATE DATABASE {database}")
+        return self.url(database)
+
+    def drop_database(self, url: str) -> None:
+        """Remove a database that `create_database` made."""
+        self.execute(f"DROP DATABASE IF EXISTS {url.rsplit('/', 1)[1]}")
+
+
 def _account(name: str) -> pwd.struct_passwd:
     try:
         return pwd.getpwnam(name)
@@ -183,7 +195,7 @@ def _account(name: str) -> pwd.struct_passwd:
         return pwd.getpwnam("nobody")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Give a port below those that the system gives to clients, so that none of them has it when a server restarts."""
     while True:
         port = random.randrange(15_000, 32_000)  # noqa: S311 - a choice, not a secret

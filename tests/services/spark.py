@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.services.server import ServerError, _free_port
+from tests.services.server import ServerError, free_port
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -37,7 +37,7 @@ class SparkServer:
     """A Java process of its own, which clients find under `remote`."""
 
     def __init__(self, home: Path) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         self._home = home
         self._process: subprocess.Popen[str] | None = None
         self._java = 0

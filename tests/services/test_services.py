@@ -22,7 +22,7 @@ from tests.services.server import ServerError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.services.server import Server
+    from tests.services.server import DatabaseServer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -53,7 +53,7 @@ def rows(url: str) -> list[tuple[Any, ...]]:
         return list(cursor.fetchall())
 
 
-def crash_amid_a_transaction(server: Server, url: str) -> None:
+def crash_amid_a_transaction(server: DatabaseServer, url: str) -> None:
     with session(url) as cursor:
         cursor.execute("INSERT INTO kept VALUES (3)")
         server.crash()
@@ -61,14 +61,14 @@ def crash_amid_a_transaction(server: Server, url: str) -> None:
 
 
 @pytest.fixture(params=[PostgresServer, MariaDBServer], ids=["postgres", "mariadb"])
-def kind(request: pytest.FixtureRequest) -> type[Server]:
+def kind(request: pytest.FixtureRequest) -> type[DatabaseServer]:
     return request.param  # type: ignore[no-any-return]
 
 
 @pytest.mark.service
 @pytest.mark.crash
 @pytest.mark.parametrize("durable", [False, True], ids=["quick", "durable"])
-def test_committed_rows_survive_a_crash_and_open_transactions_do_not(kind: type[Server], durable: bool) -> None:
+def test_committed_rows_survive_a_crash_and_open_transactions_do_not(kind: type[DatabaseServer], durable: bool) -> None:
     server = kind(durable=durable)
     try:
         server.start()
@@ -87,7 +87,7 @@ def test_committed_rows_survive_a_crash_and_open_transactions_do_not(kind: type[
 
 
 @pytest.mark.service
-def test_data_stays_over_an_orderly_stop(kind: type[Server]) -> None:
+def test_data_stays_over_an_orderly_stop(kind: type[DatabaseServer]) -> None:
     server = kind()
     try:
         server.start()
@@ -104,7 +104,7 @@ def test_data_stays_over_an_orderly_stop(kind: type[Server]) -> None:
 
 
 @pytest.mark.service
-def test_a_server_that_cannot_start_shows_its_log(kind: type[Server]) -> None:
+def test_a_server_that_cannot_start_shows_its_log(kind: type[DatabaseServer]) -> None:
     server = kind()
     try:
         server.start()
@@ -121,7 +121,7 @@ def test_a_server_that_cannot_start_shows_its_log(kind: type[Server]) -> None:
 
 @pytest.mark.service
 @pytest.mark.crash
-def test_no_server_outlives_a_killed_test_process(kind: type[Server]) -> None:
+def test_no_server_outlives_a_killed_test_process(kind: type[DatabaseServer]) -> None:
     code = (
         f"from {kind.__module__} import {kind.__name__} as kind\n"
         "server = kind(); server.start()\n"

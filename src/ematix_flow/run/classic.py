@@ -18,6 +18,7 @@ from ematix_flow.run.java import find_java
 from ematix_flow.run.packages import remember_jars, with_known_jars
 from ematix_flow.run.scratch import open_scratch
 from ematix_flow.run.spark_conf import session_conf
+from ematix_flow.run.stand_ins import with_stand_ins
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +69,8 @@ def launch(settings: SparkSettings, record: Path | None = None) -> Classic:
     scratch = open_scratch()
     try:
         asked = session_conf(settings, scratch.folder, os.environ)
-        conf = with_known_jars(asked, archives.cache_folder(os.environ)) if settings.is_local else asked
+        known = with_known_jars(asked, archives.cache_folder(os.environ)) if settings.is_local else asked
+        conf = with_stand_ins(known, java, scratch.folder)
         archive = _archive(settings, java, conf)
         options = archives.options_to_record(record) if record else archives.options_to_use(archive)
         driver = start_driver(java, settings, conf, scratch.folder, options)
