@@ -54,6 +54,8 @@ class Order:
     """The files that this load brings, which the books remember."""
     refuse_empty: bool = False
     rejects_allowed: bool = False
+    rejects_dropped: bool = False
+    """Rejects are counted and not kept."""
     may_lack: str = ""
     """A column whose NULLs are rejected even where rejects are not allowed; they are met in every run and kept once."""
     marked: bool = False

@@ -295,6 +295,8 @@ def _balanced(order: Order, counts: Counts) -> Counts:
 
 
 def _reject(order: Order, database: Database, ledger: Ledger, session: Session, now: datetime) -> None:
+    if order.rejects_dropped:
+        return
     for row in order.excluded:
         ledger.insert_reject(session, order.token, row.number, row.reason, row.row_json, now)
     expected = sum(part.rejected for part in order.parts)

@@ -166,13 +166,25 @@ def json_objects(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _json_pair(name: str, column: pa.Array) -> pa.Array:
-    value = as_text(column)
-    if not _is_number(column.type):
+    value = _json_nested(column) if pa.types.is_nested(column.type) else as_text(column)
+    if not (_is_number(column.type) or pa.types.is_nested(column.type)):
         value = _json_text(value)
     if pa.types.is_floating(column.type):
         finite = pc.is_finite(column)
         value = pc.if_else(finite, value, pc.binary_join_element_wise('"', value, '"', ""))
     return pc.binary_join_element_wise(json.dumps(name, ensure_ascii=False) + ":", value, "")
+
+
+def _json_nested(column: pa.Array) -> pa.Array:
+    """Give objects and lists as JSON; fields that only other rows have are not there."""
+    values = column.to_pylist()
+    return pa.array([None if v is None else json.dumps(_there(v), ensure_ascii=False, default=str) for v in values])
+
+
+def _there(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _there(item) for name, item in value.items() if item is not None}
+    return [_there(item) for item in value] if isinstance(value, list) else value
 
 
 def _json_text(column: pa.Array) -> pa.Array:

@@ -33,6 +33,7 @@ _READING = {
     "enable.partition.eof": True,
     "isolation.level": "read_committed",
     "fetch.wait.max.ms": 50,
+    "log_level": 0,
 }
 
 
@@ -79,7 +80,7 @@ class KafkaPositions:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
-        admin, until = AdminClient(dict(self.settings)), time.monotonic() + PATIENCE
+        admin, until = AdminClient({**self.settings, "log_level": 0}), time.monotonic() + PATIENCE
         while True:
             try:
                 return _ends(admin)

@@ -11,8 +11,8 @@ import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar
 
-from ematix_flow.connect.kafka import client_settings
 from ematix_flow.connect.kafka_positions import PATIENCE, TOPIC, KafkaPositions, Kept
+from ematix_flow.connect.kafka_settings import client_settings
 from ematix_flow.connect.sinks import EXACTLY_ONCE, ID_HEADER, Sink
 from ematix_flow.connect.stream import refuse_other_source
 from ematix_flow.errors import FencedError, RunError, TransientError
@@ -38,6 +38,7 @@ _SENDING = {
     "linger.ms": 20,
     "delivery.report.only.error": True,
     "queue.buffering.max.messages": 500_000,
+    "log_level": 0,  # every call tells its errors
 }
 
 

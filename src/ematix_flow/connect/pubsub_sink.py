@@ -82,7 +82,7 @@ class PubSubSink(ConfirmedSink):
         if self._client is None:
             given: dict[str, Any] = {}
             if self._connection.anonymous_auth:
-                given["credentials"] = AnonymousCredentials()
+                given["credentials"] = AnonymousCredentials()  # type: ignore[no-untyped-call]
             if self._connection.endpoint:
                 given["client_options"] = ClientOptions(api_endpoint=self._connection.endpoint)
             self._client = PublisherClient(**given)

@@ -11,11 +11,13 @@ from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.connect.sinks import Way
 from ematix_flow.connect.stream import EARLIEST, PLACE, as_text
 from ematix_flow.engine.lanes import Lane
-from ematix_flow.engine.stream_rows import rows_between
+from ematix_flow.engine.stream_rows import reader_for
 from ematix_flow.errors import BadRowsError, PlanError, UnsupportedError, did_you_mean
 from ematix_flow.plan.guarantees import sent_as
+from ematix_flow.plan.steps import Span
 from ematix_flow.records import Counts
 from ematix_flow.run.outgoing import Ids, encoded, passed_on
+from ematix_flow.run.typed_messages import typed_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.sinks import Sink
     from ematix_flow.connect.stream import Position, StreamSource
     from ematix_flow.declare.stream import Stream, StreamTarget
+    from ematix_flow.engine.stream_rows import StreamRows
     from ematix_flow.run.outgoing import Outgoing
 
 
@@ -36,6 +39,7 @@ class BrokerLane(Lane):
     stream: Stream
     target: StreamTarget
     source: StreamSource
+    rows: StreamRows
     sink: Sink
     way: Way
     encoder: Encoder
@@ -57,20 +61,25 @@ class BrokerLane(Lane):
 
     def _messages(self, end: Position) -> Outgoing:
         key, ids = self.target.message_key_column, Ids(f"{self.way.name}\x1f{self.way.source}")
+        span = Span(self.way.source, as_text(self.position), as_text(end), known=True)
+        if self.rows.transforms:
+            return encoded(self.rows.rows(span), self.encoder, key, ids, f"{span.begin}\x1f{span.end}")
         beside = [column.name for column in self.source.columns if column.name == key]
-        if _unchanged(self.stream, self.source, self.encoder):
-            pieces = self.source.pieces(self.position, end, beside)
+        pieces = self.source.pieces(self.position, end, beside)
+        if _passes_on(self.source, self.encoder):
             return passed_on(pieces, key, ids, objects=self.encoder.format == JSON)
-        found = rows_between(self.stream, self.source, self.position, end, [PLACE, *beside])
-        return encoded(found, self.encoder, key, ids, f"{as_text(self.position)}\x1f{as_text(end)}")
+        found = typed_rows(pieces, reader_for(self.source), [PLACE, *beside])
+        return encoded(found, self.encoder, key, ids, hidden=beside)
 
 
-def broker_lane(stream: Stream, target: StreamTarget, source: StreamSource, begin: str, name: str) -> BrokerLane:
+def broker_lane(
+    stream: Stream, target: StreamTarget, source: StreamSource, rows: StreamRows, begin: str, name: str
+) -> BrokerLane:
     """Give a target where it stands; one that stands nowhere begins where the stream begins."""
     connection = resolve_connection(target.connection)
-    same = stream.transform.sql is None and source.payload_format == RAW
-    encoder = encoder_for(connection, RAW if same else JSON)
-    _refuse_key(stream, target, source, encoder)
+    encoder = encoder_for(connection, RAW if source.payload_format == RAW and not rows.transforms else JSON)
+    if not rows.transforms:
+        _refuse_key(stream, target, source, encoder)
     sink = open_sink(connection, target.place, sent_as(connection.kind, stream.delivery))
     way = Way(name, source.source_id)
     try:
@@ -82,7 +91,7 @@ def broker_lane(stream: Stream, target: StreamTarget, source: StreamSource, begi
     except BaseException:
         sink.close()
         raise
-    return BrokerLane(stream.key_of(target), position, stream, target, source, sink, way, encoder)
+    return BrokerLane(stream.key_of(target), position, stream, target, source, rows, sink, way, encoder)
 
 
 def rejected(stream: Stream, rejects: pa.Table) -> None:
@@ -101,17 +110,15 @@ def rejected(stream: Stream, rejects: pa.Table) -> None:
             raise UnsupportedError(message, origin=stream.origin)
 
 
-def _unchanged(stream: Stream, source: StreamSource, encoder: Encoder) -> bool:
+def _passes_on(source: StreamSource, encoder: Encoder) -> bool:
     """Say whether payloads can be passed on without being taken apart."""
-    if stream.transform.sql is not None:
-        return False
     return encoder.format == RAW or (encoder.format == JSON and source.payload_format == JSON)
 
 
 def _refuse_key(stream: Stream, target: StreamTarget, source: StreamSource, encoder: Encoder) -> None:
     """Refuse a key that payloads which nobody reads cannot have."""
     key, names = target.message_key_column, [column.name for column in source.columns]
-    if key is None or key in names or encoder.format != RAW or not _unchanged(stream, source, encoder):
+    if key is None or key in names or encoder.format != RAW:
         return
     message = f"target {target.place!r} has message_key_column={key!r}, but its payloads are passed on unread"
     raise PlanError(message, hint=did_you_mean(key, names), origin=stream.origin)

@@ -13,6 +13,7 @@ from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.connect.stream import EARLIEST, LATEST
 from ematix_flow.engine.broker_lanes import broker_lane
 from ematix_flow.engine.stream_options import StreamOptions
+from ematix_flow.engine.stream_rows import StreamRows
 from ematix_flow.engine.table_lanes import table_lane
 from ematix_flow.errors import FencedError, UnsupportedError
 from ematix_flow.events import StreamIdle, StretchLoaded
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ematix_flow.connect.stream import Position, StreamSource
-    from ematix_flow.declare.stream import Stream, StreamTarget
+    from ematix_flow.declare.stream import Stream
     from ematix_flow.engine.lanes import Lane
 
 MOST = 100_000
@@ -39,7 +40,8 @@ def run_stream(stream: Stream, options: StreamOptions | None = None) -> dict[str
         kept.enter_context(finishing(options.stop))
         one = stream.sources[0]
         source = kept.enter_context(closing(open_stream(one.connection, one.query)))
-        lanes = _lanes(stream, source, options, kept)
+        rows = StreamRows(stream, source, options, kept)
+        lanes = _lanes(stream, source, rows, options, kept)
         loop = _Loop(stream, source, options, lanes, _goal(source, options))
         loop.run()
     return {
@@ -49,22 +51,20 @@ def run_stream(stream: Stream, options: StreamOptions | None = None) -> dict[str
     }
 
 
-def _lanes(stream: Stream, source: StreamSource, options: StreamOptions, kept: ExitStack) -> list[Lane]:
+def _lanes(
+    stream: Stream, source: StreamSource, rows: StreamRows, options: StreamOptions, kept: ExitStack
+) -> list[Lane]:
     begin = options.begin or _beginning(stream)
     # A range has positions of its own, so that a run over it that was killed goes on and the stream is not moved.
     name = f"{stream.name}@{options.begin or ''}..{options.end or ''}" if options.ranged else stream.name
-    return [
-        kept.enter_context(closing(_lane(stream, target, source, begin, options, name))) for target in stream.targets
-    ]
-
-
-def _lane(
-    stream: Stream, target: StreamTarget, source: StreamSource, begin: str, options: StreamOptions, name: str
-) -> Lane:
-    """Give a target as what it is."""
-    if resolve_connection(target.connection).kind in SINKS:
-        return broker_lane(stream, target, source, begin, name)
-    return table_lane(stream, target, source, begin, options, name)
+    lanes: list[Lane] = []
+    for target in stream.targets:
+        if resolve_connection(target.connection).kind in SINKS:
+            lane: Lane = broker_lane(stream, target, source, rows, begin, name)
+        else:
+            lane = table_lane(stream, target, source, rows, begin, options, name)
+        lanes.append(kept.enter_context(closing(lane)))
+    return lanes
 
 
 def _beginning(stream: Stream) -> str:

@@ -43,8 +43,13 @@ class Ids:
         return hashlib.blake2b(f"{self.way}\x1f{place}".encode(), digest_size=16).hexdigest()
 
 
-def encoded(found: TypedRows, encoder: Encoder, key: str | None, ids: Ids, stretch: str) -> Outgoing:
-    """Give rows as messages; rows that no longer know their place have ids from the stretch and their number in it."""
+def encoded(
+    found: TypedRows, encoder: Encoder, key: str | None, ids: Ids, stretch: str = "", hidden: Sequence[str] = ()
+) -> Outgoing:
+    """Give rows as messages, without the hidden columns.
+
+    Rows that no longer know their place have ids from the stretch and their number in it.
+    """
     rows, names = found.rows, found.rows.column_names
     if key is not None and key not in names and rows.num_rows:
         message = f"rows have no column {key!r}, which is the key of their messages"
@@ -52,7 +57,8 @@ def encoded(found: TypedRows, encoder: Encoder, key: str | None, ids: Ids, stret
     count = rows.num_rows
     places = rows.column(PLACE).to_pylist() if PLACE in names else [f"{stretch}\x1f{n}" for n in range(count)]
     keys = [key_of(value) for value in rows.column(key).to_pylist()] if key in names else [None] * count
-    payloads = encoder.encode(rows.drop_columns([PLACE]) if PLACE in names else rows)
+    shown = rows.select([name for name in names if name not in (PLACE, *hidden)])
+    payloads = encoder.encode(shown) if shown.num_columns else [b"{}"] * count
     made = zip(payloads, places, keys, strict=True)
     return Outgoing([Message(payload, ids.of(place), one) for payload, place, one in made], found.rejects)
 

@@ -59,6 +59,20 @@ def json_payload(payload: bytes) -> dict[str, Any] | str:
     return value if isinstance(value, dict) else "not a JSON object"
 
 
+def raw_payload(payload: bytes) -> dict[str, Any] | str:
+    """Give the bytes themselves as the one value."""
+    return {VALUE: payload}
+
+
+def documents(table: pa.Table) -> pa.Table:
+    """Give rows with lists, structs and maps as JSON, as columns of tables hold them."""
+    for number, field in enumerate(table.schema):
+        if pa.types.is_nested(field.type):
+            texts = [None if value is None else _json(value) for value in table.column(number).to_pylist()]
+            table = table.set_column(number, field.name, pa.array(texts, pa.string()))
+    return table
+
+
 def _parts(
     piece: MessagePiece, read: Callable[[bytes], dict[str, Any] | str]
 ) -> Iterator[tuple[list[dict[str, Any]], pa.Table, list[tuple[str, str, bytes]]]]:
