@@ -19,12 +19,12 @@ from tests.services.fetched import JAVA_SERVERS, fetch_java_server, java_files
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-PACKAGES = {"PostgreSQL": "postgresql", "MariaDB": "mariadb-server"}
+PACKAGES = {"PostgreSQL": "postgresql", "MariaDB": "mariadb-server", "RabbitMQ": "rabbitmq-server"}
 PYTHON_PACKAGES = {"S3": "make setup"}
 """Servers that come with the packages of the tests -> the command that installs them."""
 FETCHED = tuple(JAVA_SERVERS)
 """Servers that `make services` fetches itself, without rights of any kind."""
-_BREW = {"PostgreSQL": "postgresql@17", "MariaDB": "mariadb"}
+_BREW = {"PostgreSQL": "postgresql@17", "MariaDB": "mariadb", "RabbitMQ": "rabbitmq"}
 _OLDEST_POSTGRES = 13
 _POLICY = Path("/usr/sbin/policy-rc.d")
 """Debian asks this file before it starts a freshly installed server; exit code 101 means: do not."""
@@ -57,10 +57,19 @@ def mariadb_programs() -> tuple[Path, list[str]]:
     raise MissingServerError("MariaDB")
 
 
+def rabbitmq_server() -> Path:
+    """Give the server program of RabbitMQ: Debian's wrapper on PATH would change the user."""
+    places = ["/usr/lib/rabbitmq/bin", "/opt/homebrew/opt/rabbitmq/sbin", "/usr/local/opt/rabbitmq/sbin"]
+    found = shutil.which("rabbitmq-server", path=os.pathsep.join([*places, os.environ.get("PATH", "")]))
+    if found is None:
+        raise MissingServerError("RabbitMQ")
+    return Path(found)
+
+
 def missing() -> list[str]:
     """Give the names of the servers that are not installed."""
     names = []
-    for name, find in (("PostgreSQL", postgres_bin), ("MariaDB", mariadb_programs)):
+    for name, find in (("PostgreSQL", postgres_bin), ("MariaDB", mariadb_programs), ("RabbitMQ", rabbitmq_server)):
         try:
             find()
         except MissingServerError:
