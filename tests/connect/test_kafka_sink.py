@@ -140,9 +140,7 @@ def test_the_position_tells_what_became_of_a_commit(kafka_broker: KafkaBroker, t
     assert sorted(payloads_of(kafka_broker.address, topic)) == [b"a", b"b"]
 
 
-def test_a_message_that_is_too_large_is_refused_with_its_batch(
-    kafka_broker: KafkaBroker, way: Way
-) -> None:
+def test_a_message_that_is_too_large_is_refused_with_its_batch(kafka_broker: KafkaBroker, way: Way) -> None:
     topic = kafka_broker.create_topic(**{"max.message.bytes": "2000"})
     sink = sink_of(kafka_broker, topic)
     sink.position(way)

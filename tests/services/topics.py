@@ -10,7 +10,9 @@ if TYPE_CHECKING:
 DEADLINE = 60.0
 
 
-def fill(address: str, topic: str, payloads: Iterable[bytes | None], keys: Iterable[bytes | None] | None = None) -> None:
+def fill(
+    address: str, topic: str, payloads: Iterable[bytes | None], keys: Iterable[bytes | None] | None = None
+) -> None:
     """Send payloads in their order; without keys they are spread over the partitions."""
     from confluent_kafka import Producer
 

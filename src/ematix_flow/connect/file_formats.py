@@ -161,18 +161,20 @@ class _JsonLines:
 def json_objects(batch: pa.RecordBatch) -> pa.Array:
     """Give each row as the text of a JSON object; a NULL has no field."""
     pairs = [_json_pair(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)]
-    inner = pc.binary_join_element_wise(*pairs, ",", null_handling="skip")
-    return pc.binary_join_element_wise("{", inner, "}", "")
+    # Not null_handling="skip": Arrow then leaves out rows that have nothing but NULLs.
+    joined = pc.binary_join_element_wise(*pairs, "", null_handling="replace", null_replacement="")
+    return pc.binary_join_element_wise("{", pc.utf8_ltrim(joined, ","), "}", "")
 
 
 def _json_pair(name: str, column: pa.Array) -> pa.Array:
+    """Give a field of an object with a comma before it, NULL where there is none."""
     value = _json_nested(column) if pa.types.is_nested(column.type) else as_text(column)
     if not (_is_number(column.type) or pa.types.is_nested(column.type)):
         value = _json_text(value)
     if pa.types.is_floating(column.type):
         finite = pc.is_finite(column)
         value = pc.if_else(finite, value, pc.binary_join_element_wise('"', value, '"', ""))
-    return pc.binary_join_element_wise(json.dumps(name, ensure_ascii=False) + ":", value, "")
+    return pc.binary_join_element_wise(f",{json.dumps(name, ensure_ascii=False)}:", value, "")
 
 
 def _json_nested(column: pa.Array) -> pa.Array:
