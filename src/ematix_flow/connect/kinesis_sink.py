@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ematix_flow.connect.confirmed_sink import ConfirmedSink
@@ -24,6 +25,10 @@ LONGEST_KEY = 256
 
 PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 """Seconds before a record that was not taken is sent again."""
+
+
+BUSY = ("LimitExceededException", "ProvisionedThroughputExceededException", "ThrottlingException", "RequestTimeout")
+"""Refusals that pass."""
 
 
 class KinesisSink(ConfirmedSink):
@@ -91,8 +96,13 @@ class KinesisSink(ConfirmedSink):
             )
         return self._opened
 
-    def _away(self, error: Exception) -> TransientError:
-        return TransientError(f"Kinesis of connection {self._connection.name!r} did not answer well: {error}")
+    def _away(self, error: Exception) -> RunError:
+        message = f"Kinesis of connection {self._connection.name!r} refused a request: {error}"
+        answer = getattr(error, "response", {})
+        code = answer.get("Error", {}).get("Code", "")
+        status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        refused = HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
+        return RunError(message) if refused and code not in BUSY else TransientError(message)
 
 
 def _requests(messages: Sequence[Message], prefix: str) -> Iterator[list[dict[str, Any]]]:
