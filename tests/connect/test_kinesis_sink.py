@@ -43,7 +43,7 @@ def records(server: S3Server, name: str) -> list[tuple[str, bytes]]:
 def test_messages_arrive_under_their_ids_and_the_position_is_remembered(
     s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kinesis_sink, "MOST", 4)
+    monkeypatch.setattr(kinesis_sink, "AT_ONCE", 4)
     name = create_stream(s3_server, 2)
     sink = sink_of(s3_server, name)
     assert sink.position(WAY) is None
@@ -53,12 +53,12 @@ def test_messages_arrive_under_their_ids_and_the_position_is_remembered(
 
 
 def test_a_stream_that_is_not_there_is_named(s3_server: S3Server) -> None:
-    with pytest.raises(RunError, match="there is no stream 'nowhere'"):
+    with pytest.raises(RunError, match=r"'nowhere': Stream nowhere .* not found"):
         sink_of(s3_server, "nowhere").position(WAY)
 
 
 def test_a_wrong_login_is_final(s3_server: S3Server) -> None:
-    with pytest.raises(RunError, match="refused a request") as error:
+    with pytest.raises(RunError, match=r"InvalidAccessKeyId|403") as error:
         sink_of(s3_server, "nowhere", "AKIAWRONG").position(WAY)
     assert not error.value.transient
     assert SECRET not in str(error.value)

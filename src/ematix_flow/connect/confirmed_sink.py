@@ -13,7 +13,7 @@ from ematix_flow.connect.sinks import AT_LEAST_ONCE, Sink
 from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ematix_flow.connect.sinks import Message, Way
     from ematix_flow.connect.stream import Position
@@ -53,3 +53,18 @@ class ConfirmedSink(Sink):
     @property
     def _positions(self) -> LocalPositions:
         return LocalPositions(f"{self.kind}:{self.place}")
+
+
+def requests_of(messages: Sequence[Message], most: int, most_bytes: int) -> Iterator[list[Message]]:
+    """Give messages in their order as parts that one request can hold."""
+    part: list[Message] = []
+    size = 0
+    for message in messages:
+        length = len(message.value or b"")
+        if part and (len(part) == most or size + length > most_bytes):
+            yield part
+            part, size = [], 0
+        part.append(message)
+        size += length
+    if part:
+        yield part

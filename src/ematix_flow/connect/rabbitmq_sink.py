@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ematix_flow.connect.confirmed_sink import ConfirmedSink
+from ematix_flow.connect.rabbitmq import LASTING, require_pika, told
 from ematix_flow.errors import RunError, TransientError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ematix_flow.connect.sinks import Message
     from ematix_flow.declare.connection_streams import RabbitMQConnection
 
-PERSISTENT = 2
 NOT_FOUND = 404
 
 
@@ -24,11 +25,9 @@ class RabbitMQSink(ConfirmedSink):
 
     def __init__(self, connection: RabbitMQConnection, place: str, guarantee: str) -> None:
         del guarantee
-        import pika
-
+        self._pika = require_pika()
         self._name, self._queue = connection.name, place
-        self._parameters = pika.URLParameters(connection.amqp_url)
-        self._connection: Any = None
+        self._parameters = self._pika.URLParameters(connection.amqp_url)
         self._channel: Any = None
 
     @property
@@ -39,69 +38,46 @@ class RabbitMQSink(ConfirmedSink):
 
     def look(self) -> None:
         """Refuse a queue that is not there."""
-        from pika.exceptions import AMQPError, ChannelClosedByBroker
-
-        try:
-            self._open().queue_declare(self._queue, passive=True)
-        except ChannelClosedByBroker as error:
-            self.close()
-            if error.reply_code != NOT_FOUND:
-                raise self._away(error) from None
-            message = f"there is no queue {self._queue!r}"
-            raise RunError(
-                message, hint=f"create it, or look at target_queue= of the stream; asked {self._name!r}."
-            ) from None
-        except AMQPError as error:
-            raise self._away(error) from None
+        with self._talking() as channel:
+            channel.queue_declare(self._queue, passive=True)
 
     def send(self, messages: Sequence[Message]) -> None:
         """Send messages one by one, each when the one before is confirmed."""
-        from pika.exceptions import AMQPError, NackError, UnroutableError
-
-        try:
-            channel = self._open()
+        with self._talking() as channel:
             for message in messages:
-                channel.basic_publish("", self._queue, message.value or b"", _properties(message), mandatory=True)
-        except UnroutableError:
-            refused = f"queue {self._queue!r} is gone: RabbitMQ gave a message back"
-            raise RunError(refused, hint="create it again; the stream goes on where it stood.") from None
-        except NackError:
-            refused = f"queue {self._queue!r} refused a message"
-            raise TransientError(refused, hint="it may be full (x-max-length with reject-publish).") from None
-        except AMQPError as error:
-            raise self._away(error) from None
+                channel.basic_publish("", self._queue, message.value or b"", self._properties(message), mandatory=True)
 
     def close(self) -> None:
         """End the connection."""
-        from pika.exceptions import AMQPError
+        channel, self._channel = self._channel, None
+        if channel is not None and channel.connection.is_open:
+            with suppress(self._pika.exceptions.AMQPError):
+                channel.connection.close()
 
-        connection, self._connection, self._channel = self._connection, None, None
-        if connection is not None and connection.is_open:
-            try:
-                connection.close()
-            except AMQPError:
-                return
-
-    def _open(self) -> Any:
-        """Give the channel, on which every message is confirmed."""
-        import pika
-
-        if self._channel is None or not self._channel.is_open:
+    @contextmanager
+    def _talking(self) -> Iterator[Any]:
+        """Give the channel, on which every message is confirmed; after an error it is made anew."""
+        errors = self._pika.exceptions
+        try:
+            if self._channel is None:
+                self._channel = self._pika.BlockingConnection(self._parameters).channel()
+                self._channel.confirm_delivery()
+            yield self._channel
+        except errors.AMQPError as error:
             self.close()
-            self._connection = pika.BlockingConnection(self._parameters)
-            self._channel = self._connection.channel()
-            self._channel.confirm_delivery()
-        return self._channel
+            raise self._told(error) from None
 
-    def _away(self, error: Exception) -> TransientError:
-        self.close()
-        # The text of an error may hold the address with its password.
-        return TransientError(f"RabbitMQ of connection {self._name!r} cannot be reached: {type(error).__name__}")
+    def _told(self, error: Any) -> RunError:
+        errors = self._pika.exceptions
+        gone = isinstance(error, errors.ChannelClosedByBroker) and error.reply_code == NOT_FOUND
+        if gone or isinstance(error, errors.UnroutableError):
+            message = f"there is no queue {self._queue!r}"
+            hint = f"create it, or look at target_queue= of the stream; asked {self._name!r}."
+            return RunError(message, hint=hint)
+        if isinstance(error, errors.NackError):
+            message = f"queue {self._queue!r} refused a message"
+            return TransientError(message, hint="it may be full (x-max-length with reject-publish).")
+        return told(error, errors)
 
-
-def _properties(message: Message) -> Any:
-    import pika
-
-    return pika.BasicProperties(
-        message_id=message.id, delivery_mode=PERSISTENT, headers=dict(message.headers), content_type="application/json"
-    )
+    def _properties(self, message: Message) -> Any:
+        return self._pika.BasicProperties(message_id=message.id, delivery_mode=LASTING, headers=dict(message.headers))
