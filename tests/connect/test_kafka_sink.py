@@ -53,11 +53,11 @@ def test_messages_and_position_are_there_after_a_write(
     kafka_broker: KafkaBroker, topic: str, way: Way, guarantee: str
 ) -> None:
     sink = sink_of(kafka_broker, topic, guarantee)
-    assert sink.position(way) is None
+    assert sink.take_over(way) is None
     sink.write(way, START, MIDDLE, messages("a", "b"))
     sink.write(way, MIDDLE, END, [Message(None, "gone", b"a")])
     sink.close()
-    assert sink_of(kafka_broker, topic, guarantee).position(way) == END
+    assert sink_of(kafka_broker, topic, guarantee).take_over(way) == END
     found = committed(kafka_broker.address, topic)
     assert sorted((one.key(), one.value() or b"-") for one in found) == [(b"a", b"-"), (b"a", b"a"), (b"b", b"b")]
     ids = {one.value(): dict(one.headers() or ()).get(ID_HEADER) for one in found}
@@ -68,23 +68,23 @@ def test_positions_of_other_streams_and_other_topics_are_their_own(
     kafka_broker: KafkaBroker, topic: str, way: Way
 ) -> None:
     sink = sink_of(kafka_broker, topic)
-    sink.position(way)
+    sink.take_over(way)
     sink.write(way, START, END, messages("a"))
-    assert sink_of(kafka_broker, topic).position(Way("another", way.source)) is None
-    assert sink_of(kafka_broker, kafka_broker.create_topic()).position(way) is None
+    assert sink_of(kafka_broker, topic).take_over(Way("another", way.source)) is None
+    assert sink_of(kafka_broker, kafka_broker.create_topic()).take_over(way) is None
 
 
 def test_a_position_of_another_source_is_refused(kafka_broker: KafkaBroker, topic: str, way: Way) -> None:
     sink = sink_of(kafka_broker, topic)
-    sink.position(way)
+    sink.take_over(way)
     sink.write(way, START, END, messages("a"))
     with pytest.raises(StreamLostError, match="read kafka:orders before, and reads kafka:payments now"):
-        sink_of(kafka_broker, topic).position(Way(way.name, "kafka:payments"))
+        sink_of(kafka_broker, topic).take_over(Way(way.name, "kafka:payments"))
 
 
 def test_an_aborted_transaction_is_not_seen(kafka_broker: KafkaBroker, topic: str, way: Way) -> None:
     sink = sink_of(kafka_broker, topic)
-    sink.position(way)
+    sink.take_over(way)
     failpoints.arm("sink.before_commit=raise@1")
     with pytest.raises(FailpointError):
         sink.write(way, START, MIDDLE, messages("a", "b"))
@@ -96,8 +96,8 @@ def test_an_aborted_transaction_is_not_seen(kafka_broker: KafkaBroker, topic: st
 
 def test_an_older_run_may_not_write_any_more(kafka_broker: KafkaBroker, topic: str, way: Way) -> None:
     older, newer = sink_of(kafka_broker, topic), sink_of(kafka_broker, topic)
-    older.position(way)
-    assert newer.position(way) is None
+    older.take_over(way)
+    assert newer.take_over(way) is None
     with pytest.raises(FencedError, match="a newer run of stream"):
         older.write(way, START, MIDDLE, messages("old"))
     newer.write(way, START, MIDDLE, messages("new"))
@@ -106,19 +106,19 @@ def test_an_older_run_may_not_write_any_more(kafka_broker: KafkaBroker, topic: s
 
 def test_a_position_that_an_operator_moved_stops_who_runs(kafka_broker: KafkaBroker, topic: str, way: Way) -> None:
     running = sink_of(kafka_broker, topic)
-    running.position(way)
+    running.take_over(way)
     running.write(way, START, END, messages("a"))
     sink_of(kafka_broker, topic).remember(way, START)
     with pytest.raises(FencedError):
         running.write(way, END, {"at": 3}, messages("b"))
-    assert sink_of(kafka_broker, topic).position(way) == START
+    assert sink_of(kafka_broker, topic).take_over(way) == START
 
 
 def test_a_transaction_that_the_brokers_ended_can_be_tried_again(
     kafka_broker: KafkaBroker, topic: str, way: Way
 ) -> None:
     sink = sink_of(kafka_broker, topic)
-    sink.position(way)
+    sink.take_over(way)
     # What brokers do with a transaction that takes too long: its producer is shut out, and nobody else comes.
     settings = {"bootstrap.servers": kafka_broker.address, "transactional.id": f"ematix-flow/{way.name}/{topic}"}
     Producer(settings | {"log_level": 0}).init_transactions(30)
@@ -130,7 +130,7 @@ def test_a_transaction_that_the_brokers_ended_can_be_tried_again(
 
 def test_the_position_tells_what_became_of_a_commit(kafka_broker: KafkaBroker, topic: str, way: Way) -> None:
     sink = sink_of(kafka_broker, topic)
-    sink.position(way)
+    sink.take_over(way)
     sink.write(way, START, MIDDLE, messages("a"))
     timeout = KafkaError(KafkaError._TIMED_OUT)
     sink._judge(way, Kept(way.source, MIDDLE, START, sink._owner), timeout)
@@ -143,7 +143,7 @@ def test_the_position_tells_what_became_of_a_commit(kafka_broker: KafkaBroker, t
 def test_a_message_that_is_too_large_is_refused_with_its_batch(kafka_broker: KafkaBroker, way: Way) -> None:
     topic = kafka_broker.create_topic(**{"max.message.bytes": "2000"})
     sink = sink_of(kafka_broker, topic)
-    sink.position(way)
+    sink.take_over(way)
     with pytest.raises(RunError, match="too large") as error:
         sink.write(way, START, MIDDLE, [*messages("a"), Message(b"x" * 5000, "large")])
     assert not error.value.transient
@@ -154,13 +154,13 @@ def test_a_message_that_is_too_large_is_refused_with_its_batch(kafka_broker: Kaf
 
 def test_a_topic_that_is_not_there_is_named(kafka_broker: KafkaBroker, way: Way) -> None:
     with pytest.raises(RunError, match="there is no topic 'nowhere'"):
-        sink_of(kafka_broker, "nowhere").position(way)
+        sink_of(kafka_broker, "nowhere").take_over(way)
 
 
 def test_a_committed_position_behind_an_open_transaction_is_waited_for(
     kafka_broker: KafkaBroker, topic: str, way: Way
 ) -> None:
-    sink_of(kafka_broker, topic).position(way)
+    sink_of(kafka_broker, topic).take_over(way)
     open_ = Producer({"bootstrap.servers": kafka_broker.address, "transactional.id": f"open-{topic}", "log_level": 0})
     open_.init_transactions(30)
     open_.begin_transaction()

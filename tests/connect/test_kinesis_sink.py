@@ -46,19 +46,19 @@ def test_messages_arrive_under_their_ids_and_the_position_is_remembered(
     monkeypatch.setattr(kinesis_sink, "AT_ONCE", 4)
     name = create_stream(s3_server, 2)
     sink = sink_of(s3_server, name)
-    assert sink.position(WAY) is None
+    assert sink.take_over(WAY) is None
     sink.write(WAY, START, END, [Message(b"%d" % n, f"id-{n}") for n in range(10)])
     assert sorted(records(s3_server, name)) == [(f"orders-id-{n}", b"%d" % n) for n in range(10)]
-    assert sink_of(s3_server, name).position(WAY) == END
+    assert sink_of(s3_server, name).take_over(WAY) == END
 
 
 def test_a_stream_that_is_not_there_is_named(s3_server: S3Server) -> None:
     with pytest.raises(RunError, match=r"'nowhere': Stream nowhere .* not found"):
-        sink_of(s3_server, "nowhere").position(WAY)
+        sink_of(s3_server, "nowhere").take_over(WAY)
 
 
 def test_a_wrong_login_is_final(s3_server: S3Server) -> None:
     with pytest.raises(RunError, match=r"InvalidAccessKeyId|403") as error:
-        sink_of(s3_server, "nowhere", "AKIAWRONG").position(WAY)
+        sink_of(s3_server, "nowhere", "AKIAWRONG").take_over(WAY)
     assert not error.value.transient
     assert SECRET not in str(error.value)

@@ -49,12 +49,12 @@ def test_messages_have_their_ids_as_attributes_and_the_position_is_remembered(
     monkeypatch.setattr(pubsub_sink, "AT_ONCE", 4)
     topic, subscription = pubsub_server.create_topic()
     sink = sink_of(pubsub_server, topic)
-    assert sink.position(WAY) is None
+    assert sink.take_over(WAY) is None
     sink.write(WAY, START, END, [Message(b"%d" % n, f"id-{n}", headers=(("kind", "test"),)) for n in range(10)])
     assert sorted(pulled(pubsub_server, subscription, 10)) == [(f"id-{n}", "test", b"%d" % n) for n in range(10)]
-    assert sink_of(pubsub_server, f"projects/{PROJECT}/topics/{topic}").position(WAY) == END
+    assert sink_of(pubsub_server, f"projects/{PROJECT}/topics/{topic}").take_over(WAY) == END
 
 
 def test_a_topic_that_is_not_there_is_named(pubsub_server: PubSubServer) -> None:
     with pytest.raises(RunError, match="nowhere"):
-        sink_of(pubsub_server, "nowhere").position(WAY)
+        sink_of(pubsub_server, "nowhere").take_over(WAY)

@@ -51,12 +51,12 @@ def delivered(server: RabbitMQServer, queue: str) -> list[tuple[str, bytes, int,
 def test_messages_are_kept_by_the_queue_and_the_position_by_this_machine(rabbitmq_server: RabbitMQServer) -> None:
     queue = rabbitmq_server.create_queue()
     sink = sink_of(rabbitmq_server.url, queue)
-    assert sink.position(WAY) is None
+    assert sink.take_over(WAY) is None
     sink.write(WAY, START, MIDDLE, messages("a", "b"))
     sink.write(WAY, MIDDLE, END, [])
     sink.close()
-    assert sink_of(rabbitmq_server.url, queue).position(WAY) == END
-    assert sink_of(rabbitmq_server.url, rabbitmq_server.create_queue()).position(WAY) is None
+    assert sink_of(rabbitmq_server.url, queue).take_over(WAY) == END
+    assert sink_of(rabbitmq_server.url, rabbitmq_server.create_queue()).take_over(WAY) is None
     assert delivered(rabbitmq_server, queue) == [
         ("id-a", b"a", 2, {"kind": "test"}),
         ("id-b", b"b", 2, {"kind": "test"}),
@@ -70,7 +70,7 @@ def test_what_is_sent_again_after_a_crash_has_the_same_id(rabbitmq_server: Rabbi
     with pytest.raises(FailpointError):
         sink.write(WAY, START, MIDDLE, messages("a"))
     again = sink_of(rabbitmq_server.url, queue)
-    assert again.position(WAY) is None
+    assert again.take_over(WAY) is None
     again.write(WAY, START, MIDDLE, messages("a"))
     assert [one[0] for one in delivered(rabbitmq_server, queue)] == ["id-a", "id-a"]
 
@@ -83,22 +83,22 @@ def test_a_position_that_another_run_moved_is_not_moved_back(rabbitmq_server: Ra
     with pytest.raises(FencedError, match="carry the same ids"):
         older.write(WAY, MIDDLE, END, messages("b"))
     newer.remember(WAY, START)
-    assert older.position(WAY) == START
+    assert older.take_over(WAY) == START
 
 
 def test_a_queue_that_is_not_there_or_not_there_any_more_is_an_error(rabbitmq_server: RabbitMQServer) -> None:
     with pytest.raises(RunError, match="there is no queue 'nowhere'"):
-        sink_of(rabbitmq_server.url, "nowhere").position(WAY)
+        sink_of(rabbitmq_server.url, "nowhere").take_over(WAY)
     queue = rabbitmq_server.create_queue()
     sink = sink_of(rabbitmq_server.url, queue)
-    sink.position(WAY)
+    sink.take_over(WAY)
     channel = rabbitmq_server.channel()
     channel.queue_delete(queue)
     channel.connection.close()
     with pytest.raises(RunError, match="there is no queue") as error:
         sink.write(WAY, START, MIDDLE, messages("a"))
     assert not error.value.transient
-    assert sink._positions.position(WAY) is None
+    assert sink.position(WAY) is None
 
 
 def test_a_queue_that_is_full_can_be_tried_again(rabbitmq_server: RabbitMQServer) -> None:
@@ -114,9 +114,9 @@ def test_a_queue_that_is_full_can_be_tried_again(rabbitmq_server: RabbitMQServer
 def test_a_broker_that_is_away_is_told_without_its_password(rabbitmq_server: RabbitMQServer) -> None:
     away = rabbitmq_server.url.replace(f":{rabbitmq_server.port}", ":1")
     with pytest.raises(TransientError, match="RabbitMQ is away") as error:
-        sink_of(away, "q").position(WAY)
+        sink_of(away, "q").take_over(WAY)
     assert PASSWORD not in str(error.value)
     wrong = rabbitmq_server.url.replace(PASSWORD, "wrong-password")
     with pytest.raises(RunError) as refused:
-        sink_of(wrong, "q").position(WAY)
+        sink_of(wrong, "q").take_over(WAY)
     assert "wrong-password" not in str(refused.value)

@@ -62,18 +62,19 @@ class KafkaSink(Sink):
         return self._topic
 
     def position(self, way: Way) -> Position | None:
+        """Give how far a stream has come, as its last transaction says."""
+        return _position(way, self._positions.last(self._key(way)))
+
+    def take_over(self, way: Way) -> Position | None:
         """Take over the topic for a stream, and give how far that has come."""
-        found = self._take_over(way)
-        if found is not None:
-            refuse_other_source(way.name, found.source, way.source)
-        position = None if found is None else found.after
+        position = _position(way, self._begin_anew(way))
         if self.guarantee == EXACTLY_ONCE:
             self._sent(way, Kept(way.source, position, position, self._owner), ())
         return position
 
     def remember(self, way: Way, position: Position) -> None:
         """Move the position without messages; a process that runs the stream meanwhile is kept from going on."""
-        self._take_over(way)
+        self._begin_anew(way)
         self._sent(way, Kept(way.source, position, None, self._owner), ())
 
     def write(self, way: Way, before: Position, after: Position, messages: Sequence[Message]) -> None:
@@ -84,7 +85,7 @@ class KafkaSink(Sink):
         """Forget the connection, which ends it; a transaction that is open is not committed."""
         self._producer, self._failed = None, []
 
-    def _take_over(self, way: Way) -> Kept | None:
+    def _begin_anew(self, way: Way) -> Kept | None:
         """Start a producer anew, which ends the transaction of any other one; gives what was committed last."""
         from confluent_kafka import KafkaException, Producer
 
@@ -203,7 +204,7 @@ class KafkaSink(Sink):
         if _is_fenced(error) and not self._is_owner(self._positions.last(self._key(way))):
             raise self._fenced(way)
         # The transaction failed, took too long, or nobody knows: a new producer ends it, and the position tells.
-        found = self._take_over(way)
+        found = self._begin_anew(way)
         if self.guarantee == EXACTLY_ONCE and not self._is_owner(found):
             raise self._fenced(way)
         if found is None or found.after != kept.after:
@@ -240,6 +241,13 @@ class KafkaSink(Sink):
         if error.code() in (Known.TOPIC_AUTHORIZATION_FAILED, Known.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
             return RunError(message, hint=f"grant the login of connection {self._name!r} what it needs.")
         return TransientError(message)
+
+
+def _position(way: Way, found: Kept | None) -> Position | None:
+    if found is None:
+        return None
+    refuse_other_source(way.name, found.source, way.source)
+    return found.after
 
 
 def _is_fenced(error: KafkaError) -> bool:

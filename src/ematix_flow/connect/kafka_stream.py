@@ -65,6 +65,13 @@ class KafkaSource(StreamSource):
             return self._position(topic, self._cluster.latest(topic))
         return self._position(topic, self._cluster.since(topic, moment_of(where)))
 
+    def moved(self, position: Position | None, where: str) -> Position:
+        """Give the offsets that are meant; partitions that are not mentioned stay where they are."""
+        if position is None or not where.lstrip().startswith("{"):
+            return self.start(where)
+        given = from_text(where)
+        return self._written(position["offsets"] | given.get("offsets", given))
+
     def ahead(self, position: Position, most: int, goal: Position | None = None) -> Position:
         """Give the offsets up to which records can be read."""
         topic = self._cluster.topic(self.query)
@@ -98,6 +105,11 @@ class KafkaSource(StreamSource):
     def distance(self, begin: Position, end: Position) -> int:
         """Give the difference of all offsets."""
         return _records(self._spans(begin, end))
+
+    def waiting(self, position: Position) -> Mapping[str, int]:
+        """Give how many records wait in each partition."""
+        spans = {span[0]: span[2] - span[1] for span in self._spans(position, self.start(LATEST))}
+        return {partition: spans.get(int(partition), 0) for partition in position["offsets"]}
 
     def settled(self, positions: Sequence[Position]) -> None:
         """Tell the brokers how far the group has come, for tools that show its lag; nothing depends on it."""

@@ -52,7 +52,11 @@ class Sink(ABC):
 
     @abstractmethod
     def position(self, way: Way) -> Position | None:
-        """Take over the target and give how far the stream has come, None before its first messages.
+        """Give how far the stream has come, None before its first messages; nobody is disturbed by it."""
+
+    @abstractmethod
+    def take_over(self, way: Way) -> Position | None:
+        """Get ready to write, and give how far the stream has come.
 
         Whoever wrote for the same stream before may not any more, where the broker can keep them from it.
         """

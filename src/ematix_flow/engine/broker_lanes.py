@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.encoders import JSON, RAW, encoder_for
-from ematix_flow.connect.registry import open_sink
+from ematix_flow.connect.registry import SINKS, open_sink
 from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.connect.sinks import Way
 from ematix_flow.connect.stream import EARLIEST, PLACE, as_text
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.sinks import Sink
     from ematix_flow.connect.stream import Position, StreamSource
     from ematix_flow.declare.stream import Stream, StreamTarget
-    from ematix_flow.engine.stream_rows import StreamRows
+    from ematix_flow.engine.lanes import Road
     from ematix_flow.run.outgoing import Outgoing
 
 
@@ -36,10 +36,8 @@ class BrokerLane(Lane):
 
     key: str
     position: Position
-    stream: Stream
+    road: Road
     target: StreamTarget
-    source: StreamSource
-    rows: StreamRows
     sink: Sink
     way: Way
     encoder: Encoder
@@ -50,7 +48,7 @@ class BrokerLane(Lane):
         rejects = 0
         if made.rejects is not None:
             rejects = made.rejects.num_rows
-            rejected(self.stream, made.rejects)
+            rejected(self.road.stream, made.rejects)
         self.sink.write(self.way, self.position, end, made.messages)
         self.position = end
         return Counts(staged=len(made.messages), inserted=len(made.messages), rejected=rejects)
@@ -60,38 +58,48 @@ class BrokerLane(Lane):
         self.sink.close()
 
     def _messages(self, end: Position) -> Outgoing:
+        source, rows = self.road.source, self.road.rows
         key, ids = self.target.message_key_column, Ids(f"{self.way.name}\x1f{self.way.source}")
-        span = Span(self.way.source, as_text(self.position), as_text(end), known=True)
-        if self.rows.transforms:
-            return encoded(self.rows.rows(span), self.encoder, key, ids, f"{span.begin}\x1f{span.end}")
-        beside = [column.name for column in self.source.columns if column.name == key]
-        pieces = self.source.pieces(self.position, end, beside)
-        if _passes_on(self.source, self.encoder):
+        if rows.transforms:
+            span = Span(self.way.source, as_text(self.position), as_text(end), known=True)
+            return encoded(rows.rows(span), self.encoder, key, ids, f"{span.begin}\x1f{span.end}")
+        beside = [column.name for column in source.columns if column.name == key]
+        pieces = source.pieces(self.position, end, beside)
+        if _passes_on(source, self.encoder):
             return passed_on(pieces, key, ids, objects=self.encoder.format == JSON)
-        found = typed_rows(pieces, reader_for(self.source), [PLACE, *beside])
+        found = typed_rows(pieces, reader_for(source), [PLACE, *beside])
         return encoded(found, self.encoder, key, ids, hidden=beside)
 
 
-def broker_lane(
-    stream: Stream, target: StreamTarget, source: StreamSource, rows: StreamRows, begin: str, name: str
-) -> BrokerLane:
+def broker_lane(road: Road, target: StreamTarget) -> BrokerLane:
     """Give a target where it stands; one that stands nowhere begins where the stream begins."""
-    connection = resolve_connection(target.connection)
-    encoder = encoder_for(connection, RAW if source.payload_format == RAW and not rows.transforms else JSON)
-    if not rows.transforms:
+    source, stream = road.source, road.stream
+    raw = source.payload_format == RAW and not road.rows.transforms
+    encoder = encoder_for(resolve_connection(target.connection), RAW if raw else JSON)
+    if not road.rows.transforms:
         _refuse_key(stream, target, source, encoder)
-    sink = open_sink(connection, target.place, sent_as(connection.kind, stream.delivery))
-    way = Way(name, source.source_id)
+    sink, way = sink_of(stream, target), Way(road.name, source.source_id)
     try:
-        found = sink.position(way)
-        position = source.start(begin) if found is None else found
-        if found is None and begin != EARLIEST:
+        found = sink.take_over(way)
+        position = source.start(road.begin) if found is None else found
+        if found is None and road.begin != EARLIEST:
             # The end of a topic is another one a second later.
             sink.remember(way, position)
     except BaseException:
         sink.close()
         raise
-    return BrokerLane(stream.key_of(target), position, stream, target, source, rows, sink, way, encoder)
+    return BrokerLane(stream.key_of(target), position, road, target, sink, way, encoder)
+
+
+def is_broker(target: StreamTarget) -> bool:
+    """Say whether a target takes messages, and no rows."""
+    return resolve_connection(target.connection).kind in SINKS
+
+
+def sink_of(stream: Stream, target: StreamTarget) -> Sink:
+    """Give the topic or queue of a target; no connection is made yet."""
+    connection = resolve_connection(target.connection)
+    return open_sink(connection, target.place, sent_as(connection.kind, stream.delivery))
 
 
 def rejected(stream: Stream, rejects: pa.Table) -> None:

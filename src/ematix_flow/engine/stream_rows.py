@@ -10,10 +10,10 @@ from ematix_flow.engine.options import Options
 from ematix_flow.engine.spark import session_for
 from ematix_flow.errors import PlanError, UnsupportedError, did_you_mean
 from ematix_flow.plan.sql.stream_sql import SOURCE, mentioned, row_by_row, spark_sql, tables_in
-from ematix_flow.run.typed_messages import json_payload, raw_payload, typed_rows
+from ematix_flow.run.typed_messages import json_payload, raw_payload, rows_of_payloads, typed_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextlib import ExitStack
     from typing import Any
 
@@ -45,6 +45,13 @@ class StreamRows:
         if self._last is None or self._last[:2] != (span.begin, span.end):
             self._last = (span.begin, span.end, self._made(span))
         return self._last[2]
+
+    def of_payloads(self, messages: Sequence[tuple[bytes, str]], *, transform: bool) -> TypedRows:
+        """Give the rows of payloads, each with the place it came from; with the SQL of the stream, or as they are."""
+        found = rows_of_payloads(messages, self._read if transform else json_payload)
+        if self._stage is None or not transform:
+            return found
+        return self._stage.rows(found, lenient=True)
 
     def _made(self, span: Span) -> TypedRows:
         sql = self._stream.transform.sql

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect.arrow_types import declared_type
 from ematix_flow.connect.found_types import found_type
 from ematix_flow.declare.layout import Column, Table
+from ematix_flow.declare.types import Text
 from ematix_flow.errors import PlanError
 
 if TYPE_CHECKING:
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 FOLDER = "files"
 """The schema of tables that are folders of files; the folder's own name is the table's."""
+
+
+UNKNOWN = "unknown"
+"""The one column of a table that is made before a single message could be read."""
 
 
 def name_of(target: StreamTarget) -> tuple[str, str]:
@@ -39,7 +44,7 @@ def table_of(target: StreamTarget, database: Database, rows: pa.Schema) -> Table
         hint = "create it, give target_table= a table class, or say create_table=True."
         raise PlanError(message, hint=hint)
     if found is None:
-        columns = [_new_column(field, target) for field in rows]
+        columns = [_new_column(field, target) for field in rows] or [Column(Text(), name=UNKNOWN)]
     else:
         columns = _there(database, found, rows, f"{schema}.{name}", target)
     return Table(schema, name, tuple(columns), stamped=False)
@@ -69,7 +74,7 @@ def _there(database: Database, found: FoundTable, rows: pa.Schema, table: str, t
     keys = target.primary_key or found.primary_key
     columns = []
     for column in found.columns:
-        if column.name not in rows.names:
+        if rows.names and column.name not in rows.names:
             continue
         kind = found_type(database, column.type)
         if kind is None:

@@ -5,19 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ematix_flow.commit.upkeep import forget_batches
 from ematix_flow.connect.payloads import JsonDecoder, RawDecoder
+from ematix_flow.connect.registry import open_target
 from ematix_flow.connect.stream import EARLIEST, as_text
 from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
 from ematix_flow.declare.types import Text
 from ematix_flow.declare.write import DROP
+from ematix_flow.engine.dead_letter_topic import forward, wants_topic
 from ematix_flow.engine.lanes import Lane
 from ematix_flow.engine.loading import load_target
 from ematix_flow.engine.options import Options
-from ematix_flow.engine.positions import position_in, remember
+from ematix_flow.engine.positions import Books, onward, position_in, remember
 from ematix_flow.engine.sourcing import OpenSource
 from ematix_flow.engine.spark import session_for
-from ematix_flow.engine.stream_tables import name_of, table_of, with_drift
+from ematix_flow.engine.stream_tables import UNKNOWN, name_of, table_of, with_drift
 from ematix_flow.engine.targets import target_for
 from ematix_flow.errors import PlanError, did_you_mean
 from ematix_flow.plan.batch import history_name
@@ -32,8 +35,8 @@ if TYPE_CHECKING:
     from ematix_flow.connect.payloads import Decoder
     from ematix_flow.connect.stream import Position, StreamSource
     from ematix_flow.declare.stream import Stream, StreamTarget
+    from ematix_flow.engine.lanes import Road
     from ematix_flow.engine.stream_options import StreamOptions
-    from ematix_flow.engine.stream_rows import StreamRows
     from ematix_flow.records import Counts
 
 
@@ -49,84 +52,100 @@ class TableLane(Lane):
     position: Position
     known: bool
     """Whether the target remembers the position already."""
-    stream: Stream
+    road: Road
     target: StreamTarget
-    name: str
-    """What tokens and positions are kept under."""
-    source: StreamSource
-    rows: StreamRows
     database: Database
-    options: StreamOptions
+    forwards: bool = False
+    """Whether dead letters are copied into a topic."""
 
     def load(self, end: Position) -> Counts:
         """Load the messages up to a position, and stand there."""
-        span = Span(self.source.source_id, as_text(self.position), as_text(end), self.known)
+        end = onward(self.position, end)
+        span = Span(self.road.source.source_id, as_text(self.position), as_text(end), self.known)
         declared, opened = self._exact(span) or self._typed(span)
-        pipeline = pipeline_of(self.stream, declared, self.name)
+        pipeline = pipeline_of(self.road.stream, declared, self.road.name)
         loaded = load_target(pipeline, declared, opened, f"{span.source} {span.begin} {span.end}", self._batch())
         self.position, self.known = end, True
+        if self.forwards and loaded.committed.counts.rejected:
+            forward(self.road.stream, pipeline, self.database)
         return loaded.committed.counts
 
     def _exact(self, span: Span) -> tuple[TargetDeclaration, OpenSource] | None:
         """Give the messages as the table's columns, converted by nobody on the way; None where that cannot be."""
         table = self.target.declared_table
-        decoder = None if table is None or self.rows.transforms else decoder_for(self.source, self.target, table)
+        decoder = (
+            None if table is None or self.road.rows.transforms else decoder_for(self.road.source, self.target, table)
+        )
         if table is None or decoder is None:
             return None
         wanted = _wanted(self.target, table)
-        beside = tuple(column.name for column in self.source.columns if column.name in wanted)
-        stretch = Stretch(self.source, span, decoder, beside)
-        opened = OpenSource(SourceValue(self.source.name), self.source.name, stream=stretch, span=span)
-        return declaration_of(self.stream, self.target, table), opened
+        beside = tuple(column.name for column in self.road.source.columns if column.name in wanted)
+        stretch = Stretch(self.road.source, span, decoder, beside)
+        opened = OpenSource(SourceValue(self.road.source.name), self.road.source.name, stream=stretch, span=span)
+        return declaration_of(self.road.stream, self.target, table), opened
+
+    def tidy(self) -> None:
+        """Forget old batches in the books of the target."""
+        table = self.target.declared_table or placeholder(self.target)
+        declared = declaration_of(self.road.stream, self.target, table)
+        history = history_name(pipeline_of(self.road.stream, declared, self.road.name), table)
+        forget_batches(self.database, self.road.name, history, self.road.options.clock.now())
 
     def _typed(self, span: Span) -> tuple[TargetDeclaration, OpenSource]:
         """Give the messages as rows in the types they show."""
-        from ematix_flow.run.typed_messages import documents
-
-        found = self.rows.rows(span)
-        rows = documents(found.rows)
-        target = with_drift(self.target, self.database)
-        if rows.num_columns:
-            table = table_of(target, self.database, found.rows.schema)
-        else:
-            table = target.declared_table or _nothing(target)
-        rows = _fitted(rows, table, refuse=self.rows.transforms)
-        value = SourceValue(self.source.name, frame=rows)
-        return declaration_of(self.stream, target, table), OpenSource(
-            value, self.source.name, span=span, rejects=found.rejects
+        found = self.road.rows.rows(span)
+        declared, rows = typed_declaration(
+            self.road.stream, self.target, found.rows, refuse=self.road.rows.transforms, database=self.database
         )
+        value = SourceValue(self.road.source.name, frame=rows)
+        return declared, OpenSource(value, self.road.source.name, span=span, rejects=found.rejects)
 
     def _batch(self) -> Options:
-        return Options(bus=self.options.bus, clock=self.options.clock, spark=self.options.spark)
+        return Options(bus=self.road.options.bus, clock=self.road.options.clock, spark=self.road.options.spark)
 
 
-def table_lane(  # noqa: PLR0913, PLR0917 - what a lane is made of
-    stream: Stream,
-    target: StreamTarget,
-    source: StreamSource,
-    rows: StreamRows,
-    begin: str,
-    options: StreamOptions,
-    name: str,
-) -> TableLane:
+def table_lane(road: Road, target: StreamTarget) -> TableLane:
     """Give a target where it stands; one that stands nowhere begins where the stream begins."""
-    placeholder = target.declared_table or _nothing(target)
-    spark = session_for(Options(spark=options.spark))
-    database = target_for(target.connection, placeholder, spark)
-    kept_as = history_name(pipeline_of(stream, declaration_of(stream, target, placeholder), name), placeholder)
-    found = position_in(database, kept_as, source.source_id)
+    source, begin = road.source, road.begin
+    books = books_of(road.stream, target, road.options, road.name)
+    found = position_in(books.database, books.name, source.source_id)
     position = source.start(begin) if found is None else found
     if found is None and begin != EARLIEST:
         # The end of a topic is another one a second later.
-        remember(database, kept_as, source.source_id, position, options.clock)
+        remember(books.database, books.name, source.source_id, position, road.options.clock)
     known = found is not None or begin != EARLIEST
-    return TableLane(stream.key_of(target), position, known, stream, target, name, source, rows, database, options)
+    forwards = wants_topic(road.stream)
+    if forwards and found is not None:
+        table = target.declared_table or placeholder(target)
+        forward(
+            road.stream, pipeline_of(road.stream, declaration_of(road.stream, target, table), road.name), books.database
+        )
+    return TableLane(road.stream.key_of(target), position, known, road, target, books.database, forwards)
+
+
+def books_of(stream: Stream, target: StreamTarget, options: StreamOptions, name: str) -> Books:
+    """Give where a target remembers how far a stream has come."""
+    table = target.declared_table or placeholder(target)
+    database = target_for(target.connection, table, session_for(Options(spark=options.spark)))
+    return Books(database, history_name(pipeline_of(stream, declaration_of(stream, target, table), name), table))
 
 
 def declaration_of(stream: Stream, target: StreamTarget, table: Table) -> TargetDeclaration:
     """Give a target of a stream as the load path knows targets."""
     write = replace(target.write, on_bad_row=_BAD_ROWS.get(stream.transform.on_error, target.write.on_bad_row))
     return TargetDeclaration(table, write, target.connection, files=target.files, partition_by=target.partition_by)
+
+
+def typed_declaration(
+    stream: Stream, target: StreamTarget, rows: pa.Table, *, refuse: bool, database: Database | None = None
+) -> tuple[TargetDeclaration, pa.Table]:
+    """Give the target for rows of some types, and the rows with exactly its columns."""
+    from ematix_flow.run.typed_messages import documents
+
+    database = database or open_target(target.connection, name_of(target))
+    target = with_drift(target, database)
+    table = table_of(target, database, rows.schema)
+    return declaration_of(stream, target, table), _fitted(documents(rows), table, refuse=refuse)
 
 
 def pipeline_of(stream: Stream, target: TargetDeclaration, name: str) -> Pipeline:
@@ -174,9 +193,9 @@ def _fitted(rows: pa.Table, table: Table, *, refuse: bool) -> pa.Table:
     return rows
 
 
-def _nothing(target: StreamTarget) -> Table:
+def placeholder(target: StreamTarget) -> Table:
     """Give a table to speak of before its columns are known."""
-    return Table(*name_of(target), (Column(Text(), name="nothing"),), stamped=False)
+    return Table(*name_of(target), (Column(Text(), name=UNKNOWN),), stamped=False)
 
 
 def _no_function() -> None:

@@ -11,12 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ematix_flow.connect.arrow import REJECTS
-from ematix_flow.connect.stream import PLACE, VALUE
+from ematix_flow.connect.stream import PAYLOAD, PLACE, VALUE, MessagePiece, shown_payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ematix_flow.connect.stream import MessagePiece
 
 TOGETHER = 4
 """Pieces that are read at the same time."""
@@ -48,6 +47,17 @@ def typed_rows(
     columns |= {name: pa.chunked_array([kept.column(name) for _, kept, _ in parts]) for name in more if parts}
     bad = [row for _, _, wrong in parts for row in wrong]
     return TypedRows(pa.table(columns), rejects_of(bad) if bad else None)
+
+
+def rows_of_payloads(messages: Sequence[tuple[bytes, str]], read: Callable[[bytes], dict[str, Any] | str]) -> TypedRows:
+    """Give the rows of payloads that are at hand, each with the place it came from."""
+    table = pa.table(
+        {
+            VALUE: pa.array([payload for payload, _ in messages], pa.binary()),
+            PLACE: pa.array([place for _, place in messages], pa.string()),
+        }
+    )
+    return typed_rows([MessagePiece("", len(messages), lambda: iter((table,)))], read, ())
 
 
 def json_payload(payload: bytes) -> dict[str, Any] | str:
@@ -110,11 +120,12 @@ def _json(value: Any) -> str:
 def rejects_of(bad: Sequence[tuple[str, str, bytes]]) -> pa.Table:
     """Give messages that are no rows, each with the reason, its place and its payload, as a table of rejects."""
     rows = [
-        {"reason": reason, "column_name": "line", "source_position": place, "row_json": _shown(payload)}
+        {
+            "reason": reason,
+            "column_name": "line",
+            "source_position": place,
+            "row_json": _json({PAYLOAD: shown_payload(payload)}),
+        }
         for reason, place, payload in bad
     ]
     return pa.Table.from_pylist(rows, schema=REJECTS)
-
-
-def _shown(payload: bytes) -> str:
-    return payload.decode(errors="backslashreplace")
