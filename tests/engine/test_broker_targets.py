@@ -7,6 +7,7 @@ import pytest
 
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.stream_making import stream_from_keywords
+from ematix_flow.engine.stream_control import move_stream, stream_status
 from ematix_flow.engine.stream_options import StreamOptions
 from ematix_flow.engine.streaming import run_stream
 from ematix_flow.errors import BadRowsError, PlanError
@@ -98,3 +99,17 @@ def test_exactly_once_into_a_queue_is_refused_before_anything_is_opened() -> Non
     stream = stream_from_keywords({**given, "delivery": "exactly_once"}, None)
     with pytest.raises(PlanError, match="cannot be kept from kafka to rabbitmq"):
         run_stream(stream, StreamOptions(available_now=True))
+
+
+def test_a_topic_is_asked_where_it_stands_and_goes_on_from_elsewhere(kafka_broker: KafkaBroker) -> None:
+    flow = flow_of(kafka_broker, b'{"id":1}', b'{"id":2}')
+    options = StreamOptions()
+    (before,) = stream_status(flow.stream, options)
+    assert (before.position, before.lag) == (None, 2)
+    flow.run()
+    (after,) = stream_status(flow.stream, options)
+    assert (after.target, after.lag, after.problem) == (flow.target, 0, None)
+    (moved,) = move_stream(flow.stream, "earliest", options)
+    assert moved.before == after.position
+    assert flow.run()["total_rows"] == 2
+    assert sorted(row["id"] for _, row in flow.arrived()) == [1, 1, 2, 2]
