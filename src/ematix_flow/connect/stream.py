@@ -119,6 +119,13 @@ def from_text(text: str) -> Position:
     return made
 
 
+def refuse_other_source(name: str, before: str, now: str) -> None:
+    """Refuse to go on from a position that is one of another source."""
+    if before != now:
+        message = f"stream {name!r} read {before} before, and reads {now} now"
+        raise StreamLostError(message, hint="give the stream another name, or say where to begin: flow stream rewind.")
+
+
 def shown_payload(payload: bytes) -> str:
     """Give a payload as text that gives the same bytes back."""
     try:
