@@ -31,7 +31,7 @@ def name_of(target: StreamTarget) -> tuple[str, str]:
     """Give schema and name of the table that a target is."""
     if target.table_name is not None:
         return target.table_name
-    return FOLDER, (target.prefix or "").strip("/") or "all"
+    return FOLDER, (target.prefix or "").strip("/").replace("/", ".") or "all"
 
 
 def table_of(target: StreamTarget, database: Database, rows: pa.Schema) -> Table:
