@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ematix_flow.connect.base import SourceColumn
+    from ematix_flow.connect.schema_registry import Registry
 
 Position: TypeAlias = dict[str, Any]
 """A place between messages, as what JSON can hold; only its source knows what it means."""
@@ -59,6 +60,8 @@ class StreamSource(ABC):
     columns: ClassVar[tuple[SourceColumn, ...]]
     """What a message has beside its payload."""
     payload_format: str = "json"
+    registry: Registry | None = None
+    """Where the schemas of the payloads stand, for formats that need one."""
 
     def __init__(self, name: str, query: str) -> None:
         self.name = name
