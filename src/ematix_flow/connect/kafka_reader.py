@@ -72,6 +72,15 @@ def read_records(
         twin.consumer.close()
 
 
+def close_readers(settings: tuple[tuple[str, Any], ...], topic: str) -> None:
+    """Close the consumers of a topic that this process keeps open."""
+    with _lock:
+        keys = [key for key in _idle if key[:3] == (os.getpid(), settings, topic)]
+        readers = [_idle.pop(key) for key in keys]
+    for reader in readers:
+        reader.consumer.close()
+
+
 def _opened(settings: dict[str, Any], topic: str, spans: tuple[Span, ...], before: _Reader | None) -> _Reader:
     from confluent_kafka import Consumer, TopicPartition
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ematix_flow.connect.base import SourceColumn
 from ematix_flow.connect.kafka import client_settings
-from ematix_flow.connect.kafka_reader import read_records
+from ematix_flow.connect.kafka_reader import close_readers, read_records
 from ematix_flow.connect.stream import (
     EARLIEST,
     LATEST,
@@ -139,6 +139,7 @@ class KafkaSource(StreamSource):
         if self._committer is not None:
             self._committer.close()
         self._committer = self._admin = None
+        close_readers(tuple(self._settings.items()), self.query)
 
     def _spans(self, begin: Position, end: Position) -> list[tuple[int, int, int]]:
         """Give partition, first and last offset (exclusive) where there is something to read."""
