@@ -174,12 +174,12 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def quick_lakes(blank_surroundings: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let lake tables of all kinds share one Spark session, which does not write Java for every query of a few rows."""
-    from ematix_flow.connect import delta, iceberg_catalog, s3_spark
+    """Let lake tables of all kinds and topics share one Spark session, which does not write Java for every query of a few rows."""
+    from ematix_flow.connect import delta, iceberg_catalog, kafka, s3_spark
     from ematix_flow.connect.lake_engine import SparkNeeds
     from ematix_flow.engine.spark import need
 
-    packages = (iceberg_catalog.PACKAGE, *iceberg_catalog.DRIVERS.values())
+    packages = (iceberg_catalog.PACKAGE, *iceberg_catalog.DRIVERS.values(), kafka.PACKAGE)
     need(
         delta.NEEDS + delta.LOG_NEEDS + s3_spark.NEEDS + SparkNeeds(packages, tuple(iceberg_catalog.EXTENSIONS.items()))
     )

@@ -6,12 +6,16 @@ import os
 import shutil
 import signal
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ematix_flow.run.java import find_java
+from tests.services.certificates import write_certificates
 from tests.services.fetched import FOLDER, java_files
 from tests.services.programs import MissingServerError
 from tests.services.server import Server, free_port
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 USER = "flow"
 PASSWORD = "canary-kafka-6V1p"
@@ -42,7 +46,7 @@ _SMALL = {
 
 
 class KafkaBroker(Server):
-    """Kafka without ZooKeeper; clients log in at `login_address` and need not at `address`."""
+    """Kafka without ZooKeeper; clients log in at `login_address`, show a certificate at `tls_address`, and need neither at `address`."""
 
     name = "kafka"
     account = "root"
@@ -51,6 +55,7 @@ class KafkaBroker(Server):
     def __init__(self, *, durable: bool = False) -> None:
         super().__init__(durable=durable)
         self._login_port = free_port()
+        self._tls_port = free_port()
         self._controller_port = free_port()
 
     @property
@@ -62,6 +67,16 @@ class KafkaBroker(Server):
     def login_address(self) -> str:
         """Give the address at which clients log in by PLAIN or SCRAM."""
         return f"127.0.0.1:{self._login_port}"
+
+    @property
+    def tls_address(self) -> str:
+        """Give the address at which clients show a certificate."""
+        return f"127.0.0.1:{self._tls_port}"
+
+    @property
+    def certificates(self) -> Path:
+        """Give the folder with the certificates of this broker, its clients and their authority."""
+        return self.folder / "certificates"
 
     def admin(self) -> Any:
         """Give a client that may do everything; keep it until its answers are there."""
@@ -90,11 +105,18 @@ class KafkaBroker(Server):
         made.result()
         return topic
 
+    def drop_topic(self, topic: str) -> None:
+        """Remove a topic and come back when it is gone."""
+        admin = self.admin()
+        (dropped,) = admin.delete_topics([topic]).values()
+        dropped.result()
+
     def initialise(self) -> None:
-        """Make an empty data folder: a copy of one that this environment keeps, since making one takes seconds."""
+        """Make certificates and an empty data folder: a copy of one that this environment keeps, since making one takes seconds."""
         jars = java_files("Kafka")
         if not jars:
             raise MissingServerError("Kafka")
+        write_certificates(self.certificates)
         kept = FOLDER / "kafka-empty"
         if not kept.is_dir():
             self._format(jars)
@@ -126,19 +148,27 @@ class KafkaBroker(Server):
         """Write the settings for the ports of now and give the file."""
         plain = "org.apache.kafka.common.security.plain.PlainLoginModule required"
         scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        tls = "listener.name.tls.ssl"
+        places = {"OPEN": self.address, "LOGIN": self.login_address, "TLS": self.tls_address}
+        told = ",".join(f"{name}://{place}" for name, place in places.items())
         settings: dict[str, Any] = _SMALL | {
             "process.roles": "broker,controller",
             "node.id": 1,
             "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
-            "listeners": f"OPEN://{self.address},LOGIN://{self.login_address},CONTROLLER://127.0.0.1:{self._controller_port}",
-            "advertised.listeners": f"OPEN://{self.address},LOGIN://{self.login_address}",
+            "listeners": f"{told},CONTROLLER://127.0.0.1:{self._controller_port}",
+            "advertised.listeners": told,
             "inter.broker.listener.name": "OPEN",
             "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,OPEN:PLAINTEXT,LOGIN:SASL_PLAINTEXT",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,OPEN:PLAINTEXT,LOGIN:SASL_PLAINTEXT,TLS:SSL",
             "listener.name.login.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
             "listener.name.login.plain.sasl.jaas.config": f'{plain} user_{USER}="{PASSWORD}";',
             "listener.name.login.scram-sha-256.sasl.jaas.config": scram,
             "listener.name.login.scram-sha-512.sasl.jaas.config": scram,
+            f"{tls}.client.auth": "required",
+            f"{tls}.keystore.type": "PEM",
+            f"{tls}.keystore.location": self.certificates / "server.both",
+            f"{tls}.truststore.type": "PEM",
+            f"{tls}.truststore.location": self.certificates / "ca.pem",
             "log.dirs": self.data,
         }
         file = self.folder / "server.properties"

@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ematix_flow.connect.kafka_settings import client_settings
 from ematix_flow.connect.stream import PLACE, VALUE
 from ematix_flow.errors import TransientError
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from confluent_kafka import Consumer, Message
+
+    from ematix_flow.declare.connection_streams import KafkaConnection
 
 Span: TypeAlias = tuple[int, int, int]
 """A partition, its first offset and the offset after its last."""
@@ -28,6 +31,8 @@ SILENCE = 60.0
 """Seconds without a record after which a stretch cannot be read now."""
 
 _READING = {"enable.auto.commit": False, "enable.partition.eof": True, "group.id": "ematix-flow-reader"}
+# What a broker that is away would say many times a second is said once, by the stream that waits for it.
+_QUIET = {"log_level": 0}
 _TUNED = {"fetch.wait.max.ms": 50, "queued.min.messages": 200_000, "queued.max.messages.kbytes": 65_536}
 
 
@@ -46,18 +51,18 @@ class _Reader:
 
 _lock = threading.Lock()
 _idle: dict[tuple[Any, ...], _Reader] = {}
-"""Open consumers by process, settings, topic and partitions; a process that was forked has its own."""
+"""Open consumers by process, connection, topic and partitions; a process that was forked has its own."""
 
 
 def read_records(
-    settings: tuple[tuple[str, Any], ...], topic: str, spans: tuple[Span, ...], wanted: tuple[str, ...]
+    connection: KafkaConnection, topic: str, spans: tuple[Span, ...], wanted: tuple[str, ...]
 ) -> Iterator[pa.Table]:
     """Give the records of some partitions between two offsets each."""
-    key = (os.getpid(), settings, topic, tuple(span[0] for span in spans))
+    key = (os.getpid(), connection, topic, tuple(span[0] for span in spans))
     with _lock:
         reader = _idle.pop(key, None)
     if reader is None or reader.at != {partition: begin for partition, begin, _ in spans}:
-        reader = _opened(dict(settings), topic, spans, reader)
+        reader = _opened(client_settings(connection), topic, spans, reader)
     try:
         for records in _stretch(reader, topic, spans):
             yield _table(records, topic, wanted)
@@ -72,10 +77,10 @@ def read_records(
         twin.consumer.close()
 
 
-def close_readers(settings: tuple[tuple[str, Any], ...], topic: str) -> None:
+def close_readers(connection: KafkaConnection, topic: str) -> None:
     """Close the consumers of a topic that this process keeps open."""
     with _lock:
-        keys = [key for key in _idle if key[:3] == (os.getpid(), settings, topic)]
+        keys = [key for key in _idle if key[:3] == (os.getpid(), connection, topic)]
         readers = [_idle.pop(key) for key in keys]
     for reader in readers:
         reader.consumer.close()
@@ -84,7 +89,7 @@ def close_readers(settings: tuple[tuple[str, Any], ...], topic: str) -> None:
 def _opened(settings: dict[str, Any], topic: str, spans: tuple[Span, ...], before: _Reader | None) -> _Reader:
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = before.consumer if before is not None else Consumer(_TUNED | settings | _READING)
+    consumer = before.consumer if before is not None else Consumer(_QUIET | _TUNED | settings | _READING)
     consumer.assign([TopicPartition(topic, partition, begin) for partition, begin, _ in spans])
     return _Reader(consumer, {partition: begin for partition, begin, _ in spans})
 

@@ -6,6 +6,7 @@ ahead of a position, and to give the same messages for the same stretch whenever
 
 from __future__ import annotations
 
+import base64
 import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -29,6 +30,11 @@ VALUE = "value"
 
 PLACE = "_place"
 """Column of the text by which a message is found again."""
+
+PAYLOAD = "_payload"
+"""Under this name a message that could not be read keeps its payload, so that it can be tried again."""
+
+_BASE64 = "base64:"
 
 EARLIEST, LATEST = "earliest", "latest"
 
@@ -111,6 +117,24 @@ def from_text(text: str) -> Position:
         message = f"{text[:80]} is not a position in a stream"
         raise StreamLostError(message)
     return made
+
+
+def shown_payload(payload: bytes) -> str:
+    """Give a payload as text that gives the same bytes back."""
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        return _BASE64 + base64.b64encode(payload).decode()
+    return text if not text.startswith(_BASE64) else _BASE64 + base64.b64encode(payload).decode()
+
+
+def payload_of(row: str) -> bytes:
+    """Give the payload of a message that a reject keeps: as it came, or the row it was made into."""
+    kept = json.loads(row)
+    if not isinstance(kept, dict) or set(kept) != {PAYLOAD}:
+        return row.encode()
+    text = str(kept[PAYLOAD])
+    return base64.b64decode(text.removeprefix(_BASE64)) if text.startswith(_BASE64) else text.encode()
 
 
 def moment_of(text: str) -> datetime:

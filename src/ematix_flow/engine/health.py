@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from ematix_flow.connect.redact import redact, safe_text
 from ematix_flow.connect.registry import DATABASES, FILES, LAKE_SOURCES, open_database, open_system
 from ematix_flow.connect.resolve import list_connections, resolve_connection
-from ematix_flow.errors import FlowError
+from ematix_flow.errors import FlowError, MissingExtraError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,7 +112,7 @@ def _probe(connection: Connection) -> str:
     if kind in FILES or kind in LAKE_SOURCES:
         return str(open_system(connection).probe())
     if kind == "kafka":
-        return _tcp(str(getattr(connection, "bootstrap_servers", "")).split(",")[0].strip(), 9092)
+        return _kafka(connection)
     if kind == "rabbitmq":
         place = urlsplit(str(getattr(connection, "amqp_url", "")))
         return _tcp(f"{place.hostname}:{place.port or 5672}", 5672)
@@ -129,6 +129,16 @@ def _database(connection: Connection) -> str:
             raise OSError(f"{path} does not exist and cannot be created")
         return f"{path} does not exist yet; the first run creates it"
     return str(open_database(connection).probe())
+
+
+def _kafka(connection: Any) -> str:
+    from ematix_flow.connect.kafka import Kafka
+
+    try:
+        return Kafka(connection).probe()
+    except MissingExtraError as missing:
+        place = str(connection.bootstrap_servers).split(",")[0].strip()
+        return f"{_tcp(place, 9092)}; nobody has logged in: {missing.what}"
 
 
 def _existing(folder: Path) -> Path:

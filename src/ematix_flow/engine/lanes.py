@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.stream import Position
+    from ematix_flow.connect.stream import Position, StreamSource
+    from ematix_flow.declare.stream import Stream
+    from ematix_flow.engine.stream_options import StreamOptions
+    from ematix_flow.engine.stream_rows import StreamRows
     from ematix_flow.records import Counts
+
+
+@dataclass(frozen=True, slots=True)
+class Road:
+    """What all targets of a run of a stream share."""
+
+    stream: Stream
+    source: StreamSource
+    rows: StreamRows
+    begin: str
+    """Where a target begins that stands nowhere."""
+    options: StreamOptions
+    name: str
+    """What positions are kept under."""
 
 
 class Lane(ABC):

@@ -13,9 +13,11 @@ from ematix_flow.connect.registry import open_stream
 from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.connect.stream import EARLIEST, LATEST
 from ematix_flow.engine.conductor import as_ours
+from ematix_flow.engine.lanes import Road
 from ematix_flow.engine.stream_loop import Loop, Tally, Track
 from ematix_flow.engine.stream_observing import observed
 from ematix_flow.engine.stream_options import StreamOptions
+from ematix_flow.engine.stream_rows import StreamRows
 from ematix_flow.engine.supervising import Patience
 from ematix_flow.engine.table_lanes import table_lane
 from ematix_flow.errors import UnsupportedError
@@ -73,19 +75,20 @@ def _run_once(stream: Stream, options: StreamOptions, tally: Tally) -> None:
         source = kept.enter_context(closing(open_stream(one.connection, one.query)))
         if tally.goal is None:
             tally.goal = _goal(source, options)
-        loop = Loop(stream, source, options, tally, _tracks(stream, source, options))
+        rows = StreamRows(stream, source, options, kept)
+        road = Road(stream, source, rows, options.begin or _beginning(stream), options, kept_as(stream, options))
+        loop = Loop(stream, source, options, tally, _tracks(road))
         kept.callback(loop.close)
         loop.run()
 
 
-def _tracks(stream: Stream, source: StreamSource, options: StreamOptions) -> list[Track]:
-    begin = options.begin or _beginning(stream)
-    name = kept_as(stream, options)
+def _tracks(road: Road) -> list[Track]:
+    stream = road.stream
     return [
         Track(
             stream.key_of(target),
-            partial(_lane, stream, target, source, begin, options, name),
-            Patience(f"target {stream.key_of(target)!r} of stream {stream.name!r}", options.max_backoff),
+            partial(_lane, road, target),
+            Patience(f"target {stream.key_of(target)!r} of stream {stream.name!r}", road.options.max_backoff),
         )
         for target in stream.targets
     ]
@@ -99,11 +102,9 @@ def kept_as(stream: Stream, options: StreamOptions) -> str:
     return f"{stream.name}@{options.begin or ''}..{options.end or ''}" if options.ranged else stream.name
 
 
-def _lane(
-    stream: Stream, target: StreamTarget, source: StreamSource, begin: str, options: StreamOptions, name: str
-) -> Lane:
+def _lane(road: Road, target: StreamTarget) -> Lane:
     """Give a target as what it is."""
-    return table_lane(stream, target, source, begin, options, name)
+    return table_lane(road, target)
 
 
 def _beginning(stream: Stream) -> str:

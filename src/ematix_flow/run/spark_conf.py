@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.spark_settings import SparkSettings
 
 _USERINFO = r"://[^/\s:@]*:[^/\s@]+@"
-_SECRET_WORDS = r"password|passwd|pwd|secret|token|access[._-]?key|secret[._-]?key|credentials?|jaas(?:[._]config)?|dsn"  # noqa: S105
+_SECRET_WORDS = r"password|passwd|pwd|secret|token|access[._-]?key|secret[._-]?key|keystore[._]key|credentials?|jaas(?:[._]config)?|dsn"  # noqa: S105
 _SECRET_KEY = re.compile(rf"(?i)(?:{_SECRET_WORDS})$")
 _SECRET_VALUE = re.compile(rf"(?i){_USERINFO}|(?:password|passwd|pwd|secret|token)\s*=\s*[^\s;&,]+")
 _REFERENCE = re.compile(r"\$\{[^}]+\}")

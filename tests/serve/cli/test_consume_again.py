@@ -66,4 +66,4 @@ def test_without_being_asked_a_stream_does_not_come_back(
         out, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "error: " in err
-    assert json.loads(out[out.index('{\n'):])["status"] == "failed"
+    assert json.loads(out[out.index("{\n") :])["status"] == "failed"
