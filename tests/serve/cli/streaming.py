@@ -11,7 +11,7 @@ import sys
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from tests.services.messages import send_orders
 
@@ -120,8 +120,8 @@ def wait_for_rows(stream: IO[str] | None, rows: int) -> None:
         rows -= json.loads(wait_for('"batch"', stream))["rows_written"]
 
 
-def stopped(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[int, Any, str]:
-    """Send a signal and give the exit code, the last line of JSON or the one JSON value, and stderr."""
+def stopped(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[int, str, str]:
+    """Send a signal and give the exit code, what was not read yet of stdout, and stderr."""
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     return process.returncode, out, err

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 
-from tests.serve.cli.streaming import Project, make_project, running, stopped, wait_for
+from tests.serve.cli.streaming import make_project, running, stopped, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.serve.cli.streaming import Project
     from tests.services.kafka import KafkaBroker
 
     Flow = Callable[..., Any]

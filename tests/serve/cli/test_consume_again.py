@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -12,6 +11,8 @@ import pytest
 from tests.serve.cli.streaming import make_project, running, stopped, wait_for, wait_for_rows
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.services.kafka import KafkaBroker
     from tests.services.postgres import PostgresServer
 
@@ -66,4 +67,4 @@ def test_without_being_asked_a_stream_does_not_come_back(
         out, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "error: " in err
-    assert json.loads(out[out.index("{\n") :])["status"] == "failed"
+    assert json.loads(out.splitlines()[-1])["event"] == "failure"
