@@ -22,6 +22,6 @@ def send(broker: KafkaBroker, topic: str, *values: str) -> None:
 
     producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 5})
     for value in values:
-        producer.produce(topic, value)
+        producer.produce(topic, value, key=value)
     if producer.flush(30):
         raise ConnectionError("the broker did not take all messages")
