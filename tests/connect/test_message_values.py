@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -10,7 +11,9 @@ import pytest
 
 from ematix_flow.connect.message_values import UnfitError, fitted, plain, text_of, tree
 from ematix_flow.connect.registry_calls import Login
+from ematix_flow.connect.schema_payloads import needed
 from ematix_flow.connect.schema_registry import ConfluentRegistry
+from ematix_flow.errors import MissingExtraError
 
 INSTANT = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
 SOME_UUID = UUID("2b0e3c1a-7c55-4f0e-9c5e-00000000abcd")
@@ -80,3 +83,10 @@ def test_frames_get_text_for_what_they_do_not_know() -> None:
 def test_a_login_is_never_shown() -> None:
     login = Login("me", "canary-registry-2J9k")
     assert "canary" not in repr(login) + repr(ConfluentRegistry("http://localhost", login))
+
+
+def test_a_missing_package_is_named_with_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    with pytest.raises(MissingExtraError, match="'fastavro'") as caught:
+        needed("fastavro", "avro")
+    assert caught.value.hint == 'pip install "ematix-flow-spark[avro]"'

@@ -7,7 +7,9 @@ import pytest
 
 from ematix_flow.connect import registry_calls
 from ematix_flow.connect.schema_registry import AVRO, registry_of
-from ematix_flow.declare.connection_streams import KafkaConnection
+from ematix_flow.declare.connection import register_connection
+from ematix_flow.declare.connection_streams import KafkaConnection, SchemaRegistryConnection
+from ematix_flow.engine.health import check_health
 from ematix_flow.errors import DeclareError, RunError, TransientError, UnsupportedError
 from tests.connect.registries import Gate, record, registry_at
 from tests.services.http_faults import FaultyProxy
@@ -125,3 +127,12 @@ def test_payloads_with_schemas_need_a_registry() -> None:
         )
     with pytest.raises(DeclareError, match="together"):
         registry_at("http://localhost", basic_auth_user="me")
+
+
+def test_a_check_says_whether_a_registry_answers(registry_server: RegistryServer) -> None:
+    register_connection(SchemaRegistryConnection("here", registry_server.url))
+    register_connection(SchemaRegistryConnection("nowhere", f"http://127.0.0.1:{free_port()}"))
+    here, nowhere = check_health("here"), check_health("nowhere")
+    assert (here.status, nowhere.status) == ("ok", "fail")
+    assert "subjects" in here.detail
+    assert "cannot be asked" in nowhere.detail

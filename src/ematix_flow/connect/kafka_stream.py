@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ematix_flow.connect.base import SourceColumn
 from ematix_flow.connect.kafka import Kafka
-from ematix_flow.connect.kafka_reader import read_records
+from ematix_flow.connect.kafka_reader import close_readers, read_records
 from ematix_flow.connect.schema_registry import SCHEMA_FORMATS, registry_of
 from ematix_flow.connect.stream import (
     EARLIEST,
@@ -128,6 +128,7 @@ class KafkaSource(StreamSource):
 
     def close(self) -> None:
         """Let go of the connections to brokers."""
+        close_readers(self._connection, self.query)
         self._cluster.close()
 
     def _spans(self, begin: Position, end: Position) -> list[tuple[int, int, int]]:

@@ -57,27 +57,34 @@ _opener = build_opener(_Stay)
 
 
 def ask(url: str, path: str, login: Login | None, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-    """Give what a registry answers; None where it knows no such thing."""
+    """Give the object that a registry answers; None where it knows no such thing."""
     attempt = 0
     while True:
         try:
-            return _once(url, path, login, body)
+            found = once(url, path, login, body)
         except TransientError:
             attempt += 1
             if attempt >= ATTEMPTS:
                 raise
+        else:
+            if found is None or isinstance(found, dict):
+                return found
+            raise _no_registry(url)
         time.sleep(random.uniform(0.5, 1.0) * FIRST_PAUSE * 3**attempt)  # noqa: S311 - only to part ways
 
 
-def _once(url: str, path: str, login: Login | None, body: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def once(
+    url: str, path: str, login: Login | None, body: Mapping[str, Any] | None = None, seconds: float = SECONDS
+) -> Any:
+    """Give what a registry answers when it is asked a single time."""
     headers = {"Accept": f"{_JSON}, application/json", "Content-Type": _JSON}
     if login is not None:
         headers["Authorization"] = login.header
     data = None if body is None else json.dumps(body).encode()
     request = Request(url + path, data, headers)  # noqa: S310 - the scheme was looked at
     try:
-        with _opener.open(request, timeout=SECONDS) as answer:
-            return _read(url, answer.read(LARGEST))
+        with _opener.open(request, timeout=seconds) as answer:
+            return json.loads(answer.read(LARGEST))
     except HTTPError as error:
         with error:
             _raise_refusal(url, error.code, error.read(LARGEST))
@@ -85,16 +92,8 @@ def _once(url: str, path: str, login: Login | None, body: Mapping[str, Any] | No
     except (OSError, HTTPException) as error:
         message = f"schema registry {url} cannot be asked: {getattr(error, 'reason', None) or error!r}"
         raise TransientError(message) from None
-
-
-def _read(url: str, answer: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(answer)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise _no_registry(url)
-    return found
+        raise _no_registry(url) from None
 
 
 def _raise_refusal(url: str, status: int, answer: bytes) -> None:

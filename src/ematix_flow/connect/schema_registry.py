@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from ematix_flow.connect.registry_calls import Login, ask
+from ematix_flow.connect.registry_calls import Login, ask, once
 from ematix_flow.declare.connection_streams import GlueSchemaRegistryConnection, SchemaRegistryConnection
 from ematix_flow.errors import RunError, UnsupportedError
 
@@ -177,12 +177,24 @@ def registry_of(connection: KafkaConnection) -> Registry:
 
         return glue_registry(found)
     if isinstance(found, SchemaRegistryConnection):
-        user, password = found.basic_auth_user, found.basic_auth_password
-        return _at(found.url, Login(user, password) if user and password else None, register=found.auto_register)
+        return _confluent(found)
     if connection.schema_registry_url:
         return _at(connection.schema_registry_url, None, register=True)
     message = f"connection {connection.name!r} has payloads of {connection.payload_format}, but no schema registry"
     raise UnsupportedError(message, hint="give schema_registry= a connection, or schema_registry_url= an address.")
+
+
+def probe(connection: SchemaRegistryConnection, seconds: float) -> str:
+    """Give a sentence about a registry that answers within so many seconds."""
+    registry = _confluent(connection)
+    subjects = once(registry.url, "/subjects", registry.login, seconds=seconds)
+    return f"{registry.url} has {len(subjects or ())} subjects"
+
+
+def _confluent(connection: SchemaRegistryConnection) -> ConfluentRegistry:
+    user, password = connection.basic_auth_user, connection.basic_auth_password
+    login = Login(user, password) if user and password else None
+    return _at(connection.url, login, register=connection.auto_register)
 
 
 def _at(url: str, login: Login | None, *, register: bool) -> ConfluentRegistry:
