@@ -92,10 +92,28 @@ class StretchLoaded(Event):
 
     counts: Counts
     seconds: float
-    lag: int | None = None
-    """Messages that are known to wait for this target."""
+    messages: int = 0
+    """Messages of the stretch."""
+    fresh: int = 0
+    """Those among them that no target of the stream had before."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLag(Event):
+    """How many messages wait for a target of a stream, by part of the source."""
+
+    waiting: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class StreamIdle(Event):
     """A stream found nothing new."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFailed(Event):
+    """A stream, or one target of it, failed; what was under way did not happen."""
+
+    message: str
+    pause: float | None = None
+    """Seconds until it is tried again; None when it is not."""

@@ -70,7 +70,7 @@ def perform(job: dict[str, Any]) -> Any:
     failpoints.arm(job.get("failpoints", ""))
     known = {
         "load": _load, "stoppable": _stoppable, "loop": _loop, "beside": _beside,
-        "inbox": _inbox, "plan": _plan, "apply": _apply,
+        "inbox": _inbox, "plan": _plan, "apply": _apply, "stream": _stream,
     }  # fmt: skip
     return known[job["function"]](place, *job["arguments"][1:])
 
@@ -111,6 +111,15 @@ def _apply(place: Place, load: dict[str, Any], plan_id: str) -> dict[str, Any]:
     given = Load(**load)
     PROJECT.pipelines.setdefault(given.table, pipeline_of(place, given))
     return apply_plan(plan_id, options_of(place, given))  # type: ignore[no-any-return]
+
+
+def _stream(place: Place, feed: dict[str, Any], available_now: bool) -> dict[str, Any]:
+    """Run a stream until it is killed, or until it has everything."""
+    from ematix_flow.engine.streaming import StreamOptions, run_stream
+    from tests.crash.streams import Feed, stream_of
+
+    given = Feed(**feed)
+    return run_stream(stream_of(place, given), StreamOptions(available_now=available_now))
 
 
 def _stoppable(place: Place, load: dict[str, Any]) -> dict[str, Any]:

@@ -110,11 +110,11 @@ def test_old_tokens_go_but_not_the_newest_of_a_pipeline(pipeline: Pipeline, monk
         run_pipeline(pipeline, at(NOW + number * DAY, slot=str(number)))
     later = NOW + 92 * DAY + timedelta(hours=1)
     assert maintain_pipeline(pipeline, at(later))[0].steps["ledger"] == {"tokens": 0, "history": 0}
-    monkeypatch.setattr(upkeep, "KEPT_LOADS", 2)
+    monkeypatch.setattr(upkeep, "LOADS", upkeep.Keep(2, upkeep.LOADS.age))
     # The loads of the first three days are older than 90 days, those of the last two are not.
     assert maintain_pipeline(pipeline, at(later), dry_run=True)[0].steps["ledger"] == {"tokens": 3, "history": 3}
     assert maintain_pipeline(pipeline, at(later))[0].steps["ledger"] == {"tokens": 3, "history": 3}
-    monkeypatch.setattr(upkeep, "KEPT_LOADS", 1)
+    monkeypatch.setattr(upkeep, "LOADS", upkeep.Keep(1, upkeep.LOADS.age))
     assert maintain_pipeline(pipeline, at(later + 9 * DAY))[0].steps["ledger"] == {"tokens": 1, "history": 1}
     database = open_target("place")
     with closing(database.session()) as session:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ematix_flow.commit.holding import uninterrupted
 from ematix_flow.errors import CommitError, FencedError
 from ematix_flow.failpoints import failpoint
-from ematix_flow.plan.bookkeeping import FORMAT, TABLES, bookkeeping_table, create_bookkeeping_sql
+from ematix_flow.plan.bookkeeping import COLUMNS, FORMAT, TABLES, bookkeeping_table, create_bookkeeping_sql
 from ematix_flow.plan.sql.render import instant, native_column, native_name
 from ematix_flow.records import Committed, Counts, Fence, SourceFile, Watermark, mark_of
 
@@ -69,7 +69,7 @@ class Ledger:
 
     def ensure(self, session: Session) -> None:
         """Create our tables when they are missing; safe when two runs do it at once."""
-        if self.exists(session, TABLES[-1]):
+        if self.exists(session, TABLES[-1]) and self._is_complete(session, "rejects"):
             return
         try:
             self._create(session)
@@ -77,6 +77,11 @@ class Ledger:
             # A twin created the same schema or table between our look and our statement.
             session.rollback()
             self._create(session)
+
+    def _is_complete(self, session: Session, table: str) -> bool:
+        """Say whether a table of this name has all columns that one of this version has."""
+        found = self.database.find_table(session, self.database.bookkeeping(table))
+        return found is not None and {column.name for column in found.columns} >= set(COLUMNS[table])
 
     def _create(self, session: Session) -> None:
         self.database.create_schema(session, self.database.bookkeeping("ledger").schema)
@@ -290,7 +295,17 @@ class Ledger:
 
     # Rejects
 
-    def insert_rejects(self, session: Session, token: Token, relation: str, at: datetime, *, once: str = "") -> int:
+    def insert_rejects(  # noqa: PLR0913 - what is known about rejects
+        self,
+        session: Session,
+        token: Token,
+        relation: str,
+        at: datetime,
+        *,
+        once: str = "",
+        attempt: int = 1,
+        status: str = "pending",
+    ) -> int:
         """Move the staged rejects into the rejects table; those about the column `once` only if they are new there."""
         row_id = "ROW_NUMBER() OVER (ORDER BY row_json, reason)"
         prefix = f"'{token.run_id}:'"
@@ -299,9 +314,10 @@ class Ledger:
         )
         return session.execute(
             f"INSERT INTO {self.name('rejects')} (reject_id, pipeline_name, target_name, run_id, reason, column_name, "
-            f"source_position, row_json, rejected_at, status) SELECT {numbered}, ?, ?, {self._uuid(token.run_id)}, "
-            f"reason, column_name, source_position, row_json, {self._at(at)}, 'pending' FROM {relation} AS rejected"
-            + (self._unknown() if once else ""),
+            "source_position, row_json, rejected_at, status, attempt) "
+            f"SELECT {numbered}, ?, ?, {self._uuid(token.run_id)}, "
+            f"reason, column_name, source_position, row_json, {self._at(at)}, '{status}', {int(attempt)} "
+            f"FROM {relation} AS rejected" + (self._unknown() if once else ""),
             (token.pipeline, token.target, *((once, token.pipeline, token.target) if once else ())),
         )
 
@@ -316,7 +332,7 @@ class Ledger:
         """Write one row that a constraint of the target refuses."""
         session.execute(
             f"INSERT INTO {self.name('rejects')} (reject_id, pipeline_name, target_name, run_id, reason, row_json, "
-            f"rejected_at, status) VALUES (?, ?, ?, {self._uuid(token.run_id)}, ?, ?, {self._at(at)}, 'pending')",
+            f"rejected_at, status, attempt) VALUES (?, ?, ?, {self._uuid(token.run_id)}, ?, ?, {self._at(at)}, 'pending', 1)",
             (f"{token.run_id}:c{number}", token.pipeline, token.target, reason, row),
         )
 
@@ -328,6 +344,16 @@ class Ledger:
             (reject_id,),
         )
         return changed == 1
+
+    def settle_rejects(self, session: Session, ids: Sequence[str], status: str | None) -> int:
+        """Give rejects that wait another status, or remove them where there is none; gives how many there were."""
+        table, changed = self.name("rejects"), 0
+        act = f"DELETE FROM {table}" if status is None else f"UPDATE {table} SET status = '{status}'"
+        waiting = "" if status is None else " AND status = 'pending'"
+        for some in _some(ids):
+            marks = ", ".join("?" for _ in some)
+            changed += session.execute(f"{act} WHERE reject_id IN ({marks}){waiting}", some)
+        return changed
 
     def _at(self, at: datetime) -> str:
         # Spelled alike in canonical SQL and in every dialect, so it need not be rendered.

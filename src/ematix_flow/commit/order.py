@@ -54,6 +54,8 @@ class Order:
     """The files that this load brings, which the books remember."""
     refuse_empty: bool = False
     rejects_allowed: bool = False
+    rejects_dropped: bool = False
+    """Rejects are counted and not kept."""
     may_lack: str = ""
     """A column whose NULLs are rejected even where rejects are not allowed; they are met in every run and kept once."""
     marked: bool = False
@@ -62,6 +64,10 @@ class Order:
     """Columns that may not be NULL."""
     replays: tuple[str, ...] = ()
     """Rejects whose rows this load brings again; they are marked in the same transaction."""
+    attempt: int = 1
+    """Which attempt it is for the rows of a replay, as far as they become rejects again."""
+    last_attempt: bool = False
+    """Rows that become rejects now are not tried again."""
     excluded: tuple[Excluded, ...] = ()
     """Staged rows that the target's constraints refuse, which become rejects."""
     expected: tuple[Seen, ...] = ()

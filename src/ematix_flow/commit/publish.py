@@ -295,6 +295,8 @@ def _balanced(order: Order, counts: Counts) -> Counts:
 
 
 def _reject(order: Order, database: Database, ledger: Ledger, session: Session, now: datetime) -> None:
+    if order.rejects_dropped:
+        return
     for row in order.excluded:
         ledger.insert_reject(session, order.token, row.number, row.reason, row.row_json, now)
     expected = sum(part.rejected for part in order.parts)
@@ -302,7 +304,10 @@ def _reject(order: Order, database: Database, ledger: Ledger, session: Session, 
         return
     _refuse_rejects(order, database, session)
     relation = database.reject_relation(session, order.stage, order.parts)
-    written = ledger.insert_rejects(session, order.token, relation, now, once=order.may_lack)
+    status = "parked" if order.last_attempt else "pending"
+    written = ledger.insert_rejects(
+        session, order.token, relation, now, once=order.may_lack, attempt=order.attempt, status=status
+    )
     if written != expected and not order.may_lack:
         message = f"{expected} rows were rejected but {written} could be written to the rejects table"
         raise CommitError(message)

@@ -6,23 +6,35 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from ematix_flow.commit.ledger import parse_instant
+from ematix_flow.commit.ledger import Ledger, parse_instant, transaction
+from ematix_flow.connect.turns import in_turn
 from ematix_flow.plan.sql.render import instant
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
-    from ematix_flow.commit.ledger import Ledger
-    from ematix_flow.connect.base import Session
+    from ematix_flow.connect.base import Database, Session
 
 NAME = "flow maintain"
 """What stands in the run history in place of a pipeline's name."""
 
 DONE, FAILED = "maintain_success", "maintain_failed"
 
-KEPT_LOADS = 10_000
-KEPT_FOR = timedelta(days=90)
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """What the books keep of loads: the newest ones and the young ones."""
+
+    loads: int
+    age: timedelta
+
+
+LOADS = Keep(10_000, timedelta(days=90))
 """A load that is neither so new nor among so many of its pipeline is asked for by nobody: no run is repeated so late."""
+
+BATCHES = Keep(1_000, timedelta(days=1))
+"""Streams load many times a minute, and what they loaded follows from their position alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +65,27 @@ def last_success(ledger: Ledger, session: Session, schema: str, table: str) -> d
 
 def forget(ledger: Ledger, session: Session, now: datetime) -> dict[str, int]:
     """Remove tokens and history that nobody can ask for any more, and give how many rows there were."""
-    return {name: _forget(ledger, session, record, now) for name, record in _RECORDS.items()}
+    return {name: _forget(ledger, session, record, now, LOADS) for name, record in _RECORDS.items()}
+
+
+def forget_batches(database: Database, stream: str, history: str, now: datetime) -> dict[str, int]:
+    """Remove tokens and history of old batches of one stream; a target that is away keeps them until the next time."""
+    ledger = Ledger(database)
+    try:
+        session = database.session()
+    except database.failures:
+        return {}
+    try:
+        return in_turn(lambda: _forget_batches(ledger, session, {"tokens": stream, "history": history}, now))
+    except database.failures:
+        return {}
+    finally:
+        session.close()
+
+
+def _forget_batches(ledger: Ledger, session: Session, names: Mapping[str, str], now: datetime) -> dict[str, int]:
+    with transaction(session):
+        return {name: _forget(ledger, session, _RECORDS[name], now, BATCHES, of) for name, of in names.items()}
 
 
 def forgettable(ledger: Ledger, session: Session, now: datetime) -> dict[str, int]:
@@ -62,28 +94,33 @@ def forgettable(ledger: Ledger, session: Session, now: datetime) -> dict[str, in
     for name, record in _RECORDS.items():
         counts[name] = sum(
             int(session.query(f"SELECT COUNT(*) {condition}", owner)[0][0])
-            for condition, owner in _old(ledger, session, record, now)
+            for condition, owner in _old(ledger, session, record, now, LOADS)
         )
     return counts
 
 
-def _forget(ledger: Ledger, session: Session, record: _Record, now: datetime) -> int:
-    found = list(_old(ledger, session, record, now))
+def _forget(ledger: Ledger, session: Session, record: _Record, now: datetime, keep: Keep, of: str = "") -> int:
+    found = list(_old(ledger, session, record, now, keep, of))
     return sum(session.execute(f"DELETE {condition}", owner) for condition, owner in found)
 
 
-def _old(ledger: Ledger, session: Session, record: _Record, now: datetime) -> list[tuple[str, tuple[str, ...]]]:
-    """Give a FROM clause with its parameters for the old rows of every pipeline that has more than are kept."""
+def _old(
+    ledger: Ledger, session: Session, record: _Record, now: datetime, keep: Keep, of: str = ""
+) -> list[tuple[str, tuple[str, ...]]]:
+    """Give a FROM clause with its parameters for the old rows of every pipeline, or one, that has more than are kept."""
     table, owner = ledger.name(record.table), ", ".join(record.owner)
-    many = session.query(f"SELECT {owner} FROM {table} GROUP BY {owner} HAVING COUNT(*) > {KEPT_LOADS}")
+    one = " WHERE pipeline_name = ?" if of else ""
+    many = session.query(
+        f"SELECT {owner} FROM {table}{one} GROUP BY {owner} HAVING COUNT(*) > {keep.loads}", (of,) if of else ()
+    )
     mine = " AND ".join(f"{column} = ?" for column in record.owner)
     result = []
     for names in many:
         rows = session.query(
             f"SELECT {ledger.as_text(record.at)} FROM {table} WHERE {mine} ORDER BY {record.at} DESC "
-            f"LIMIT 1 OFFSET {KEPT_LOADS - 1}",
+            f"LIMIT 1 OFFSET {keep.loads - 1}",
             names,
         )
-        before = min(parse_instant(rows[0][0]), now - KEPT_FOR)
+        before = min(parse_instant(rows[0][0]), now - keep.age)
         result.append((f"FROM {table} WHERE {mine} AND {record.at} < {instant(before, ledger.dialect)}", names))
     return result

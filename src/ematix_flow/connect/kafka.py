@@ -40,6 +40,7 @@ class Kafka:
     def __init__(self, connection: KafkaConnection, seconds: float = ANSWER_SECONDS) -> None:
         self.connection = connection
         self._seconds = seconds
+        self._asking = _Admin(connection, seconds)
 
     @property
     def spark_needs(self) -> SparkNeeds:
@@ -121,11 +122,15 @@ class Kafka:
         return {place.partition: answer.offset for place, answer in found.items()}
 
     def _admin(self) -> _Admin:
-        return _Admin(self.connection, self._seconds)
+        return self._asking
+
+    def close(self) -> None:
+        """Let go of the connections to brokers."""
+        self._asking.close()
 
 
 class _Admin:
-    """A client that remembers why the brokers did not answer; it lives until its answers are read."""
+    """A client that remembers why the brokers did not answer; it stays connected, because streams ask all the time."""
 
     def __init__(self, connection: KafkaConnection, seconds: float) -> None:
         self._connection = connection
@@ -134,6 +139,9 @@ class _Admin:
         self._client: Any = None
 
     def __enter__(self) -> Self:
+        self._said.clear()
+        if self._client is not None:
+            return self
         require_kafka()
         from confluent_kafka.admin import AdminClient
 
@@ -142,6 +150,10 @@ class _Admin:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Keep the client for the next question."""
+
+    def close(self) -> None:
+        """Forget the client."""
         self._client = None
 
     def ask(self, question: Callable[[Any], Any]) -> Any:

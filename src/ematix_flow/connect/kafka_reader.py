@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ematix_flow.connect.kafka_settings import client_settings
 from ematix_flow.connect.stream import PLACE, VALUE
 from ematix_flow.errors import TransientError
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from confluent_kafka import Consumer, Message
+
+    from ematix_flow.declare.connection_streams import KafkaConnection
 
 Span: TypeAlias = tuple[int, int, int]
 """A partition, its first offset and the offset after its last."""
@@ -46,18 +49,18 @@ class _Reader:
 
 _lock = threading.Lock()
 _idle: dict[tuple[Any, ...], _Reader] = {}
-"""Open consumers by process, settings, topic and partitions; a process that was forked has its own."""
+"""Open consumers by process, connection, topic and partitions; a process that was forked has its own."""
 
 
 def read_records(
-    settings: tuple[tuple[str, Any], ...], topic: str, spans: tuple[Span, ...], wanted: tuple[str, ...]
+    connection: KafkaConnection, topic: str, spans: tuple[Span, ...], wanted: tuple[str, ...]
 ) -> Iterator[pa.Table]:
     """Give the records of some partitions between two offsets each."""
-    key = (os.getpid(), settings, topic, tuple(span[0] for span in spans))
+    key = (os.getpid(), connection, topic, tuple(span[0] for span in spans))
     with _lock:
         reader = _idle.pop(key, None)
     if reader is None or reader.at != {partition: begin for partition, begin, _ in spans}:
-        reader = _opened(dict(settings), topic, spans, reader)
+        reader = _opened(client_settings(connection), topic, spans, reader)
     try:
         for records in _stretch(reader, topic, spans):
             yield _table(records, topic, wanted)

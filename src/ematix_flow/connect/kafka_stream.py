@@ -6,12 +6,13 @@ Tasks of Spark and threads of this process read the same way, so no setting of a
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ematix_flow.connect.base import SourceColumn
+from ematix_flow.connect.kafka import Kafka
 from ematix_flow.connect.kafka_reader import read_records
-from ematix_flow.connect.kafka_settings import client_settings
 from ematix_flow.connect.stream import (
     EARLIEST,
     LATEST,
@@ -21,20 +22,14 @@ from ematix_flow.connect.stream import (
     from_text,
     moment_of,
 )
-from ematix_flow.errors import RunError, StreamLostError, TransientError
+from ematix_flow.errors import RunError, StreamLostError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import datetime
 
-    from confluent_kafka import Consumer
-    from confluent_kafka.admin import AdminClient
-
+    from ematix_flow.connect.kafka import Topic
     from ematix_flow.connect.stream import Position
     from ematix_flow.declare.connection_streams import KafkaConnection
-
-PATIENCE = 20.0
-"""Seconds that the brokers have for an answer."""
 
 PIECES = 8
 """Into how many parts a stretch is cut at most; a part reads several partitions."""
@@ -56,33 +51,40 @@ class KafkaSource(StreamSource):
     def __init__(self, connection: KafkaConnection, query: str) -> None:
         super().__init__(connection.name, query)
         self.payload_format = connection.payload_format or "json"
-        self._settings = client_settings(connection)
-        self._group = connection.group_id
-        self._admin: AdminClient | None = None
-        self._committer: Consumer | None = None
+        self._connection = connection
+        self._cluster = Kafka(connection)
 
     def start(self, where: str) -> Position:
         """Give the offsets of the beginning, the end, an instant, or those that are written out."""
         if where.lstrip().startswith("{"):
             return self._written(from_text(where))
-        identity, partitions = self._topic()
-        if where in (EARLIEST, LATEST):
-            return self._position(identity, self._offsets(partitions, where))
-        return self._position(identity, self._at(partitions, moment_of(where)))
+        topic = self._cluster.topic(self.query)
+        if where == EARLIEST:
+            return self._position(topic, self._cluster.earliest(topic))
+        if where == LATEST:
+            return self._position(topic, self._cluster.latest(topic))
+        return self._position(topic, self._cluster.since(topic, moment_of(where)))
+
+    def moved(self, position: Position | None, where: str) -> Position:
+        """Give the offsets that are meant; partitions that are not mentioned stay where they are."""
+        if position is None or not where.lstrip().startswith("{"):
+            return self.start(where)
+        given = from_text(where)
+        return self._written(position["offsets"] | given.get("offsets", given))
 
     def ahead(self, position: Position, most: int, goal: Position | None = None) -> Position:
         """Give the offsets up to which records can be read."""
-        identity, partitions = self._topic()
-        if position.get("id") not in (None, identity):
+        topic = self._cluster.topic(self.query)
+        if position.get("id") not in (None, topic.id):
             message = f"topic {self.query!r} is not the one that was read before: it was deleted and made again"
             raise StreamLostError(message, hint=REWIND)
-        last, first = self._offsets(partitions, LATEST), self._offsets(partitions, EARLIEST)
-        at = {partition: int(position["offsets"].get(str(partition), first[partition])) for partition in partitions}
+        last, first = self._cluster.latest(topic), self._cluster.earliest(topic)
+        at = {partition: int(position["offsets"].get(str(partition), first[partition])) for partition in first}
         for partition, offset in at.items():
             self._refuse_lost(partition, offset, first[partition], last[partition])
         if goal is not None:
             last = {p: max(at[p], min(offset, int(goal["offsets"].get(str(p), at[p])))) for p, offset in last.items()}
-        return self._position(identity, _limited(at, last, most))
+        return self._position(topic, _limited(at, last, most))
 
     def pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:
         """Give the records between two positions; neighbours of few records are read together."""
@@ -95,7 +97,7 @@ class KafkaSource(StreamSource):
             MessagePiece(
                 f"{self.query}/{','.join(str(span[0]) for span in group)}",
                 _records(group),
-                partial(read_records, tuple(self._settings.items()), self.query, tuple(sorted(group)), tuple(wanted)),
+                partial(read_records, self._connection, self.query, tuple(sorted(group)), tuple(wanted)),
             )
             for group in groups
         )
@@ -104,29 +106,26 @@ class KafkaSource(StreamSource):
         """Give the difference of all offsets."""
         return _records(self._spans(begin, end))
 
+    def waiting(self, position: Position) -> Mapping[str, int]:
+        """Give how many records wait in each partition."""
+        spans = {span[0]: span[2] - span[1] for span in self._spans(position, self.start(LATEST))}
+        return {partition: spans.get(int(partition), 0) for partition in position["offsets"]}
+
     def settled(self, positions: Sequence[Position]) -> None:
         """Tell the brokers how far the group has come, for tools that show its lag; nothing depends on it."""
-        from confluent_kafka import Consumer, KafkaException, TopicPartition
-
-        if self._group is None:
+        if self._connection.group_id is None:
             return
-        if self._committer is None:
-            self._committer = Consumer(self._settings | {"group.id": self._group, "enable.auto.commit": False})
-        least: dict[str, int] = {}
+        least: dict[int, int] = {}
         for position in positions:
             for partition, offset in position["offsets"].items():
-                least[partition] = min(int(offset), least.get(partition, int(offset)))
-        offsets = [TopicPartition(self.query, int(p), offset) for p, offset in least.items()]
-        try:
-            self._committer.commit(offsets=offsets, asynchronous=True)
-        except KafkaException:
-            return  # the next batch tells it again
+                least[int(partition)] = min(int(offset), least.get(int(partition), int(offset)))
+        # Other consumers may be members of the group, which then has offsets of its own.
+        with suppress(RunError):
+            self._cluster.publish_progress(self._connection.group_id, self.query, least)
 
     def close(self) -> None:
-        """Leave the group and forget the connections."""
-        if self._committer is not None:
-            self._committer.close()
-        self._committer = self._admin = None
+        """Let go of the connections to brokers."""
+        self._cluster.close()
 
     def _spans(self, begin: Position, end: Position) -> list[tuple[int, int, int]]:
         """Give partition, first and last offset (exclusive) where there is something to read."""
@@ -134,17 +133,16 @@ class KafkaSource(StreamSource):
         spans = [(int(p), int(from_.get(p, 0)), int(offset)) for p, offset in to.items()]
         return [span for span in spans if span[2] > span[1]]
 
-    def _position(self, identity: str, offsets: Mapping[int, int]) -> Position:
-        return {"topic": self.query, "id": identity, "offsets": {str(p): o for p, o in sorted(offsets.items())}}
+    def _position(self, topic: Topic, offsets: Mapping[int, int]) -> Position:
+        return {"topic": self.query, "id": topic.id, "offsets": {str(p): o for p, o in sorted(offsets.items())}}
 
     def _written(self, given: Position) -> Position:
         offsets = given.get("offsets", given)
         if not all(str(p).isdigit() and isinstance(o, int) for p, o in offsets.items()):
             message = f"{json.dumps(given)[:200]} does not give an offset for partitions of {self.query!r}"
             raise RunError(message, hint='for example {"0": 120, "1": 98}.')
-        identity, partitions = self._topic()
-        known = self._offsets(partitions, EARLIEST)
-        return self._position(identity, known | {int(p): o for p, o in offsets.items()})
+        topic = self._cluster.topic(self.query)
+        return self._position(topic, self._cluster.earliest(topic) | {int(p): o for p, o in offsets.items()})
 
     def _refuse_lost(self, partition: int, offset: int, first: int, last: int) -> None:
         if offset < first:
@@ -153,60 +151,6 @@ class KafkaSource(StreamSource):
         if offset > last:
             message = f"partition {partition} of {self.query!r} ends at {last}, but {offset - 1} was read before"
             raise StreamLostError(message, hint=REWIND)
-
-    def _topic(self) -> tuple[str, list[int]]:
-        """Give the identity of the topic and its partitions."""
-        from confluent_kafka import TopicCollection
-
-        asked = self._asked().describe_topics(TopicCollection([self.query]), request_timeout=PATIENCE)
-        found = self._answer(asked[self.query])
-        return str(found.topic_id), sorted(partition.id for partition in found.partitions)
-
-    def _offsets(self, partitions: Sequence[int], where: str) -> dict[int, int]:
-        from confluent_kafka.admin._listoffsets import OffsetSpec
-
-        spec = OffsetSpec.earliest() if where == EARLIEST else OffsetSpec.latest()
-        return self._listed(partitions, spec)
-
-    def _at(self, partitions: Sequence[int], moment: datetime) -> dict[int, int]:
-        """Give the first offsets that are not older than an instant; the end where all records are."""
-        from confluent_kafka.admin._listoffsets import OffsetSpec
-
-        found = self._listed(partitions, OffsetSpec.for_timestamp(int(moment.timestamp() * 1000)))
-        last = self._offsets(partitions, LATEST)
-        return {partition: offset if offset >= 0 else last[partition] for partition, offset in found.items()}
-
-    def _listed(self, partitions: Sequence[int], spec: Any) -> dict[int, int]:
-        from confluent_kafka import IsolationLevel, TopicPartition
-
-        asked = self._asked().list_offsets(
-            {TopicPartition(self.query, partition): spec for partition in partitions},
-            isolation_level=IsolationLevel.READ_COMMITTED,
-            request_timeout=PATIENCE,
-        )
-        return {place.partition: self._answer(future).offset for place, future in asked.items()}
-
-    def _asked(self) -> AdminClient:
-        from confluent_kafka.admin import AdminClient
-
-        if self._admin is None:
-            self._admin = AdminClient(self._settings)
-        return self._admin
-
-    def _answer(self, future: Any) -> Any:
-        from confluent_kafka import KafkaError, KafkaException
-
-        try:
-            return future.result(PATIENCE)
-        except KafkaException as error:
-            told = error.args[0]
-            if told.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                message = f"there is no topic {self.query!r}"
-                raise RunError(
-                    message, hint=f"create it, or look at source_query= of the stream; asked {self.name!r}."
-                ) from None
-            message = f"Kafka cannot be asked about {self.query!r}: {told.str()}"
-            raise TransientError(message) from None
 
 
 def _records(spans: Sequence[tuple[int, int, int]]) -> int:

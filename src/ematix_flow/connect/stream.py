@@ -6,6 +6,7 @@ ahead of a position, and to give the same messages for the same stretch whenever
 
 from __future__ import annotations
 
+import base64
 import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from ematix_flow.errors import RunError, StreamLostError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -29,6 +30,11 @@ VALUE = "value"
 
 PLACE = "_place"
 """Column of the text by which a message is found again."""
+
+PAYLOAD = "_payload"
+"""Under this name a message that could not be read keeps its payload, so that it can be tried again."""
+
+_BASE64 = "base64:"
 
 EARLIEST, LATEST = "earliest", "latest"
 
@@ -63,9 +69,17 @@ class StreamSource(ABC):
         """Give the text under which positions in this source are kept."""
         return f"{self.kind}:{self.query}"
 
+    def begin(self) -> None:  # noqa: B027 - most sources keep their messages themselves
+        """Prepare to be read by a stream that runs; without it a source can be asked, and changes nothing."""
+
     @abstractmethod
     def start(self, where: str) -> Position:
         """Give the position that a word, an instant or a position as JSON means."""
+
+    def moved(self, position: Position | None, where: str) -> Position:
+        """Give the position that an operator means who finds a target at one; what is not mentioned stays where it is."""
+        del position
+        return self.start(where)
 
     @abstractmethod
     def ahead(self, position: Position, most: int, goal: Position | None = None) -> Position:
@@ -81,6 +95,10 @@ class StreamSource(ABC):
     @abstractmethod
     def distance(self, begin: Position, end: Position) -> int:
         """Give how many messages lie between two positions, as far as can be told without reading them."""
+
+    def waiting(self, position: Position) -> Mapping[str, int]:
+        """Give how many messages wait behind a position, by the part of the source they are in."""
+        return {self.query: self.distance(position, self.start(LATEST))}
 
     def settled(self, positions: Sequence[Position]) -> None:
         """Hear how far each target has come."""
@@ -102,6 +120,24 @@ def from_text(text: str) -> Position:
         message = f"{text[:80]} is not a position in a stream"
         raise StreamLostError(message)
     return made
+
+
+def shown_payload(payload: bytes) -> str:
+    """Give a payload as text that gives the same bytes back."""
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        return _BASE64 + base64.b64encode(payload).decode()
+    return text if not text.startswith(_BASE64) else _BASE64 + base64.b64encode(payload).decode()
+
+
+def payload_of(row: str) -> bytes:
+    """Give the payload of a message that a reject keeps: as it came, or the row it was made into."""
+    kept = json.loads(row)
+    if not isinstance(kept, dict) or set(kept) != {PAYLOAD}:
+        return row.encode()
+    text = str(kept[PAYLOAD])
+    return base64.b64decode(text.removeprefix(_BASE64)) if text.startswith(_BASE64) else text.encode()
 
 
 def moment_of(text: str) -> datetime:

@@ -78,6 +78,8 @@ class Table:
     """How a lake divides the table: columns, or transforms of them such as `days(at)`."""
     maintenance: Maintenance | None = None
     """What `flow maintain` does about the table; the usual where this is None."""
+    stamped: bool = True
+    """False for a table of somebody else, or one without a declaration: loads write its own columns and no more."""
     origin: Origin | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -163,7 +165,7 @@ def _check_columns(table: Table) -> None:
         )
     for column in table.columns:
         check_name("column", column.name, table.origin)
-        if column.name.lower() in FRAMEWORK_COLUMNS:
+        if table.stamped and column.name.lower() in FRAMEWORK_COLUMNS:
             raise DeclareError(
                 f"table {table.qualified_name} declares {column.name!r}, a column that every load adds",
                 hint="choose another name",

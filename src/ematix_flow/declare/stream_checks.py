@@ -50,6 +50,9 @@ def check_stream(stream: Stream, known: Known = given) -> None:
         _check_source(known(source.connection))
     for target in stream.targets:
         _check_target(target, known(target.connection))
+        if stream.cdc is not None and target.table is None:
+            message = f"cdc= changes and deletes rows, which {target.place!r} of {target.connection_name!r} cannot"
+            raise DeclareError(message, hint="write to a table of a database or a lake.")
     for name, lookup in stream.lookups.items():
         connection = known(lookup.connection)
         if connection is not None and connection.kind not in DATABASES:

@@ -7,6 +7,8 @@ import importlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.declare.values import port_number
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -41,6 +43,6 @@ def run(stream: Stream, *, metrics_port: int | None = None, **options: Any) -> d
     """Hand a stream to the engine and give the counts of its run; `options` are those of the engine's StreamOptions."""
     engine = importlib.import_module(ENGINE)
     if metrics_port is not None:
-        stream = replace(stream, metrics_port=metrics_port)
+        stream = replace(stream, metrics_port=port_number("metrics_port", metrics_port))
     result: dict[str, Any] = engine.run_stream(stream, engine.StreamOptions(**options))
     return result

@@ -26,7 +26,7 @@ from ematix_flow.declare.stream_keywords import stream_keywords
 from ematix_flow.declare.stream_options import Lookup, StateStore, Watermark
 from ematix_flow.declare.stream_targets import stream_targets, targets_said
 from ematix_flow.declare.udf import PythonAggregateUdfHandle, PythonScalarUdfHandle, functions_of
-from ematix_flow.declare.values import filled_text, one_of, whole_number
+from ematix_flow.declare.values import filled_text, one_of, port_number, whole_number
 from ematix_flow.errors import DeclareError, DeclareTypeError
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from ematix_flow.errors import Origin
 
 _PARTS = {"window": Window, "join": Join, "cdc": CDC, "state_store": StateStore, "watermark": Watermark}
-_LARGEST_PORT = 65_535
 SETTINGS = (
     "idle_pause_ms", "dead_letter_topic", "dlq_store", "dlq_max_attempts", "delivery", "metrics_port",
     "max_rows_per_batch",
@@ -147,6 +146,9 @@ def _transform(options: Mapping[str, Any]) -> StreamTransform:
     one_of("dialect", found.dialect, DIALECTS)
     one_of("transform_on_error", found.on_error, ON_ERROR)
     one_of("engine", found.engine, ENGINES)
+    if not isinstance(found.peers, tuple) or not all(isinstance(peer, str) for peer in found.peers):
+        message = "peers takes a list of addresses"
+        raise DeclareTypeError(message)
     return found
 
 
@@ -176,11 +178,10 @@ def _part(name: str, value: Any, kind: type) -> Any:
 
 def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
     """Give the plain words and numbers of a stream."""
-    least = {"dlq_max_attempts": 1, "max_rows_per_batch": 1, "idle_pause_ms": 0, "metrics_port": 0}
+    least = {"dlq_max_attempts": 1, "max_rows_per_batch": 1, "idle_pause_ms": 0}
     found = {name: whole_number(name, options[name], low) for name, low in least.items() if name in options}
-    if found.get("metrics_port", 0) > _LARGEST_PORT:
-        message = f"metrics_port={found['metrics_port']} is no port"
-        raise DeclareError(message)
+    if "metrics_port" in options:
+        found["metrics_port"] = port_number("metrics_port", options["metrics_port"])
     words = {"dlq_store": (DLQ_STORES, "auto"), "delivery": (DELIVERIES, AUTO)}
     chosen = {name: options.get(name, usual) for name, (_, usual) in words.items()}
     for name, (known, _) in words.items():

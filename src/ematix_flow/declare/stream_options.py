@@ -69,7 +69,8 @@ class Lookup:
     query: str | None = None
 
     def __post_init__(self) -> None:
-        if connection_reference("connection", self.connection) is None:
+        object.__setattr__(self, "connection", connection_reference("connection", self.connection))
+        if self.connection is None:
             message = "a lookup needs a connection"
             raise DeclareTypeError(message)
         if (self.table is None) == (self.query is None):

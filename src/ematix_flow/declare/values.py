@@ -7,6 +7,8 @@ from typing import Any
 
 from ematix_flow.errors import DeclareError, DeclareTypeError, did_you_mean
 
+_LARGEST_PORT = 65_535
+
 
 def one_of(option: str, value: object, allowed: Iterable[str | None]) -> None:
     """Refuse a word that is not among the allowed ones, naming the nearest."""
@@ -26,6 +28,15 @@ def whole_number(option: str, value: object, least: int = 0) -> int:
         message = f"{option}={value} is smaller than {least}"
         raise DeclareError(message)
     return value
+
+
+def port_number(option: str, value: object) -> int:
+    """Give a port; 0 means any free one."""
+    port = whole_number(option, value)
+    if port > _LARGEST_PORT:
+        message = f"{option}={port} is no port"
+        raise DeclareError(message, hint=f"ports end at {_LARGEST_PORT}.")
+    return port
 
 
 def filled_text(option: str, value: object) -> str:

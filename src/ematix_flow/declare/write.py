@@ -33,6 +33,9 @@ FILES = "files"
 ERROR, LOAD, IGNORE = "error", "load", "ignore"
 """What happens to a file that was loaded and has changed since."""
 
+DROP = "drop"
+"""What only streams do with bad rows: they are counted and forgotten."""
+
 DEFAULT_LATE_HORIZON = timedelta(days=30)
 
 

@@ -75,7 +75,7 @@ def apply_open(plan: OpenPlan, options: Options) -> Any:
     try:
         _check(stored, plan.steps, options)
     except Exception as error:
-        raise as_ours(error, pipeline) from error
+        raise as_ours(error, pipeline.origin) from error
 
     def load(target: TargetDeclaration) -> Loaded:
         (waiting,) = (step.waiting for step in plan.steps if step.target is target)

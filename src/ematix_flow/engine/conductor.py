@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ematix_flow.commit.runlog.opening import open_run_log
 from ematix_flow.connect.lake_engine import EngineError
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from ematix_flow.commit.runlog.sqlite import SqliteRunLog
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.loading import Loaded
+    from ematix_flow.errors import Origin
+
+
+E = TypeVar("E", bound=BaseException)
 
 
 def run_pipeline(pipeline: Pipeline, options: Options | None = None) -> Any:
@@ -200,7 +204,7 @@ def _load_one(
         again = "" if record.attempt == 1 else f":{record.attempt}"
         failed = f"{record.request_id}:{record.target}{again}"
         _record(log, record, options, run_id=failed, error_summary=safe_text(error)[:2000])
-        raise as_ours(error, pipeline) from error
+        raise as_ours(error, pipeline.origin) from error
     counts = loaded.committed.counts
     _record(
         log,
@@ -225,12 +229,12 @@ def _record(log: SqliteRunLog, record: RunRecord, options: Options, **known: Any
         log.record(replace(record, finished_at=options.clock.now().isoformat(), **known))
 
 
-def as_ours(error: BaseException, pipeline: Pipeline) -> BaseException:
-    """Give the error with the pipeline's place; errors of drivers become ours, without secrets."""
+def as_ours(error: E, origin: Origin | None) -> E | FlowError:
+    """Give the error with the place of the declaration; errors of drivers become ours, without secrets."""
     if isinstance(error, FlowError):
-        return error.at(pipeline.origin)
+        return error.at(origin)
     module = type(error).__module__.split(".")[0]
     drivers = ("psycopg", "pymysql", "duckdb", "_duckdb", "sqlite3", "adbc_driver_manager", "pyspark", "py4j")
     if isinstance(error, EngineError) or module in drivers:
-        return RunError(safe_text(error), origin=pipeline.origin)
+        return RunError(safe_text(error), origin=origin)
     return error

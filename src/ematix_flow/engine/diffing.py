@@ -106,7 +106,7 @@ def diff_pipeline(pipeline: Pipeline, options: Options | None = None, sample: in
     except BaseException as error:
         for asked in begun:
             _give_up(asked, error, options)
-        raise as_ours(error, pipeline) from error
+        raise as_ours(error, pipeline.origin) from error
     store.forget_old(made_at)
     diffs = tuple(one.diff for one in waiting)
     return DiffResult(plan_id, pipeline.name, made_at.isoformat(), stored.expires_at.isoformat(), diffs)

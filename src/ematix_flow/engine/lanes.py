@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.stream import Position
+    from ematix_flow.connect.stream import Position, StreamSource
+    from ematix_flow.declare.stream import Stream
+    from ematix_flow.engine.stream_options import StreamOptions
+    from ematix_flow.engine.stream_rows import StreamRows
     from ematix_flow.records import Counts
+
+
+@dataclass(frozen=True, slots=True)
+class Road:
+    """What all targets of a run of a stream share."""
+
+    stream: Stream
+    source: StreamSource
+    rows: StreamRows
+    begin: str
+    """Where a target begins that stands nowhere."""
+    options: StreamOptions
+    name: str
+    """What positions are kept under."""
 
 
 class Lane(ABC):
@@ -21,6 +39,9 @@ class Lane(ABC):
     @abstractmethod
     def load(self, end: Position) -> Counts:
         """Bring the messages up to a position into the target, once, and stand there."""
+
+    def tidy(self) -> None:  # noqa: B027 - not every target keeps books
+        """Forget what nobody can ask for any more; called now and then, never in a load."""
 
     def close(self) -> None:  # noqa: B027 - a table holds none
         """Let go of connections."""

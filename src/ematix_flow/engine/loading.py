@@ -230,7 +230,9 @@ def _publish(
     spec: StageSpec | None,
     parts: tuple[Part, ...],
 ) -> Committed:
-    order = replace(order_for(plan, fence, attempt.history, spec, parts), replays=attempt.options.replays)
+    options = attempt.options
+    order = order_for(plan, fence, attempt.history, spec, parts)
+    order = replace(order, replays=options.replays, attempt=options.attempt, last_attempt=options.last_attempt)
     try:
         return _patiently(order, attempt)
     except RefusedError:

@@ -30,6 +30,10 @@ class Options:
     """Rows to use instead of the declared source; for tests of a user's pipeline."""
     request: str = ""
     """What an interrupted request is found by, where the pipeline's name says too little."""
+    attempt: int = 1
+    """Which attempt it is for the rows of `replays`."""
+    last_attempt: bool = False
+    """What is rejected now is not tried again."""
     replays: tuple[str, ...] = ()
     """Rejects whose rows `source_frame` has; the load marks them as replayed."""
     user_dialect: str = ""

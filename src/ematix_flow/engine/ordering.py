@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.order import Order
+from ematix_flow.declare.write import DROP
 from ematix_flow.plan.batch import schema_hash
 from ematix_flow.records import Watermark
 
@@ -35,7 +36,8 @@ def order_for(
         watermark_after=_watermark_after(plan),
         files=plan.read.files,
         refuse_empty=_refuses_empty(plan),
-        rejects_allowed=plan.commit.write.on_bad_row == "reject",
+        rejects_allowed=plan.commit.write.on_bad_row in ("reject", DROP),
+        rejects_dropped=plan.commit.write.on_bad_row == DROP,
         may_lack=plan.check.may_lack,
         marked=plan.shape.marked and spec is None,
         required=plan.check.required if spec is None else (),

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
 
-_COLUMNS = ("reject_id", "target_name", "run_id", "reason", "column_name", "source_position", "row_json", "status")
+_COLUMNS = (
+    "reject_id", "target_name", "run_id", "reason", "column_name", "source_position", "row_json", "status", "attempt",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class Reject:
     source_position: str | None
     row_json: str
     status: str
+    attempt: int | None
     rejected_at: str
 
     def to_dict(self) -> dict[str, Any]:

@@ -53,6 +53,7 @@ def stage(
     from ematix_flow.connect.arrow import staged_schema
 
     plan, database = staging.plan, staging.database
+    stamped = plan.commit.load.stamped
     schema = staged_schema(plan.stage.columns).serialize().to_pybytes()
     spec = StageSpec(
         staging.name,
@@ -60,7 +61,7 @@ def stage(
         columns=plan.stage.columns,
         lookup=not plan.commit.program.reads_staged_once,
         required=frozenset(plan.check.required),
-        stamp=(plan.commit.load.loaded_at.isoformat(), plan.commit.load.batch_id),
+        stamp=(plan.commit.load.loaded_at.isoformat(), plan.commit.load.batch_id) if stamped else ("", ""),
         options=plan.stage.options,
     )
     session = database.session()
@@ -79,7 +80,7 @@ def _staged(
     staging: Staging, spec: StageSpec, spark: Callable[..., Any], report: Callable[[int, int], None] | None
 ) -> tuple[Part, ...]:
     from ematix_flow.run.conform import Rules
-    from ematix_flow.run.stage import StageWork, stage_frame
+    from ematix_flow.run.stage import StageWork
 
     plan, database = staging.plan, staging.database
     rules = Rules(
@@ -91,14 +92,30 @@ def _staged(
     try:
         with ExitStack() as kept:
             work = StageWork(database, spec, rules, kept.enter_context(counting(report)))
-            if plan.read.kind == "sql" and plan.shape.place.value == "source":
-                return _stage_query(spark, work, staging.source, plan)
-            if plan.shape.place.value == TASK:
-                return _stage_rows(spark, work, staging)
-            session_of_spark = spark((TASKS, *database.task_imports))
-            return stage_frame(_frame(session_of_spark, plan, staging.source, staging.look, kept), work)
+            return (*_staged_rows(staging, work, spark, kept), *_staged_rejects(staging, work))
     except Exception as error:
         raise told(error) from error
+
+
+def _staged_rows(staging: Staging, work: StageWork, spark: Callable[..., Any], kept: ExitStack) -> tuple[Part, ...]:
+    from ematix_flow.run.stage import stage_frame
+
+    plan, database = staging.plan, staging.database
+    if plan.read.kind == "sql" and plan.shape.place.value == "source":
+        return _stage_query(spark, work, staging.source, plan)
+    if plan.shape.place.value == TASK:
+        return _stage_rows(spark, work, staging)
+    session_of_spark = spark((TASKS, *database.task_imports))
+    return stage_frame(_frame(session_of_spark, plan, staging.source, staging.look, kept), work)
+
+
+def _staged_rejects(staging: Staging, work: StageWork) -> tuple[Part, ...]:
+    """Stage what was found unreadable before there were rows."""
+    if staging.source.rejects is None:
+        return ()
+    from ematix_flow.run.stage import stage_rejects
+
+    return (stage_rejects(work, staging.source.rejects),)
 
 
 def _refuse_changed(staging: Staging) -> None:

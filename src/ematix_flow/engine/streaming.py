@@ -5,17 +5,23 @@ from __future__ import annotations
 import signal
 import threading
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.connect.redact import safe_text
 from ematix_flow.connect.registry import open_stream
 from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.connect.stream import EARLIEST, LATEST
+from ematix_flow.engine.conductor import as_ours
+from ematix_flow.engine.lanes import Road
+from ematix_flow.engine.stream_loop import Loop, Tally, Track
+from ematix_flow.engine.stream_observing import observed
 from ematix_flow.engine.stream_options import StreamOptions
+from ematix_flow.engine.stream_rows import StreamRows
+from ematix_flow.engine.supervising import Patience
 from ematix_flow.engine.table_lanes import table_lane
-from ematix_flow.errors import FencedError, UnsupportedError
-from ematix_flow.events import StreamIdle, StretchLoaded
-from ematix_flow.failpoints import failpoint
+from ematix_flow.errors import UnsupportedError
+from ematix_flow.events import StreamFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,39 +30,82 @@ if TYPE_CHECKING:
     from ematix_flow.declare.stream import Stream, StreamTarget
     from ematix_flow.engine.lanes import Lane
 
-MOST = 100_000
-"""Messages of a batch, where nobody says."""
-
 
 def run_stream(stream: Stream, options: StreamOptions | None = None) -> dict[str, Any]:
     """Run a stream until it is asked to stop or, where that was asked for, has reached its end; gives what it did."""
     options = options or StreamOptions()
+    with finishing(options.stop), observed((stream,), options):
+        return follow(stream, options)
+
+
+def follow(stream: Stream, options: StreamOptions) -> dict[str, Any]:
+    """Run a stream, and again after errors where that was asked for; signals and watchers are the caller's business."""
     _refuse_unbuilt(stream)
+    tally = Tally()
+    patience = Patience(f"stream {stream.name!r}", options.max_backoff)
+    while True:
+        before = tally.batches
+        try:
+            _run_once(stream, options, tally)
+            break
+        except Exception as error:  # noqa: BLE001 - the engine's boundary: what it means is decided here
+            if tally.batches > before:
+                patience.got_on()
+            pause = _pause(stream, options, patience, error)
+        if options.stop.wait(pause):
+            break
+    return {"total_rows": tally.rows, "iterations": tally.batches, "shutdown_triggered": options.stop.is_set()}
+
+
+def _pause(stream: Stream, options: StreamOptions, patience: Patience, error: Exception) -> float:
+    """Give the seconds to wait after an error; one that is the end is raised."""
+    ours = as_ours(error, stream.origin)
+    last = patience.end_of(ours) if options.restart else ours
+    if last is not None:
+        options.bus.emit(StreamFailed(stream.name, "", safe_text(last)))
+        raise last from (None if last is error else error)
+    pause = patience.pause()
+    options.bus.emit(StreamFailed(stream.name, "", safe_text(ours), pause))
+    return pause
+
+
+def _run_once(stream: Stream, options: StreamOptions, tally: Tally) -> None:
+    one = stream.sources[0]
     with ExitStack() as kept:
-        kept.enter_context(finishing(options.stop))
-        one = stream.sources[0]
         source = kept.enter_context(closing(open_stream(one.connection, one.query)))
-        loop = _Loop(stream, source, options, _lanes(stream, source, options), _goal(source, options))
+        source.begin()
+        if tally.goal is None:
+            tally.goal = _goal(source, options)
+        rows = StreamRows(stream, source, options, kept)
+        road = Road(stream, source, rows, options.begin or _beginning(stream), options, kept_as(stream, options))
+        loop = Loop(stream, source, options, tally, _tracks(road))
+        kept.callback(loop.close)
         loop.run()
-    return {
-        "total_rows": loop.rows,
-        "iterations": loop.batches,
-        "shutdown_triggered": options.stop.is_set(),
-    }
 
 
-def _lanes(stream: Stream, source: StreamSource, options: StreamOptions) -> list[Lane]:
-    begin = options.begin or _beginning(stream)
-    # A range has positions of its own, so that a run over it that was killed goes on and the stream is not moved.
-    name = f"{stream.name}@{options.begin or ''}..{options.end or ''}" if options.ranged else stream.name
-    return [_lane(stream, target, source, begin, options, name) for target in stream.targets]
+def _tracks(road: Road) -> list[Track]:
+    stream = road.stream
+    return [
+        Track(
+            stream.key_of(target),
+            partial(_lane, road, target),
+            Patience(f"target {stream.key_of(target)!r} of stream {stream.name!r}", road.options.max_backoff),
+        )
+        for target in stream.targets
+    ]
 
 
-def _lane(
-    stream: Stream, target: StreamTarget, source: StreamSource, begin: str, options: StreamOptions, name: str
-) -> Lane:
+def kept_as(stream: Stream, options: StreamOptions) -> str:
+    """Give the name under which targets remember how far a run has come.
+
+    A range has positions of its own, so that a run over it that was killed goes on and the stream is not moved.
+    """
+    return f"{stream.name}@{options.begin or ''}..{options.end or ''}" if options.ranged else stream.name
+
+
+def _lane(road: Road, target: StreamTarget) -> Lane:
     """Give a target as what it is."""
-    return table_lane(stream, target, source, begin, options, name)
+    return table_lane(road, target)
 
 
 def _beginning(stream: Stream) -> str:
@@ -69,72 +118,6 @@ def _goal(source: StreamSource, options: StreamOptions) -> Position | None:
     if options.end is not None:
         return source.start(options.end)
     return source.start(LATEST) if options.available_now or options.ranged else None
-
-
-@dataclass
-class _Loop:
-    """A stream that runs."""
-
-    stream: Stream
-    source: StreamSource
-    options: StreamOptions
-    lanes: list[Lane]
-    goal: Position | None
-    rows: int = 0
-    batches: int = 0
-    pauses: dict[str, float] = field(default_factory=dict)
-    """How long a target rests that failed."""
-
-    def run(self) -> None:
-        """Load until there is a reason to stop."""
-        while not self.options.stop.is_set():
-            if self._round():
-                continue
-            if self.goal is not None and self._arrived():
-                return
-            self.options.bus.emit(StreamIdle(self.stream.name, ""))
-            self.options.stop.wait(self.stream.idle_pause_ms / 1000)
-
-    def _round(self) -> bool:
-        """Load what is new into every target; one that fails does not keep the others from theirs."""
-        failed: list[BaseException] = []
-        moved = False
-        for lane in self.lanes:
-            if self.options.stop.is_set():
-                break
-            try:
-                moved |= self._advance(lane)
-            except Exception as error:
-                failed.append(error)
-                if len(self.lanes) == 1 or isinstance(error, FencedError):
-                    raise
-        if moved:
-            self.batches += 1
-        if moved and not self.options.ranged:
-            self.source.settled([lane.position for lane in self.lanes])
-        if failed:
-            raise failed[0]
-        return moved
-
-    def _advance(self, lane: Lane) -> bool:
-        most = self.options.most or self.stream.max_rows_per_batch or MOST
-        end = self.source.ahead(lane.position, most, self.goal)
-        if not self.source.distance(lane.position, end):
-            return False
-        begun = self.options.clock.now()
-        counts = lane.load(end)
-        failpoint("stream.after_batch")
-        self.rows += counts.staged + counts.rejected
-        seconds = (self.options.clock.now() - begun).total_seconds()
-        self.options.bus.emit(StretchLoaded(self.stream.name, lane.key, counts, seconds, self._lag(lane)))
-        return True
-
-    def _lag(self, lane: Lane) -> int | None:
-        return None if self.goal is None else self.source.distance(lane.position, self.goal)
-
-    def _arrived(self) -> bool:
-        assert self.goal is not None  # noqa: S101 - asked only where there is one
-        return all(not self.source.distance(lane.position, self.goal) for lane in self.lanes)
 
 
 def _refuse_unbuilt(stream: Stream) -> None:

@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ematix_flow.commit.upkeep import forget_batches
 from ematix_flow.connect.payloads import JsonDecoder, RawDecoder
+from ematix_flow.connect.registry import open_target
 from ematix_flow.connect.stream import EARLIEST, as_text
+from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
+from ematix_flow.declare.types import Text
+from ematix_flow.declare.write import DROP
 from ematix_flow.engine.lanes import Lane
 from ematix_flow.engine.loading import load_target
 from ematix_flow.engine.options import Options
-from ematix_flow.engine.positions import position_in, remember
+from ematix_flow.engine.positions import Books, onward, position_in, remember
 from ematix_flow.engine.sourcing import OpenSource
 from ematix_flow.engine.spark import session_for
+from ematix_flow.engine.stream_tables import UNKNOWN, name_of, table_of, with_drift
 from ematix_flow.engine.targets import target_for
-from ematix_flow.errors import UnsupportedError
+from ematix_flow.errors import PlanError, did_you_mean
 from ematix_flow.plan.batch import history_name
 from ematix_flow.plan.source import SourceValue
 from ematix_flow.plan.steps import Span
 from ematix_flow.run.messages import Stretch
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ematix_flow.connect.base import Database
     from ematix_flow.connect.payloads import Decoder
     from ematix_flow.connect.stream import Position, StreamSource
     from ematix_flow.declare.stream import Stream, StreamTarget
+    from ematix_flow.engine.lanes import Road
     from ematix_flow.engine.stream_options import StreamOptions
     from ematix_flow.records import Counts
+
+
+_BAD_ROWS = {"dlq": "reject", "drop": DROP}
+"""What becomes of messages that are no rows, by what the stream says about errors."""
 
 
 @dataclass
@@ -37,91 +51,140 @@ class TableLane(Lane):
     position: Position
     known: bool
     """Whether the target remembers the position already."""
-    pipeline: Pipeline
-    target: TargetDeclaration
-    source: StreamSource
-    options: StreamOptions
+    road: Road
+    target: StreamTarget
+    database: Database
 
     def load(self, end: Position) -> Counts:
         """Load the messages up to a position, and stand there."""
-        span = Span(self.source.source_id, as_text(self.position), as_text(end), self.known)
-        decoder = decoder_for(self.source, self.target)
-        beside = tuple(column.name for column in self.source.columns if column.name in _wanted(self.target))
-        stretch = Stretch(self.source, span, decoder, beside)
-        opened = OpenSource(SourceValue(self.pipeline.source_connection), self.source.name, stream=stretch, span=span)
-        loaded = load_target(self.pipeline, self.target, opened, _slot(span), batch_options(self.options))
+        end = onward(self.position, end)
+        span = Span(self.road.source.source_id, as_text(self.position), as_text(end), self.known)
+        declared, opened = self._exact(span) or self._typed(span)
+        pipeline = pipeline_of(self.road.stream, declared, self.road.name)
+        loaded = load_target(pipeline, declared, opened, f"{span.source} {span.begin} {span.end}", self._batch())
         self.position, self.known = end, True
         return loaded.committed.counts
 
+    def _exact(self, span: Span) -> tuple[TargetDeclaration, OpenSource] | None:
+        """Give the messages as the table's columns, converted by nobody on the way; None where that cannot be."""
+        table = self.target.declared_table
+        decoder = (
+            None if table is None or self.road.rows.transforms else decoder_for(self.road.source, self.target, table)
+        )
+        if table is None or decoder is None:
+            return None
+        wanted = _wanted(self.target, table)
+        beside = tuple(column.name for column in self.road.source.columns if column.name in wanted)
+        stretch = Stretch(self.road.source, span, decoder, beside)
+        opened = OpenSource(SourceValue(self.road.source.name), self.road.source.name, stream=stretch, span=span)
+        return declaration_of(self.road.stream, self.target, table), opened
 
-def table_lane(
-    stream: Stream, target: StreamTarget, source: StreamSource, begin: str, options: StreamOptions, name: str
-) -> TableLane:
+    def tidy(self) -> None:
+        """Forget old batches in the books of the target."""
+        table = self.target.declared_table or placeholder(self.target)
+        declared = declaration_of(self.road.stream, self.target, table)
+        history = history_name(pipeline_of(self.road.stream, declared, self.road.name), table)
+        forget_batches(self.database, self.road.name, history, self.road.options.clock.now())
+
+    def _typed(self, span: Span) -> tuple[TargetDeclaration, OpenSource]:
+        """Give the messages as rows in the types they show."""
+        found = self.road.rows.rows(span)
+        declared, rows = typed_declaration(
+            self.road.stream, self.target, found.rows, refuse=self.road.rows.transforms, database=self.database
+        )
+        value = SourceValue(self.road.source.name, frame=rows)
+        return declared, OpenSource(value, self.road.source.name, span=span, rejects=found.rejects)
+
+    def _batch(self) -> Options:
+        return Options(bus=self.road.options.bus, clock=self.road.options.clock, spark=self.road.options.spark)
+
+
+def table_lane(road: Road, target: StreamTarget) -> TableLane:
     """Give a target where it stands; one that stands nowhere begins where the stream begins."""
-    declaration = declaration_of(target)
-    pipeline = pipeline_of(stream, (declaration,), name)
-    database = target_for(declaration.connection, declaration.table, session_for(batch_options(options)))
-    kept_as = history_name(pipeline, declaration.table)
-    found = position_in(database, kept_as, source.source_id)
+    source, begin = road.source, road.begin
+    books = books_of(road.stream, target, road.options, road.name)
+    found = position_in(books.database, books.name, source.source_id)
     position = source.start(begin) if found is None else found
     if found is None and begin != EARLIEST:
         # The end of a topic is another one a second later.
-        remember(database, kept_as, source.source_id, position, options.clock)
+        remember(books.database, books.name, source.source_id, position, road.options.clock)
     known = found is not None or begin != EARLIEST
-    return TableLane(stream.key_of(target), position, known, pipeline, declaration, source, options)
+    return TableLane(road.stream.key_of(target), position, known, road, target, books.database)
 
 
-def declaration_of(target: StreamTarget) -> TargetDeclaration:
+def books_of(stream: Stream, target: StreamTarget, options: StreamOptions, name: str) -> Books:
+    """Give where a target remembers how far a stream has come."""
+    table = target.declared_table or placeholder(target)
+    database = target_for(target.connection, table, session_for(Options(spark=options.spark)))
+    return Books(database, history_name(pipeline_of(stream, declaration_of(stream, target, table), name), table))
+
+
+def declaration_of(stream: Stream, target: StreamTarget, table: Table) -> TargetDeclaration:
     """Give a target of a stream as the load path knows targets."""
-    table = target.declared_table
-    if table is None:
-        message = f"target {target.place!r} of a stream has no declared table"
-        raise UnsupportedError(message, hint="give target_table= a table class.")
-    return TargetDeclaration(
-        table, target.write, target.connection, files=target.files, partition_by=target.partition_by
-    )
+    write = replace(target.write, on_bad_row=_BAD_ROWS.get(stream.transform.on_error, target.write.on_bad_row))
+    return TargetDeclaration(table, write, target.connection, files=target.files, partition_by=target.partition_by)
 
 
-def pipeline_of(stream: Stream, targets: tuple[TargetDeclaration, ...], name: str) -> Pipeline:
+def typed_declaration(
+    stream: Stream, target: StreamTarget, rows: pa.Table, *, refuse: bool, database: Database | None = None
+) -> tuple[TargetDeclaration, pa.Table]:
+    """Give the target for rows of some types, and the rows with exactly its columns."""
+    from ematix_flow.run.typed_messages import documents
+
+    database = database or open_target(target.connection, name_of(target))
+    target = with_drift(target, database)
+    table = table_of(target, database, rows.schema)
+    return declaration_of(stream, target, table), _fitted(documents(rows), table, refuse=refuse)
+
+
+def pipeline_of(stream: Stream, target: TargetDeclaration, name: str) -> Pipeline:
     """Give the pipeline whose loads are the batches of a stream."""
     return Pipeline(
         name=name,
         function=_no_function,
-        targets=targets,
+        targets=(target,),
         fan_out=stream.fan_out,
         source_connection=stream.sources[0].connection,
         origin=stream.origin,
     )
 
 
-def batch_options(options: StreamOptions) -> Options:
-    """Give the options of the load of one batch."""
-    return Options(bus=options.bus, clock=options.clock, spark=options.spark)
-
-
-def decoder_for(source: StreamSource, target: TargetDeclaration) -> Decoder:
-    """Give what turns the payloads of a source into the columns that a target wants."""
+def decoder_for(source: StreamSource, target: StreamTarget, table: Table) -> Decoder | None:
+    """Give what turns payloads into exactly the columns of a table; None where payloads say their types themselves."""
     beside = {column.name for column in source.columns}
     match source.payload_format:
         case "json":
-            return JsonDecoder(tuple(name for name in _wanted(target) if name not in beside))
+            return JsonDecoder(tuple(name for name in _wanted(target, table) if name not in beside))
         case "raw_bytes":
             return RawDecoder()
-        case other:
-            message = f"source {source.name!r} has payloads of {other}, which cannot be read yet"
-            raise UnsupportedError(message, hint="json and raw_bytes can.")
+        case _:
+            return None
 
 
-def _wanted(target: TargetDeclaration) -> tuple[str, ...]:
-    """Give the names of the source columns that a target is made of."""
-    mapped = target.column_map or {}
+def _wanted(target: StreamTarget, table: Table) -> tuple[str, ...]:
+    """Give the names of the source columns that a table is made of."""
     event = target.write.event_timestamp_column
-    names = [mapped.get(column.name, column.name) for column in target.table.columns]
-    return tuple(dict.fromkeys([*names, *([event] if event else [])]))
+    return tuple(dict.fromkeys([*table.column_names, *([event] if event else [])]))
 
 
-def _slot(span: Span) -> str:
-    return f"{span.source} {span.begin} {span.end}"
+def _fitted(rows: pa.Table, table: Table, *, refuse: bool) -> pa.Table:
+    """Give rows with all columns of a table; one that a query gives and the table has not is refused."""
+    import pyarrow as pa
+
+    unknown = [name for name in rows.column_names if name not in table.column_names]
+    if unknown and refuse:
+        message = f"the SQL of the stream gives {unknown[0]!r}, which {table.qualified_name} does not have"
+        raise PlanError(message, hint=did_you_mean(unknown[0], table.column_names))
+    rows = rows.drop_columns(unknown) if unknown else rows
+    for name in table.column_names:
+        if name not in rows.column_names:
+            rows = rows.append_column(name, pa.nulls(rows.num_rows, pa.string()))
+    return rows
+
+
+def placeholder(target: StreamTarget) -> Table:
+    """Give a table to speak of before its columns are known."""
+    return Table(*name_of(target), (Column(Text(), name=UNKNOWN),), stamped=False)
 
 
 def _no_function() -> None:

@@ -187,6 +187,9 @@ def _check_supported(pipeline: Pipeline, table: Table, write: Write, database: D
             hint = "name a transform that has a target_connection= of its own: ematix.transform_ref(name)."
             raise UnsupportedError(message, hint=hint)
     check_keyed(table)
+    if write.mode == "scd2" and not table.stamped:
+        message = f"scd2 into {table.qualified_name} needs a declared table, because it adds columns"
+        raise PlanError(message, hint="give target_table= a table class.", origin=pipeline.origin)
 
 
 def _check_carried(table: Table, path: Choice) -> None:
@@ -197,8 +200,8 @@ def _check_carried(table: Table, path: Choice) -> None:
 
 
 def check_keyed(table: Table) -> None:
-    """Refuse a table without a primary key: nothing would tell its rows apart."""
-    if not table.primary_key:
+    """Refuse a declared table without a primary key: nothing would tell its rows apart."""
+    if table.stamped and not table.primary_key:
         message = f"table {table.qualified_name} must declare at least one primary key column"
         raise PlanError(message, hint="mark it with pk().", origin=table.origin)
 
@@ -235,6 +238,8 @@ def ensure_step(table: Table, write: Write, wanted: WantedTable, database: Datab
     if observed.found.problem:
         message = f"table {table.qualified_name} cannot be loaded safely: {observed.found.problem}"
         raise PlanError(message)
+    if not table.stamped and write.on_drift == "error":
+        return EnsureTable(wanted, (), (), exists=True)
     found = differences(wanted, observed.found, database)
     if found and write.on_drift != "warn":
         _refuse_drift(table, found, write)
@@ -270,6 +275,7 @@ def _load(aim: Aim, keys: tuple[str, ...], compare: tuple[str, ...], now: dateti
         expire_before=now - write.ttl if write.ttl is not None else None,
         forget_before=now - write.late_horizon if by_event else None,
         extra=(StageColumn(EVENT, TimestampTZ()),) if by_event else (),
+        stamped=table.stamped,
         folder=(aim.target.files.prefix or database.place(table.schema, table.name).name).strip("/"),
     )
 

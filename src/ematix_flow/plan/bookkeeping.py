@@ -81,6 +81,7 @@ _TABLES: dict[str, tuple[tuple[str, ColumnType, bool], ...]] = {
         ("rejected_at", TimestampTZ(), False),
         ("status", String(16), False),
         ("replayed_at", TimestampTZ(), True),
+        ("attempt", Integer(), True),
     ),
     "loaded_files": (
         ("file_id", String(64), False),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ematix_flow.declare.write import DROP
 from ematix_flow.plan.explain import statements_of
 from ematix_flow.plan.steps import HERE, TASK
 
@@ -75,7 +76,8 @@ def _plan_lines(plan: TargetPlan, *, verbose: bool) -> Iterator[str]:
     if verbose and plan.shape.place.value and plan.shape.sql != plan.read.sql:
         yield from _indented(plan.shape.sql)
     required = ", ".join(plan.check.required)
-    fate = "fails the load" if plan.check.on_bad_row == "fail" else "becomes a reject"
+    fates = {"fail": "fails the load", "reject": "becomes a reject", DROP: "is counted and forgotten"}
+    fate = fates[plan.check.on_bad_row]
     yield line("check", f"{required or 'no column'} must have a value; a row that does not fit {fate}")
     yield line("stage", _stage_text(plan))
     if verbose and not plan.stage.skipped:

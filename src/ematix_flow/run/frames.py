@@ -112,13 +112,12 @@ def database_frame(
 ) -> DataFrame:
     """Give the rows of a database query as a frame, for shapes that only Spark can evaluate."""
     schema = ", ".join(f"{backticked(c.name)} {_SPARK_TYPES.get(c.family, 'string')}" for c in columns)
-    arrow = {c.name: _ARROW_NAMES.get(c.family, "string") for c in columns}
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for read in source.read(splits[number]):
-                    yield _as_declared(read, arrow)
+                    yield declared_batch(read, columns)
 
     return spark.range(0, len(splits), 1, len(splits)).mapInArrow(task, schema)
 
@@ -126,11 +125,21 @@ def database_frame(
 _ARROW_NAMES = {"integer": "int64", "float": "float64", "boolean": "bool", "date": "date32", "binary": "binary"}
 
 
-def _as_declared(batch: pa.RecordBatch, names: dict[str, str]) -> pa.RecordBatch:
-    """Give a batch in the Arrow types of the frame's schema."""
+def declared_schema(columns: Sequence[SourceColumn]) -> pa.Schema:
+    """Give the layout of rows of a database that are read for Spark."""
+    import pyarrow as pa
+
+    kinds = {"timestamp": pa.timestamp("us"), "timestamp_tz": pa.timestamp("us", tz="UTC")}
+    plain = {c.name: pa.type_for_alias(_ARROW_NAMES.get(c.family, "string")) for c in columns}
+    return pa.schema([pa.field(c.name, kinds.get(c.family, plain[c.name])) for c in columns])
+
+
+def declared_batch(batch: pa.RecordBatch, columns: Sequence[SourceColumn]) -> pa.RecordBatch:
+    """Give a batch of a database in the Arrow types that its columns have for Spark."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    names = {c.name: _ARROW_NAMES.get(c.family, "string") for c in columns}
     arrays = []
     for field, array in zip(batch.schema, batch.columns, strict=True):
         if field.name not in names:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ematix_flow.connect.stream import PLACE, VALUE, from_text
+from ematix_flow.connect.stream import PAYLOAD, PLACE, VALUE, from_text, shown_payload
 from ematix_flow.plan.marks import CORRUPT, LINES, POSITION
 from ematix_flow.run.file_pieces import FilePiece
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ematix_flow.connect.base import SourceColumn
     from ematix_flow.connect.payloads import Decoder
@@ -47,7 +47,7 @@ class Stretch:
     @property
     def schema(self) -> pa.Schema:
         """Give the layout of the tables that pieces give."""
-        marks = [CORRUPT, POSITION] if self.decoder.format in LINES else [POSITION]
+        marks = [PAYLOAD, CORRUPT, POSITION] if self.decoder.format in LINES else [POSITION]
         more = [pa.field(column.name, _BESIDE[column.family]) for column in self._more()]
         return pa.schema([*self.decoder.schema, *more, *(pa.field(mark, pa.string()) for mark in marks)])
 
@@ -67,12 +67,22 @@ def _rows(piece: MessagePiece, decoder: Decoder, schema: pa.Schema) -> Iterator[
         there = messages.filter(pc.is_valid(messages.column(VALUE))) if decoder.tombstones else messages
         if not there.num_rows:
             continue
-        decoded = decoder.decode(there.column(VALUE).to_pylist())
+        payloads = there.column(VALUE).to_pylist()
+        decoded = decoder.decode(payloads)
         columns = dict(zip(decoder.schema.names, decoded.columns, strict=True))
         columns[CORRUPT] = pa.array(decoded.wrong, pa.string())
+        columns[PAYLOAD] = _kept(payloads, decoded.wrong)
         columns[POSITION] = there.column(PLACE)
         arrays = [columns[field.name] if field.name in columns else there.column(field.name) for field in schema]
         yield pa.table([_as(array, field.type) for array, field in zip(arrays, schema, strict=True)], schema=schema)
+
+
+def _kept(payloads: Sequence[bytes | None], wrong: Sequence[str | None]) -> pa.Array:
+    """Give the payloads of messages that could not be read."""
+    if not any(wrong):
+        return pa.nulls(len(wrong), pa.string())
+    kept = [shown_payload(p or b"") if said else None for p, said in zip(payloads, wrong, strict=True)]
+    return pa.array(kept, pa.string())
 
 
 def _as(array: pa.Array, wanted: pa.DataType) -> pa.Array:

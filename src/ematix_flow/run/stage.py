@@ -155,6 +155,23 @@ def stage_batches(
     return Part(partition, attempt, rows, rejected, path, reject_path, first)
 
 
+REJECTED = 1 << 20
+"""The partition of rejects that no task has read."""
+
+
+def stage_rejects(work: StageWork, rejects: pa.Table) -> Part:
+    """Stage rejects that were found before the rows, as a part of their own."""
+    stager = work.target.stager(work.spec, REJECTED, 0)
+    try:
+        for batch in rejects.to_batches():
+            stager.reject(batch)
+        path, reject_path = stager.finish()
+    except BaseException:
+        stager.abandon()
+        raise
+    return Part(REJECTED, 0, 0, rejects.num_rows, path, reject_path, describe_reject(rejects.to_batches()[0]))
+
+
 def _count(work: StageWork, place: tuple[int, int], rows: int, heed: Callable[[], None] | None) -> None:
     """Tell how many rows an attempt has staged, and hear whether it shall go on."""
     if work.count_to and Path(work.count_to).is_dir():

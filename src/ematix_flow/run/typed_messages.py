@@ -11,12 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ematix_flow.connect.arrow import REJECTS
-from ematix_flow.connect.stream import PLACE, VALUE
+from ematix_flow.connect.stream import PAYLOAD, PLACE, VALUE, MessagePiece, shown_payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ematix_flow.connect.stream import MessagePiece
 
 TOGETHER = 4
 """Pieces that are read at the same time."""
@@ -50,6 +49,17 @@ def typed_rows(
     return TypedRows(pa.table(columns), _rejects(bad) if bad else None)
 
 
+def rows_of_payloads(messages: Sequence[tuple[bytes, str]], read: Callable[[bytes], dict[str, Any] | str]) -> TypedRows:
+    """Give the rows of payloads that are at hand, each with the place it came from."""
+    table = pa.table(
+        {
+            VALUE: pa.array([payload for payload, _ in messages], pa.binary()),
+            PLACE: pa.array([place for _, place in messages], pa.string()),
+        }
+    )
+    return typed_rows([MessagePiece("", len(messages), lambda: iter((table,)))], read, ())
+
+
 def json_payload(payload: bytes) -> dict[str, Any] | str:
     """Give the values of a JSON object."""
     try:
@@ -57,6 +67,20 @@ def json_payload(payload: bytes) -> dict[str, Any] | str:
     except (ValueError, RecursionError) as error:
         return f"malformed JSON: {error}"
     return value if isinstance(value, dict) else "not a JSON object"
+
+
+def raw_payload(payload: bytes) -> dict[str, Any] | str:
+    """Give the bytes themselves as the one value."""
+    return {VALUE: payload}
+
+
+def documents(table: pa.Table) -> pa.Table:
+    """Give rows with lists, structs and maps as JSON, as columns of tables hold them."""
+    for number, field in enumerate(table.schema):
+        if pa.types.is_nested(field.type):
+            texts = [None if value is None else _json(value) for value in table.column(number).to_pylist()]
+            table = table.set_column(number, field.name, pa.array(texts, pa.string()))
+    return table
 
 
 def _parts(
@@ -95,11 +119,12 @@ def _json(value: Any) -> str:
 
 def _rejects(bad: Sequence[tuple[str, str, bytes]]) -> pa.Table:
     rows = [
-        {"reason": reason, "column_name": "line", "source_position": place, "row_json": _shown(payload)}
+        {
+            "reason": reason,
+            "column_name": "line",
+            "source_position": place,
+            "row_json": _json({PAYLOAD: shown_payload(payload)}),
+        }
         for reason, place, payload in bad
     ]
     return pa.Table.from_pylist(rows, schema=REJECTS)
-
-
-def _shown(payload: bytes) -> str:
-    return payload.decode(errors="backslashreplace")

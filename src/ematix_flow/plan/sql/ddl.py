@@ -60,7 +60,8 @@ def wanted_table(table: Table, mode: str, database: Database, partition_by: tupl
     """Give the table that a load of this mode needs; `partition_by` in place of what the table itself says."""
     keyed = {*table.primary_key, *(name for group in table.unique_constraints for name in group)}
     declared = [WantedColumn(StageColumn(c.name, c.type, in_key=c.name in keyed), c.nullable) for c in table.columns]
-    added = [WantedColumn(LOADED_AT, nullable=False), WantedColumn(BATCH_ID, nullable=False)]
+    stamps = [WantedColumn(LOADED_AT, nullable=False), WantedColumn(BATCH_ID, nullable=False)]
+    added = stamps if table.stamped else []
     primary_key, unique = table.primary_key, table.unique_constraints
     if mode == "scd2":
         _refuse_clash(table)

@@ -274,12 +274,12 @@ def _instant(at: object) -> str:
     return render(f"SELECT {instant(at, DIALECT)}", DIALECT).removeprefix("SELECT ")  # type: ignore[arg-type]
 
 
-def _stamp(load: Load) -> tuple[str, str]:
-    return _instant(load.loaded_at), identifier_value(load.batch_id, DIALECT)
+def _stamp(load: Load) -> tuple[str, ...]:
+    return (_instant(load.loaded_at), identifier_value(load.batch_id, DIALECT)) if load.stamped else ()
 
 
 def _all(load: Load) -> str:
-    return _listed((*load.names, "_loaded_at", "_batch_id"))
+    return _listed((*load.names, *load.stamps))
 
 
 def _values(load: Load) -> str:
@@ -287,7 +287,7 @@ def _values(load: Load) -> str:
 
 
 def _sets(load: Load, names: Sequence[str]) -> str:
-    stamp = zip(("_loaded_at", "_batch_id"), _stamp(load), strict=True)
+    stamp = zip(load.stamps, _stamp(load), strict=True)
     return ", ".join(
         [*(f"tgt.{_name(n)} = s.{_name(n)}" for n in names), *(f"tgt.{name} = {value}" for name, value in stamp)]
     )

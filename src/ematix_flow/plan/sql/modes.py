@@ -51,24 +51,25 @@ def duplicate_checks(load: Load) -> DuplicateChecks:
 
 
 def _insert(load: Load, where: str = "") -> str:
-    names = listed((*load.names, "_loaded_at", "_batch_id"))
-    values = ", ".join(insert_value(load, name) for name in load.names)
-    stamp = f"{instant(load.loaded_at, load.dialect)}, {identifier_value(load.batch_id, load.dialect)}"
-    sql = f"INSERT INTO {table_sql(load.target)} ({names}) SELECT {values}, {stamp} {FROM_STAGED}"
+    names = listed((*load.names, *load.stamps))
+    values = ", ".join([*(insert_value(load, name) for name in load.names), *_stamp(load)])
+    sql = f"INSERT INTO {table_sql(load.target)} ({names}) SELECT {values} {FROM_STAGED}"
     return render(sql + (f" WHERE {where}" if where else ""), load.dialect)
 
 
 def _update(load: Load) -> str:
     sets = [f"{quoted(name)} = {insert_value(load, name)}" for name in load.update]
-    sets += [
-        f"{quoted('_loaded_at')} = {instant(load.loaded_at, load.dialect)}",
-        f"{quoted('_batch_id')} = {identifier_value(load.batch_id, load.dialect)}",
-    ]
+    sets += [f"{quoted(name)} = {value}" for name, value in zip(load.stamps, _stamp(load), strict=True)]
     sql = (
         f"UPDATE {table_sql(load.target)} AS tgt SET {', '.join(sets)} {FROM_STAGED} "
         f"WHERE {same_key(load.keys, 'tgt', 's')} AND ({differs(load, load.compare, 'tgt', 's')})"
     )
     return render(sql, load.dialect)
+
+
+def _stamp(load: Load) -> tuple[str, ...]:
+    stamp = (instant(load.loaded_at, load.dialect), identifier_value(load.batch_id, load.dialect))
+    return stamp if load.stamped else ()
 
 
 def _delete_absent(load: Load) -> str:

@@ -85,8 +85,15 @@ class Load:
     """Remembered events that were loaded before this are pruned."""
     extra: tuple[StageColumn, ...] = field(default=())
     """Staged columns that the target does not have."""
+    stamped: bool = True
+    """False where rows are not told which load brought them."""
     folder: str = ""
     """Where the files of the table go, where it is a list of files."""
+
+    @property
+    def stamps(self) -> tuple[str, ...]:
+        """Give the columns that say when and by which load a row came."""
+        return ("_loaded_at", "_batch_id") if self.stamped else ()
 
     @property
     def names(self) -> tuple[str, ...]:

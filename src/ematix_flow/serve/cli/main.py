@@ -19,7 +19,8 @@ from ematix_flow.serve.cli.stopping import StoppedError, stopping
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_PIPELINES, _HISTORY, _SETUP = "Pipelines", "What happened", "Connections and setup"
+_PIPELINES, _STREAMS = "Pipelines", "Streams"
+_HISTORY, _SETUP = "What happened", "Connections and setup"
 
 PLACES = {
     "list": Place("pipelines", "list_", "Show the pipelines and transforms of a module.", _PIPELINES),
@@ -31,6 +32,9 @@ PLACES = {
     "validate": Place("planning", "validate", "Have the databases check a pipeline's SQL.", _PIPELINES),
     "maintain": Place("maintain", "maintain", "Compact, expire and clean up the targets of a pipeline.", _PIPELINES),
     "transform": Place("transforms", "transform", "List transforms, or run one on its own.", _PIPELINES),
+    "consume": Place("consume", "consume", "Run streams until they are stopped.", _STREAMS),
+    "consume-list": Place("consume", "consume_list", "Show the streams of a module.", _STREAMS),
+    "stream": Place("stream", "stream", "Show where a stream stands, or move it.", _STREAMS),
     "runs": Place("runs", "runs", "List runs, or show one.", _HISTORY),
     "logs": Place("runs", "logs", "Show what a run said, if it was captured.", _HISTORY),
     "rejects": Place("rejects", "rejects", "List, show or replay rejected rows.", _HISTORY),

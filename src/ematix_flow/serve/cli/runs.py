@@ -95,9 +95,8 @@ def _row(run: RunRecord) -> tuple[object, ...]:
     rows = ", ".join(f"{count:,} {word}" for word, count in changed if count)
     started = datetime.fromisoformat(run.started_at)
     seconds = (datetime.fromisoformat(run.finished_at) - started).total_seconds() if run.finished_at else None
-    shown = run.run_id[:12] if run.run_id.count("-") == 4 else run.run_id.partition(":")[0][:16]  # noqa: PLR2004 - a UUID
     return (
-        shown,
+        _shown(run),
         run.pipeline,
         run.target,
         run.status,
@@ -105,3 +104,10 @@ def _row(run: RunRecord) -> tuple[object, ...]:
         "" if seconds is None else f"{seconds:.1f}",
         rows or (run.error_summary or "").partition("\n")[0],
     )
+
+
+def _shown(run: RunRecord) -> str:
+    """Give as much of a run's id as tells it from others."""
+    if run.kind == "streaming":
+        return run.run_id
+    return run.run_id[:12] if run.run_id.count("-") == 4 else run.run_id.partition(":")[0][:16]  # noqa: PLR2004 - a UUID

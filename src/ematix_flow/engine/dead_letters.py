@@ -1,0 +1,207 @@
+"""Dead letters of a stream: what its tables hold as rejects; counted, shown, sent through the stream again, set aside, removed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.commit.ledger import Ledger, transaction
+from ematix_flow.connect.registry import open_stream, open_target
+from ematix_flow.connect.stream import payload_of
+from ematix_flow.engine.loading import load_target
+from ematix_flow.engine.options import Options
+from ematix_flow.engine.rejecting import list_rejects
+from ematix_flow.engine.sourcing import OpenSource
+from ematix_flow.engine.stream_options import StreamOptions
+from ematix_flow.engine.stream_rows import StreamRows, reader_for
+from ematix_flow.engine.stream_tables import name_of
+from ematix_flow.engine.table_lanes import declaration_of, pipeline_of, placeholder, typed_declaration
+from ematix_flow.errors import RunError, UnknownNameError, UnsupportedError
+from ematix_flow.plan.source import SourceValue
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ematix_flow.declare.stream import Stream, StreamTarget
+    from ematix_flow.engine.rejecting import Reject
+
+ATTEMPTS = 3
+"""How often a message is tried before it is parked, the first time included."""
+
+EVERYTHING = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which dead letters are meant: some by id, the first so many, or all."""
+
+    ids: tuple[str, ...] = ()
+    first: int | None = None
+
+    @classmethod
+    def of(cls, value: dict[str, Any]) -> Selection:
+        """Give the selection that its plain form says."""
+        match value.get("kind"):
+            case "all":
+                return cls()
+            case "first_n":
+                return cls(first=int(value["n"]))
+            case "ids":
+                return cls(ids=tuple(str(one) for one in value["ids"]))
+            case other:
+                message = f"a selection of kind {other!r} is not known"
+                raise RunError(message, hint="all, first_n or ids.")
+
+    def among(self, letters: Sequence[Reject]) -> list[Reject]:
+        """Give those that are meant, oldest first."""
+        oldest = sorted(letters, key=lambda letter: (letter.rejected_at, letter.reject_id))
+        if not self.ids:
+            return oldest if self.first is None else oldest[: self.first]
+        missing = [one for one in self.ids if not any(letter.reject_id.startswith(one) for letter in oldest)]
+        if missing:
+            message = f"no dead letter has the id {missing[0]!r}"
+            raise UnknownNameError(message, hint="flow dlq list shows the ids.")
+        return [letter for letter in oldest if letter.reject_id.startswith(self.ids)]
+
+
+def stats(stream: Stream) -> dict[str, Any]:
+    """Give how many dead letters there are, by status and by target."""
+    letters = records(stream, status=None, limit=EVERYTHING)
+    by_status = Counter(letter.status for letter in letters)
+    by_target = Counter(letter.target_name for letter in letters if letter.status == "pending")
+    counts = {status: by_status.get(status, 0) for status in ("pending", "parked", "replayed")}
+    return {"pipeline": stream.name, **counts, "pending_by_target": dict(by_target)}
+
+
+def records(stream: Stream, *, status: str | None = "pending", limit: int = 100) -> list[Reject]:
+    """Give the dead letters of all tables that a stream writes to, newest first."""
+    found: list[Reject] = []
+    for target in _tables(stream):
+        declared = declaration_of(stream, target, placeholder(target))
+        found += list_rejects(pipeline_of(stream, declared, stream.name), status=status, limit=limit)
+    return sorted(found, key=lambda letter: (letter.rejected_at, letter.reject_id), reverse=True)[:limit]
+
+
+def record_by_id(stream: Stream, letter_id: str) -> Reject:
+    """Give one dead letter by its id or a beginning of it."""
+    found = Selection(ids=(letter_id,)).among(records(stream, status=None, limit=EVERYTHING))
+    if len(found) > 1:
+        message = f"{len(found)} dead letters begin with {letter_id!r}"
+        raise UnknownNameError(message)
+    return found[0]
+
+
+def park(stream: Stream, chosen: Selection) -> int:
+    """Set dead letters aside, so that a replay of all leaves them; gives how many there were."""
+    return _settle(stream, chosen, "parked")
+
+
+def purge(stream: Stream, chosen: Selection) -> int:
+    """Remove dead letters, those that are parked or were replayed too; gives how many there were."""
+    return _settle(stream, chosen, None, only=None)
+
+
+def replay(stream: Stream, chosen: Selection, options: StreamOptions | None = None) -> dict[str, Any]:
+    """Send dead letters through the stream again, each in a load that also marks them: a crash doubles nothing.
+
+    What fails again is a new dead letter with one attempt more, and is parked when that was the last.
+    """
+    options = options or StreamOptions()
+    started = options.clock.now()
+    letters = chosen.among(records(stream, limit=EVERYTHING))
+    done = Counter({"taken": len(letters)})
+    with ExitStack() as kept:
+        one = stream.sources[0]
+        source = kept.enter_context(closing(open_stream(one.connection, one.query)))
+        again = _Replay(stream, StreamRows(stream, source, options, kept), reader_for(source), options)
+        for target in _tables(stream):
+            for group in _groups(letters, target):
+                done.update(again.load(target, group))
+    return {
+        "taken": done["taken"],
+        "succeeded": done["succeeded"],
+        "redeadlettered": done["redeadlettered"],
+        "parked": done["parked"],
+        "started_at_ms": int(started.timestamp() * 1000),
+        "finished_at_ms": int(options.clock.now().timestamp() * 1000),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    stream: Stream
+    rows: StreamRows
+    read: Any
+    options: StreamOptions
+
+    def load(self, target: StreamTarget, letters: Sequence[Reject]) -> dict[str, int]:
+        """Load the dead letters of one target that have the same attempts and come from the same stage."""
+        attempt = (letters[0].attempt or 1) + 1
+        last = attempt >= (self.stream.dlq_max_attempts or ATTEMPTS)
+        before_sql = _is_raw(letters[0])
+        found = self.rows.of_payloads(
+            [(payload_of(letter.row_json), letter.source_position or "") for letter in letters], transform=before_sql
+        )
+        declared, rows = typed_declaration(self.stream, target, found.rows, refuse=False)
+        declared = replace(declared, write=replace(declared.write, on_bad_row="reject"))
+        value = SourceValue(self.stream.sources[0].connection, frame=rows)
+        source = OpenSource(value, "dead letters", rejects=found.rejects)
+        again = Options(
+            bus=self.options.bus,
+            clock=self.options.clock,
+            spark=self.options.spark,
+            replays=tuple(letter.reject_id for letter in letters),
+            attempt=attempt,
+            last_attempt=last,
+        )
+        pipeline = pipeline_of(self.stream, declared, self.stream.name)
+        counts = load_target(pipeline, declared, source, _slot(letters), again).committed.counts
+        failed = counts.rejected
+        return {
+            "succeeded": len(letters) - failed,
+            "redeadlettered": 0 if last else failed,
+            "parked": failed if last else 0,
+        }
+
+
+def _is_raw(letter: Reject) -> bool:
+    """Say whether a dead letter holds a message as it came, and not a row that the SQL had made already."""
+    return letter.column_name == "line" or letter.reason.startswith("transform: ")
+
+
+def _groups(letters: Sequence[Reject], target: StreamTarget) -> list[list[Reject]]:
+    groups: dict[tuple[int, bool], list[Reject]] = {}
+    for letter in letters:
+        if letter.target_name.endswith(f":{'.'.join(name_of(target))}"):
+            groups.setdefault((letter.attempt or 1, _is_raw(letter)), []).append(letter)
+    return list(groups.values())
+
+
+def _settle(stream: Stream, chosen: Selection, status: str | None, *, only: str | None = "pending") -> int:
+    letters = chosen.among(records(stream, status=only, limit=EVERYTHING))
+    changed = 0
+    for target in _tables(stream):
+        mine = [one.reject_id for one in letters if one.target_name.endswith(f":{'.'.join(name_of(target))}")]
+        if not mine:
+            continue
+        database = open_target(target.connection, name_of(target))
+        ledger = Ledger(database)
+        with closing(database.session()) as session, transaction(session):
+            changed += ledger.settle_rejects(session, mine, status)
+    return changed
+
+
+def _tables(stream: Stream) -> list[StreamTarget]:
+    found = [target for target in stream.targets if target.table is not None or target.prefix is not None]
+    if not found:
+        message = f"stream {stream.name!r} writes to no table, so its dead letters are in its dead-letter topic"
+        raise UnsupportedError(message)
+    return found
+
+
+def _slot(letters: Sequence[Reject]) -> str:
+    joined = "\n".join(sorted(letter.reject_id for letter in letters))
+    return f"replay-{hashlib.sha256(joined.encode()).hexdigest()[:32]}"

@@ -1,0 +1,107 @@
+"""The rows of a stretch of a stream, in the types they show and after the SQL of the stream; read once for all targets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.stream import from_text
+from ematix_flow.engine.lookups import open_lookups
+from ematix_flow.engine.options import Options
+from ematix_flow.engine.spark import session_for
+from ematix_flow.errors import PlanError, UnsupportedError, did_you_mean
+from ematix_flow.plan.sql.stream_sql import SOURCE, mentioned, row_by_row, spark_sql, tables_in
+from ematix_flow.run.typed_messages import json_payload, raw_payload, rows_of_payloads, typed_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import ExitStack
+    from typing import Any
+
+    from ematix_flow.connect.stream import StreamSource
+    from ematix_flow.declare.stream import Stream
+    from ematix_flow.engine.stream_options import StreamOptions
+    from ematix_flow.plan.steps import Span
+    from ematix_flow.run.stream_sql import SqlStage
+    from ematix_flow.run.typed_messages import TypedRows
+
+
+class StreamRows:
+    """Reads and transforms stretches; the last one is kept, because every target asks for it."""
+
+    def __init__(self, stream: Stream, source: StreamSource, options: StreamOptions, kept: ExitStack) -> None:
+        self._stream = stream
+        self._source = source
+        self._read = reader_for(source)
+        self._stage = _stage(stream, options, kept)
+        self._last: tuple[str, str, TypedRows] | None = None
+
+    @property
+    def transforms(self) -> bool:
+        """Say whether there is SQL between source and target."""
+        return self._stage is not None
+
+    def rows(self, span: Span) -> TypedRows:
+        """Give the rows between two positions."""
+        if self._last is None or self._last[:2] != (span.begin, span.end):
+            self._last = (span.begin, span.end, self._made(span))
+        return self._last[2]
+
+    def of_payloads(self, messages: Sequence[tuple[bytes, str]], *, transform: bool) -> TypedRows:
+        """Give the rows of payloads, each with the place it came from; with the SQL of the stream, or as they are."""
+        found = rows_of_payloads(messages, self._read if transform else json_payload)
+        if self._stage is None or not transform:
+            return found
+        return self._stage.rows(found, lenient=True)
+
+    def _made(self, span: Span) -> TypedRows:
+        sql = self._stream.transform.sql
+        named = mentioned(sql, self._stream.transform.dialect) if sql else frozenset()
+        beside = [column.name for column in self._source.columns if column.name in named]
+        pieces = self._source.pieces(from_text(span.begin), from_text(span.end), beside)
+        found = typed_rows(pieces, self._read, beside)
+        if self._stage is None:
+            return found
+        return self._stage.rows(found, lenient=self._stream.transform.on_error != "fail")
+
+
+def reader_for(source: StreamSource) -> Callable[[bytes], dict[str, Any] | str]:
+    """Give what reads the values of one payload of a source."""
+    match source.payload_format:
+        case "json":
+            return json_payload
+        case "raw_bytes":
+            return raw_payload
+        case other:
+            message = f"source {source.name!r} has payloads of {other}, which cannot be read yet"
+            raise UnsupportedError(message)
+
+
+def _stage(stream: Stream, options: StreamOptions, kept: ExitStack) -> SqlStage | None:
+    transform = stream.transform
+    if transform.sql is None:
+        return None
+    _check_tables(stream)
+    from ematix_flow.run.stream_sql import SqlStage
+
+    aggregates = frozenset(one.name for one in stream.aggregate_udfs)
+    return SqlStage(
+        session_for(Options(spark=options.spark)),
+        spark_sql(transform.sql, transform.dialect, aggregates),
+        _columns_of_source(stream),
+        row_by_row(transform.sql, transform.dialect, aggregates),
+        stream.udfs,
+        stream.aggregate_udfs,
+        open_lookups(stream.lookups, kept),
+    )
+
+
+def _columns_of_source(stream: Stream) -> frozenset[str]:
+    """Give the columns that the SQL may mean as the source's own; with lookups a name may be theirs."""
+    return frozenset() if stream.lookups else mentioned(str(stream.transform.sql), stream.transform.dialect)
+
+
+def _check_tables(stream: Stream) -> None:
+    known = {SOURCE, *stream.lookups}
+    for table in sorted(tables_in(str(stream.transform.sql), stream.transform.dialect) - known):
+        message = f"the SQL of stream {stream.name!r} reads {table!r}"
+        raise PlanError(message, hint=did_you_mean(table, known), origin=stream.origin)

@@ -1,0 +1,96 @@
+"""The table that a stream writes to: as declared, as it is there, or made of the first rows."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.arrow_types import declared_type
+from ematix_flow.connect.found_types import found_type
+from ematix_flow.declare.layout import Column, Table
+from ematix_flow.declare.types import Text
+from ematix_flow.errors import PlanError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ematix_flow.connect.base import Database, FoundTable
+    from ematix_flow.declare.stream import StreamTarget
+
+FOLDER = "files"
+"""The schema of tables that are folders of files; the folder's own name is the table's."""
+
+
+UNKNOWN = "unknown"
+"""The one column of a table that is made before a single message could be read."""
+
+
+def name_of(target: StreamTarget) -> tuple[str, str]:
+    """Give schema and name of the table that a target is."""
+    if target.table_name is not None:
+        return target.table_name
+    return FOLDER, (target.prefix or "").strip("/") or "all"
+
+
+def table_of(target: StreamTarget, database: Database, rows: pa.Schema) -> Table:
+    """Give the table that rows of this layout go into, with the columns that a load writes."""
+    if target.declared_table is not None:
+        return target.declared_table
+    schema, name = name_of(target)
+    found = None if target.table_name is None else _found(database, schema, name)
+    if found is None and not _may_create(target, database):
+        message = f"table {schema}.{name} does not exist in {target.connection_name!r}"
+        hint = "create it, give target_table= a table class, or say create_table=True."
+        raise PlanError(message, hint=hint)
+    if found is None:
+        columns = [_new_column(field, target) for field in rows] or [Column(Text(), name=UNKNOWN)]
+    else:
+        columns = _there(database, found, rows, f"{schema}.{name}", target)
+    return Table(schema, name, tuple(columns), stamped=False)
+
+
+def with_drift(target: StreamTarget, database: Database) -> StreamTarget:
+    """Let a table grow that no one declared and that is made of rows."""
+    if target.declared_table is None and _may_create(target, database):
+        return replace(target, write=replace(target.write, on_drift="evolve"))
+    return target
+
+
+def _may_create(target: StreamTarget, database: Database) -> bool:
+    """Say whether the target begins to exist with the first rows; of databases that has to be asked for."""
+    return target.create_table or not database.capabilities.constraints
+
+
+def _found(database: Database, schema: str, name: str) -> FoundTable | None:
+    if not database.exists():
+        return None
+    with closing(database.session()) as session:
+        return database.find_table(session, database.place(schema, name))
+
+
+def _there(database: Database, found: FoundTable, rows: pa.Schema, table: str, target: StreamTarget) -> list[Column]:
+    """Give the columns of a table that rows have a value for; the others get their default."""
+    keys = target.primary_key or found.primary_key
+    columns = []
+    for column in found.columns:
+        if rows.names and column.name not in rows.names:
+            continue
+        kind = found_type(database, column.type)
+        if kind is None:
+            message = f"column {column.name!r} of {table} is {column.type}, which loads cannot write"
+            raise PlanError(message, hint="leave it out in transform_sql=.")
+        key = column.name in keys
+        columns.append(Column(kind, nullable=column.nullable and not key, primary_key=key, name=column.name))
+    if not columns:
+        message = f"the rows have none of the columns of {table}"
+        raise PlanError(message, hint=f"the table has: {', '.join(c.name for c in found.columns)}.")
+    if _may_create(target, database):
+        known = {column.name for column in found.columns}
+        columns += [_new_column(field, target) for field in rows if field.name not in known]
+    return columns
+
+
+def _new_column(field: pa.Field, target: StreamTarget) -> Column:
+    key = field.name in target.primary_key
+    return Column(declared_type(field.type), nullable=not key, primary_key=key, name=field.name)

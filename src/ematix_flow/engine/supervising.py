@@ -1,0 +1,86 @@
+"""What an error means for a stream that is to go on: a pause that grows, or the end; it runs nothing itself."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from ematix_flow.connect.redact import safe_text
+from ematix_flow.errors import (
+    BadRowsError,
+    ConnectionMissingError,
+    DeclareError,
+    DeclareTypeError,
+    DriftError,
+    FencedError,
+    FlowError,
+    MissingExtraError,
+    MissingSecretError,
+    PlanError,
+    RunError,
+    StreamLostError,
+    UnknownNameError,
+    UnsupportedError,
+)
+
+
+class CrashLoopError(RunError):
+    """A stream fails again and again without getting on; trying once more would not help."""
+
+
+TERMINAL = (
+    BadRowsError,
+    ConnectionMissingError,
+    CrashLoopError,
+    DeclareError,
+    DeclareTypeError,
+    DriftError,
+    FencedError,
+    MissingExtraError,
+    MissingSecretError,
+    PlanError,
+    StreamLostError,
+    UnknownNameError,
+    UnsupportedError,
+)
+"""Errors that are the same after every pause: somebody has to change something first."""
+
+CRASHES = 8
+"""So many failures without a batch in between are no accident, unless the other side is only away."""
+
+SHORTEST = 0.5
+"""Seconds of the first pause, about."""
+
+
+@dataclass
+class Patience:
+    """How often something has failed since it last got on."""
+
+    what: str
+    """Whose failures they are, for people."""
+    longest: float
+    """Seconds of the longest pause."""
+    failures: int = 0
+    crashes: int = 0
+    """Failures of which nothing says that they pass."""
+
+    def got_on(self) -> None:
+        """Forget the failures."""
+        self.failures = self.crashes = 0
+
+    def end_of(self, error: Exception) -> Exception | None:
+        """Count a failure and give the error that it ends with; None when it may pass."""
+        if isinstance(error, TERMINAL):
+            return error
+        self.failures += 1
+        self.crashes += not (isinstance(error, FlowError) and error.transient)
+        if self.crashes < CRASHES:
+            return None
+        said = f"{self.what} failed {self.failures} times and loaded nothing in between"
+        hint = "nothing is lost: what was not loaded is read again."
+        return CrashLoopError(f"{said}; the last time: {safe_text(error)}", hint=hint)
+
+    def pause(self) -> float:
+        """Give the seconds to wait now."""
+        most = min(self.longest, SHORTEST * 2 ** min(self.failures - 1, 20))
+        return random.uniform(most / 2, most)  # noqa: S311 - so that many do not come back at the same moment

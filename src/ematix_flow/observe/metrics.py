@@ -1,0 +1,114 @@
+"""What streams do as numbers for Prometheus: names and labels in one place, fed by events and served on this machine only."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+
+from ematix_flow.errors import RunError
+from ematix_flow.events import StreamFailed, StreamIdle, StreamLag, StretchLoaded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ematix_flow.events import Event
+
+PREFIX = "ematix_streaming_"
+HOST = "127.0.0.1"
+
+COUNTERS = {
+    "rows_consumed_total": "Messages that were read, once each however many targets take them.",
+    "rows_written_total": "Rows that targets took.",
+    "rows_rejected_total": "Messages and rows that were put aside.",
+    "batches_total": "Batches with something new.",
+    "errors_total": "Failures of a stream or of one of its targets.",
+    "dlq_writes_total": "Messages that became dead letters.",
+    "idle_iterations_total": "Times that nothing new was found.",
+    "cdc_creates_total": "Changes that made a row.",
+    "cdc_updates_total": "Changes of a row.",
+    "cdc_deletes_total": "Changes that removed a row.",
+    "cdc_skipped_total": "Changes that say nothing about rows.",
+    "cdc_idempotent_skipped_total": "Changes that were there already.",
+    "windows_emitted_total": "Windows that were given to the targets.",
+}
+
+_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+
+class StreamMetrics:
+    """The numbers of all streams of a process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._counters = {name: self._counter(name, text) for name, text in COUNTERS.items()}
+        self._late = self._counter("late_rows_dropped_total", "Rows that came too late for their window.", "policy")
+        self._active = self._gauge("windows_active", "Windows that are open.")
+        self._groups = self._gauge("state_groups_total", "Groups that are remembered between batches.")
+        self._watermark = self._gauge("watermark_seconds", "Event time up to which all rows are there.", "source")
+        self._lag = self._gauge("lag_messages", "Messages that wait for a target.", "target", "partition")
+        self._seconds = Histogram(
+            f"{PREFIX}batch_seconds",
+            "Seconds that a target took for a batch.",
+            ("pipeline", "target"),
+            registry=self.registry,
+            buckets=_SECONDS,
+        )
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(PREFIX + name, text, ("pipeline", *labels), registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(PREFIX + name, text, ("pipeline", *labels), registry=self.registry)
+
+    def begin(self, pipeline: str) -> None:
+        """Show a stream with zeros, so that a rate is right from its first batch on."""
+        for counter in self._counters.values():
+            counter.labels(pipeline)
+        self._active.labels(pipeline)
+        self._groups.labels(pipeline)
+
+    def __call__(self, event: Event) -> None:
+        """Count an event."""
+        match event:
+            case StretchLoaded():
+                self._loaded(event)
+            case StreamLag():
+                for part, waiting in event.waiting.items():
+                    self._lag.labels(event.pipeline, event.target, part).set(waiting)
+            case StreamIdle():
+                self._add(event, "idle_iterations_total", 1)
+            case StreamFailed():
+                self._add(event, "errors_total", 1)
+
+    def _loaded(self, event: StretchLoaded) -> None:
+        self._add(event, "rows_consumed_total", event.fresh)
+        self._add(event, "rows_written_total", event.counts.staged)
+        self._add(event, "rows_rejected_total", event.counts.rejected)
+        self._add(event, "dlq_writes_total", event.counts.rejected)
+        self._add(event, "batches_total", int(bool(event.fresh)))
+        self._seconds.labels(event.pipeline, event.target).observe(event.seconds)
+
+    def _add(self, event: Event, name: str, number: int) -> None:
+        self._counters[name].labels(event.pipeline).inc(number)
+
+
+@contextmanager
+def served(metrics: StreamMetrics, port: int) -> Iterator[int]:
+    """Serve the numbers at a port of this machine, any free one for 0, and give the port."""
+    try:
+        server, thread = start_http_server(port, HOST, metrics.registry)
+    except OSError as error:
+        message = f"metrics cannot be served on port {port}: {error.strerror}"
+        raise RunError(message, hint="--metrics-port 0 takes any free port.") from None
+    found = int(server.server_port)
+    sys.stderr.write(f"metrics: http://{HOST}:{found}/metrics\n")
+    sys.stderr.flush()
+    try:
+        yield found
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

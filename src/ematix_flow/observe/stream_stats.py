@@ -1,0 +1,146 @@
+"""Counts what streams do, from their events: totals since the start and rates of the last minutes; it shows nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import UTC, timedelta
+from typing import TYPE_CHECKING
+
+from ematix_flow.clock import SYSTEM_CLOCK
+from ematix_flow.events import StreamFailed, StreamIdle, StreamLag, StretchLoaded
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ematix_flow.clock import Clock
+    from ematix_flow.events import Event
+
+SPANS = {"stats_1m": timedelta(minutes=1), "stats_5m": timedelta(minutes=5)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """What one event added."""
+
+    at: datetime
+    consumed: int = 0
+    written: int = 0
+    batches: int = 0
+    errors: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
+class TargetStats:
+    """How one target of a stream fares."""
+
+    rows: int = 0
+    rejected: int = 0
+    batch_seconds: float | None = None
+    lag: int | None = None
+    failure: str = ""
+    """Why it rests; empty while it works."""
+
+
+@dataclass
+class StreamStats:
+    """What one stream has done since it began."""
+
+    began: datetime
+    consumed: int = 0
+    written: int = 0
+    rejected: int = 0
+    batches: int = 0
+    errors: int = 0
+    idle: bool = False
+    failure: str = ""
+    targets: dict[str, TargetStats] = field(default_factory=dict)
+    _samples: deque[_Sample] = field(default_factory=deque)
+
+    def hear(self, event: Event, now: datetime) -> None:
+        """Take in an event of this stream."""
+        target = self.targets.setdefault(event.target, TargetStats()) if event.target else None
+        match event:
+            case StretchLoaded():
+                self._loaded(event, now)
+            case StreamLag():
+                assert target is not None  # noqa: S101 - lag is a target's
+                target.lag = sum(event.waiting.values())
+            case StreamIdle():
+                self.idle = True
+            case StreamFailed():
+                self.errors += 1
+                self._add(_Sample(now, errors=1))
+                if target is None:
+                    self.failure = event.message
+                else:
+                    target.failure = event.message
+
+    def _loaded(self, event: StretchLoaded, now: datetime) -> None:
+        target, counts = self.targets[event.target], event.counts
+        target.rows += counts.staged
+        target.rejected += counts.rejected
+        target.batch_seconds, target.failure = event.seconds, ""
+        self.idle, self.failure = False, ""
+        new = bool(event.fresh)
+        self.consumed += event.fresh
+        self.written += counts.staged
+        self.rejected += counts.rejected
+        self.batches += new
+        self._add(_Sample(now, event.fresh, counts.staged, int(new), 0, event.seconds))
+
+    def _add(self, sample: _Sample) -> None:
+        self._samples.append(sample)
+        while self._samples[0].at < sample.at - max(SPANS.values()):
+            self._samples.popleft()
+
+    def rates(self, now: datetime, span: timedelta) -> dict[str, float]:
+        """Give what happened per second in the last minutes, or since the beginning if that is shorter."""
+        seconds = min(span, now - self.began).total_seconds()
+        recent = [sample for sample in self._samples if sample.at > now - span]
+        loads = [sample.seconds for sample in recent if sample.seconds or sample.batches]
+        per = 1 / seconds if seconds > 0 else 0.0
+        return {
+            "rows_consumed_per_sec": round(sum(sample.consumed for sample in recent) * per, 3),
+            "rows_written_per_sec": round(sum(sample.written for sample in recent) * per, 3),
+            "batches_per_sec": round(sum(sample.batches for sample in recent) * per, 3),
+            "errors_per_sec": round(sum(sample.errors for sample in recent) * per, 3),
+            "avg_batch_cycle_ms": round(sum(loads) / len(loads) * 1000, 1) if loads else 0.0,
+            "span_seconds": round(seconds, 1),
+        }
+
+    def snapshot(self, now: datetime) -> dict[str, object]:
+        """Give the numbers that the run log keeps."""
+        return {
+            "snapshot_at": now.astimezone(UTC).isoformat(),
+            "rows_consumed_total": self.consumed,
+            "rows_written_total": self.written,
+            "rows_rejected_total": self.rejected,
+            "batches_total": self.batches,
+            "errors_total": self.errors,
+            "lag": {key: target.lag for key, target in self.targets.items() if target.lag is not None},
+            **{name: self.rates(now, span) for name, span in SPANS.items()},
+        }
+
+
+class StatsKeeper:
+    """Hears the events of all streams of a process."""
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self.streams: dict[str, StreamStats] = {}
+
+    def begin(self, stream: str) -> StreamStats:
+        """Give the numbers of a stream, from now on if they are new."""
+        with self._lock:
+            return self.streams.setdefault(stream, StreamStats(self._clock.now()))
+
+    def __call__(self, event: Event) -> None:
+        """Take in an event."""
+        if isinstance(event, StretchLoaded | StreamLag | StreamIdle | StreamFailed):
+            stats = self.begin(event.pipeline)
+            with self._lock:
+                stats.hear(event, self._clock.now())

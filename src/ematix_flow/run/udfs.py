@@ -1,0 +1,113 @@
+"""Functions and aggregates of the user as Spark's: Arrow arrays in, Arrow arrays out, once per batch of rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ematix_flow.errors import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from ematix_flow.declare.udf import PythonAggregateUdfHandle, PythonScalarUdfHandle
+
+ARROW = {
+    "Int8": pa.int8(),
+    "Int16": pa.int16(),
+    "Int32": pa.int32(),
+    "Int64": pa.int64(),
+    "UInt8": pa.uint8(),
+    "UInt16": pa.uint16(),
+    "UInt32": pa.uint32(),
+    "UInt64": pa.uint64(),
+    "Float32": pa.float32(),
+    "Float64": pa.float64(),
+    "Boolean": pa.bool_(),
+    "Utf8": pa.string(),
+    "Binary": pa.binary(),
+}
+_SPARK = {
+    "Int8": "tinyint",
+    "Int16": "smallint",
+    "Int32": "int",
+    "Int64": "bigint",
+    "UInt8": "smallint",
+    "UInt16": "int",
+    "UInt32": "bigint",
+    "UInt64": "decimal(20,0)",
+    "Float32": "float",
+    "Float64": "double",
+    "Boolean": "boolean",
+    "Utf8": "string",
+    "Binary": "binary",
+}
+"""What Spark calls the types; numbers without a sign need the next larger one."""
+
+_CARRIED = {"UInt8": pa.int16(), "UInt16": pa.int32(), "UInt32": pa.int64(), "UInt64": pa.decimal128(20, 0)}
+
+
+def register(
+    spark: SparkSession, udfs: Sequence[PythonScalarUdfHandle], aggregates: Sequence[PythonAggregateUdfHandle]
+) -> None:
+    """Make functions and aggregates known to a session under their names."""
+    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+
+    for handle in udfs:
+        made = arrow_udf(_scalar(handle), _SPARK[handle.returns], ArrowUDFType.SCALAR)
+        spark.udf.register(handle.name, made)
+    for group in aggregates:
+        made = arrow_udf(_aggregate(group), _SPARK[group.returns], ArrowUDFType.SCALAR)
+        spark.udf.register(group.name, made)
+
+
+def call(handle: PythonScalarUdfHandle, arrays: Sequence[pa.Array]) -> pa.Array:
+    """Give what a function makes of arrays, in the type that it declares."""
+    given = [_cast(array, ARROW[name]) for array, name in zip(arrays, handle.args, strict=True)]
+    made = handle.function(*given)
+    if not isinstance(made, pa.Array | pa.ChunkedArray) or len(made) != len(given[0]):
+        message = f"function {handle.name}() must give one pyarrow array as long as its arguments"
+        raise RunError(message)
+    return _cast(made, ARROW[handle.returns])
+
+
+def evaluate(handle: PythonAggregateUdfHandle, arrays: Sequence[pa.Array]) -> pa.Array:
+    """Give what an aggregate makes of the rows of one group, as an array of one value."""
+    group = handle.accumulator()
+    group.update_batch(*(_cast(array, ARROW[name]) for array, name in zip(arrays, handle.args, strict=True)))
+    made = group.evaluate()
+    if not isinstance(made, pa.Array | pa.ChunkedArray) or len(made) != 1:
+        message = f"evaluate() of aggregate {handle.name} must give a pyarrow array of one value"
+        raise RunError(message)
+    return _cast(made, ARROW[handle.returns])
+
+
+def _scalar(handle: PythonScalarUdfHandle) -> Any:
+    def function(*arrays: pa.Array) -> pa.Array:
+        return _cast(call(handle, arrays), _CARRIED.get(handle.returns, ARROW[handle.returns]))
+
+    return function
+
+
+def _aggregate(handle: PythonAggregateUdfHandle) -> Any:
+    carried = _CARRIED.get(handle.returns, ARROW[handle.returns])
+
+    def function(groups: pa.Array) -> pa.Array:
+        """Take the lists of the rows of many groups."""
+        rows = groups.values
+        made = []
+        for number in range(len(groups)):
+            begin, end = (groups.offsets[place].as_py() for place in (number, number + 1))
+            made.append(_cast(evaluate(handle, rows.slice(begin, end - begin).flatten()), carried))
+        return pa.concat_arrays(made) if made else pa.array([], carried)
+
+    return function
+
+
+def _cast(array: Any, wanted: pa.DataType) -> pa.Array:
+    whole = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    return whole if whole.type == wanted else pc.cast(whole, wanted)

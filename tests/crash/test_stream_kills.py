@@ -1,0 +1,126 @@
+"""Streams that are killed at random moments, with brokers and databases that crash: every message is loaded once."""
+
+from __future__ import annotations
+
+import os
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.crash.streams import Feed, Writer, batches_in, complaints
+from tests.services.kafka import KafkaBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.crash.journey import Place
+    from tests.crash.nursery import Ending, Nursery
+    from tests.services.postgres import PostgresServer
+
+pytestmark = [
+    pytest.mark.crash,
+    pytest.mark.service,
+    pytest.mark.timeout(1800),
+    pytest.mark.xdist_group("stream_kills"),
+]
+
+FULL = os.environ.get("CRASH_FULL") == "1"
+KILLS = 60 if FULL else 15
+LAKE_KILLS = 60 if FULL else 6
+BATCHES = 25 if FULL else 10
+"""Batches of one life at most."""
+
+POINTS = (
+    "token.after_insert",
+    "stage.mid_rows",
+    "stage.collected",
+    "commit.ledger_inserted",
+    "commit.watermark",
+    "commit.before_commit",
+    "commit.after_commit",
+    "stream.after_batch",
+)
+"""Where one batch of a stream can be cut."""
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[KafkaBroker]:
+    """Give a broker that keeps what it has acknowledged."""
+    opened = KafkaBroker(durable=True)
+    opened.start()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def feed(broker: KafkaBroker) -> Feed:
+    """Give an empty topic."""
+    return Feed(broker.address, broker.create_topic(3), 40)
+
+
+def one_life(nursery: Nursery, place: Place, feed: Feed, chance: Random, life: int) -> Ending:
+    """Run the stream until it is killed: at a moment, or when it passes a place for the so-manieth time."""
+    if life % 4 == 3:
+        return nursery.run("stream", place, feed, False, kill_after=chance.uniform(0.5, 4.0))
+    point = f"{chance.choice(POINTS)}=kill@{chance.randint(1, BATCHES)}"
+    return nursery.run("stream", place, feed, False, failpoints=point, kill_after=60)
+
+
+def finish(nursery: Nursery, place: Place, feed: Feed) -> None:
+    """Load all that is there, in peace."""
+    ending = nursery.run("stream", place, Feed(feed.address, feed.topic, 100_000), True)
+    assert ending.error == ""
+    assert ending.answer["shutdown_triggered"] is False
+
+
+def test_kills_of_a_stream_into_postgres(
+    nursery: Nursery, place_of: Callable[[str], Place], broker: KafkaBroker, feed: Feed, postgres_server: PostgresServer
+) -> None:
+    place = place_of("postgres")
+    seed = int(os.environ.get("CRASH_SEED", "20260101"))
+    chance = Random(seed)  # noqa: S311 - repeatable, not secret
+    writer = Writer(feed.address, feed.topic)
+    writer.start()
+    killed = 0
+    for life in range(KILLS):
+        killed += one_life(nursery, place, feed, chance, life).died
+        if life % 7 == 3:
+            broker.crash()
+            broker.start()
+        if life % 7 == 5:
+            postgres_server.crash()
+            postgres_server.start()
+    written = writer.stop()
+    finish(nursery, place, feed)
+    print(f"seed {seed}: {killed} kills, {batches_in(place)} batches, {written} messages")  # noqa: T201
+    assert complaints(place, written) == []
+    assert killed >= KILLS // 2
+    assert batches_in(place) > KILLS
+
+
+@pytest.mark.spark
+def test_kills_of_a_stream_into_delta(lake_nursery: Nursery, place_of: Callable[[str], Place], feed: Feed) -> None:
+    place = place_of("delta_local")
+    chance = Random(7)  # noqa: S311 - repeatable, not secret
+    writer = Writer(feed.address, feed.topic)
+    writer.start()
+    killed = 0
+    for life in range(LAKE_KILLS):
+        killed += one_life(lake_nursery, place, feed, chance, life).died
+    written = writer.stop()
+    finish(lake_nursery, place, feed)
+    assert complaints(place, written) == []
+    assert killed >= LAKE_KILLS // 2
+
+
+@pytest.mark.parametrize("kind", ["postgres", "duckdb", "sqlite"])
+@pytest.mark.parametrize("point", POINTS)
+def test_a_batch_that_is_cut_anywhere_is_loaded_once(
+    nursery: Nursery, place_of: Callable[[str], Place], feed: Feed, kind: str, point: str
+) -> None:
+    place = place_of(kind)
+    written = Writer(feed.address, feed.topic).write(100)
+    assert nursery.run("stream", place, feed, True, failpoints=f"{point}=kill@2").died
+    finish(nursery, place, feed)
+    assert complaints(place, written) == []
