@@ -8,11 +8,13 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.connect.file_stream import FileStream
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.connect.registry import open_stream
 from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.connect.stream import EARLIEST, LATEST
 from ematix_flow.engine.conductor import as_ours
+from ematix_flow.engine.file_lanes import file_lane
 from ematix_flow.engine.lanes import Road
 from ematix_flow.engine.stream_loop import Loop, Tally, Track
 from ematix_flow.engine.stream_observing import observed
@@ -105,6 +107,8 @@ def kept_as(stream: Stream, options: StreamOptions) -> str:
 
 def _lane(road: Road, target: StreamTarget) -> Lane:
     """Give a target as what it is."""
+    if isinstance(road.source, FileStream):
+        return file_lane(road, target, road.source)
     return table_lane(road, target)
 
 
