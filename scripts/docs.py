@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import docs_types
 
+import ematix_flow
 from ematix_flow.connect.base import Database
 from ematix_flow.connect.capabilities import ALL_MODES
 from ematix_flow.connect.registry import DATABASES, FILE_TABLES, FILES, LAKE_SOURCES, LAKES
-from ematix_flow.declare import connection, keywords, normalize, transforms
+from ematix_flow.declare import connection, keywords, normalize, stream_keywords, stream_toml, transforms
 from ematix_flow.declare.spark_settings import PREFIX, SETTINGS
 from ematix_flow.failpoints import LAKE_NAMES, NAMES, STORE_NAMES
 from ematix_flow.plan.bookkeeping import COLUMNS
@@ -66,6 +67,13 @@ LAKE_TABLES = (
     " write to the same table; scd2 takes for granted that none does so between the look at the versions and the commit."
     " In a bucket a commit of Delta is written on the condition that there is none with its number, so that of two drivers"
     " one wins; other programs that write to the same Delta table must do the same."
+)
+
+STREAM_VALUES = ("Source", "Target", "Lookup", "Watermark", "StateStore", "Window", "Aggregation", "Join", "CDC")
+STREAM_FILE = (
+    '`run_pipeline(config=...)` reads it. A connection is named (`connection = "warehouse"`) or written out with its'
+    " `kind` and settings, `${VAR}` included; `[[sources]]` and `[[targets]]` hold several. A key that nothing reads is"
+    " refused with its line."
 )
 
 
@@ -137,6 +145,15 @@ def reference() -> str:
             "Other spellings that mean the same:",
             table(("spelling", "keyword"), spellings),
             f"`ematix.target(Table, ...)` takes {', '.join(f'`{k}`' for k in keywords.WRITE_KEYWORDS)}.",
+            "## Keywords of `@ematix.streaming_pipeline`",
+            "`run_streaming_pipeline(...)` takes the same ones.",
+            table(("keyword", "meaning"), ((f"`{k}`", v) for k, v in stream_keywords.STREAM_KEYWORDS.items())),
+            "Other spellings that mean the same:",
+            table(("spelling", "keyword"), ((f"`{k}`", f"`{v}`") for k, v in stream_keywords.STREAM_ALIASES.items())),
+            table(("value", "what it is"), _values(STREAM_VALUES)),
+            "## A stream in TOML",
+            STREAM_FILE,
+            table(("table", "keys"), ((f"`{name}`", _words(words)) for name, words in stream_toml.keys().items())),
             "## Normalisers",
             "Markers in `Annotated[...]`, applied from left to right.",
             table(("marker", "what it gives"), _markers(normalize, normalize.Normalizer)),
@@ -168,6 +185,19 @@ def _markers(module: Any, base: type) -> list[tuple[str, str]]:
         arguments = ", ".join(p for p in inspect.signature(value).parameters)
         rows.append((f"`{name}({arguments})`", (inspect.getdoc(value) or "").split("\n")[0]))
     return rows
+
+
+def _values(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Give public classes with their fields and first sentences."""
+    found = [(name, getattr(ematix_flow, name)) for name in names]
+    return [
+        (f"`{name}({', '.join(inspect.signature(cls).parameters)})`", (inspect.getdoc(cls) or "").split("\n")[0])
+        for name, cls in found
+    ]
+
+
+def _words(words: Iterable[str]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
 
 
 def _connections() -> list[tuple[str, str, str]]:

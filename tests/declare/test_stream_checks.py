@@ -93,7 +93,7 @@ def declare(targets: list[Target] | None = None, **keywords: Any) -> Stream:
         (csv, {"prefix": "a/b", "csv_delimiter": ";", "csv_read_options": {"has_header": False}}),
         (parquet, {"table": Items, "parquet_compression": "zstd"}),
         (parquet, {"table": Items, "prefix": "a"}),
-        (jsonl, {"prefix": "a", "json_read_options": {"batch_size": 5}}),
+        (jsonl, {"prefix": "a", "json_read_options": {"batch_size": 5}, "csv_read_options": {"quote": "'"}}),
         (unknown, {"prefix": "a", "csv_delimiter": ";"}),
     ],
 )
@@ -120,7 +120,7 @@ def test_every_kind_has_its_place(connection: Connection, place: dict[str, Any])
         (csv, {"prefix": "a", "parquet_compression": "zstd"}, "is for parquet files, and these are csv"),
         (parquet, {"prefix": "a", "csv_header": False}, "is for csv files, and these are parquet"),
         (parquet, {"prefix": "a", "csv_read_options": {"quote": "'"}}, "is for csv files"),
-        (csv, {"prefix": "a", "json_read_options": {"batch_size": 1}}, "is for json_lines files"),
+        (parquet, {"prefix": "a", "json_read_options": {"batch_size": 1}}, "is for json_lines files"),
         (csv, {"prefix": "a", "csv_delimiter": ";;"}, "is not one ASCII character"),
         (csv, {"prefix": "a", "primary_key": ["id"]}, "primary_key= does not go with"),
         (db, {"table": Items, "message_key_column": "id"}, "message_key_column= does not go with a postgres"),

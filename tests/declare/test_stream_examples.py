@@ -26,7 +26,7 @@ ONLY_PYTHON = {
 
 def test_every_documented_stream_is_accepted(documented: dict[str, Stream], asked: Asked) -> None:
     assert sorted(documented) == sorted([*PAIRS, *ONLY_PYTHON])
-    assert len(asked.streams) == 9
+    assert len(asked.streams) == 11
     assert all(options == {} for options in asked.options)
 
 

@@ -128,6 +128,13 @@ def test_a_wrong_file_is_a_value_error_with_a_line(text: str, words: str) -> Non
     assert caught.value.origin is None or caught.value.origin.file == "s.toml"
 
 
+def test_a_wrong_value_is_told_with_the_line_of_its_table() -> None:
+    text = HEAD + SOURCE + '[[targets]]\nconnection = "a"\ntopic = "t"\n[[targets]]\nconnection = "b"\nmode = "x"\n'
+    with pytest.raises(DeclareError, match="unknown mode 'x'") as caught:
+        stream_from_toml(text, "s.toml")
+    assert str(caught.value.origin) == f"s.toml:{text[: text.rindex('[[')].count(chr(10)) + 1}"
+
+
 def test_older_words_for_distribution_are_kept_and_change_nothing() -> None:
     text = HEAD + SOURCE + TARGET + '[transform]\nsql = "x"\nengine = "distributed"\npeers = ["a:1"]\n'
     stream = stream_from_toml(text + '[transform.tls]\nca_path = "ca.pem"\n')

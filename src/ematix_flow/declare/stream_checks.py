@@ -42,6 +42,7 @@ def given(reference: str | Connection) -> Connection | None:
 
 def check_stream(stream: Stream, known: Known = given) -> None:
     """Refuse a stream that no run could do; `known` gives the connections whose kind can be judged."""
+    _refuse_twins(stream)
     _check_sql(stream)
     _check_state(stream)
     _check_join(stream)
@@ -63,6 +64,16 @@ def check_stream(stream: Stream, known: Known = given) -> None:
 def place_of(kind: str) -> str | None:
     """Give the word that says where in a connection of this kind rows go; None where none can."""
     return "prefix" if kind.startswith(FILES) else _PLACE.get(kind)
+
+
+def _refuse_twins(stream: Stream) -> None:
+    """Refuse two targets that are the same place."""
+    seen: set[tuple[str, str]] = set()
+    for one in stream.targets:
+        if (one.connection_name, one.place) in seen:
+            message = f"two targets are {one.place!r} of connection {one.connection_name!r}"
+            raise DeclareError(message, hint="every row would be written twice.")
+        seen.add((one.connection_name, one.place))
 
 
 def _check_sql(stream: Stream) -> None:
@@ -185,6 +196,9 @@ def _check_format(target: StreamTarget, file_format: str) -> None:
     if is_open(file_format):
         return
     check_written_as(target.files, file_format)
+    if file_format in {wanted for wanted, _ in READ_OPTIONS.values()}:
+        # One target may bring the options of both formats; those of its own count.
+        return
     for name in READ_OPTIONS:
         check_read_options(name, target.read_options.get(name), file_format)
 

@@ -28,7 +28,7 @@ PLACE_KEYWORDS = {
     "target_prefix": "folder below a file connection",
     "target_partition_key_prefix": "beginning of the partition keys, for Kinesis",
     "target_message_key_column": "column whose value becomes the key of a message",
-    "target_partition_by": "how a new lake table or a folder is divided",
+    "target_partition_by": "how a new lake table is divided",
     "target_primary_key": "columns that identify a row in the target",
     "create_table": "True creates a table that is only named, with the columns of the first rows",
 }

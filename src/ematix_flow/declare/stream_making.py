@@ -32,6 +32,7 @@ from ematix_flow.errors import DeclareError, DeclareTypeError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ematix_flow.declare.stream import StreamTarget
     from ematix_flow.errors import Origin
 
 _PARTS = {"window": Window, "join": Join, "cdc": CDC, "state_store": StateStore, "watermark": Watermark}
@@ -48,25 +49,25 @@ RESERVED = "source"
 def stream_from_keywords(keywords: Mapping[str, Any], origin: Origin | None) -> Stream:
     """Give the stream that the keywords of Python declare."""
     options = stream_keywords(keywords)
-    targets, fan_out = targets_said(options)
+    said, fan_out = targets_said(options)
     sources = _sources_said(options)
-    return make_stream(sources, targets, options, fan_out=fan_out, origin=origin)
+    return make_stream(sources, stream_targets(said, options), options, fan_out=fan_out, origin=origin)
 
 
 def make_stream(
     sources: Sequence[tuple[Any, Any]],
-    targets: Sequence[Mapping[str, Any]],
+    targets: tuple[StreamTarget, ...],
     options: Mapping[str, Any],
     *,
     fan_out: bool,
     origin: Origin | None,
 ) -> Stream:
-    """Give the checked stream of pairs (connection, query), of what each target says and of the other options."""
+    """Give the checked stream of pairs (connection, query), of targets and of the other options."""
     parts = {name: _part(name, options.get(name), kind) for name, kind in _PARTS.items()}
     stream = Stream(
         name=_name(options.get("name")),
         sources=_sources(sources),
-        targets=stream_targets(targets, options),
+        targets=targets,
         transform=_transform(options),
         lookups=_lookups(options.get("lookups")),
         udfs=functions_of("udfs", options.get("udfs"), PythonScalarUdfHandle),

@@ -56,12 +56,10 @@ def stream_targets(entries: Sequence[Mapping[str, Any]], shared: Mapping[str, An
     said = {name: shared[name] for name in STREAM_WRITE_KEYWORDS if shared.get(name) is not None}
     modes = [entry.get("mode") or said.get("mode") or "append" for entry in entries]
     refuse_untaken(said, modes)
-    found = tuple(
-        _target({**{name: value for name, value in said.items() if takes(mode, name)}, **entry, "mode": mode})
+    return tuple(
+        stream_target({**{name: value for name, value in said.items() if takes(mode, name)}, **entry, "mode": mode})
         for entry, mode in zip(entries, modes, strict=True)
     )
-    _refuse_twins(found)
-    return found
 
 
 def _single(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,7 +105,8 @@ def _given(said: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in said.items() if value is not None}
 
 
-def _target(said: dict[str, Any]) -> StreamTarget:
+def stream_target(said: Mapping[str, Any]) -> StreamTarget:
+    """Give the target that says this and nothing else."""
     table = _table(said.get("table"))
     files = file_options(**{name: said.get(name) for name in FILE_OPTIONS})
     texts = {name: filled_text(name, said[name]) for name in _TEXTS if name in said}
@@ -136,7 +135,7 @@ def _write(said: Mapping[str, Any]) -> Write:
     options = {name: said.get(name) for name in STREAM_WRITE_KEYWORDS if name != "mode"}
     if options["late_horizon"] is not None:
         options["late_horizon"] = duration("late_horizon", options["late_horizon"])
-    found = write(said["mode"], **options)
+    found = write(said.get("mode", "append"), **options)
     if found.mode == "truncate":
         message = "a stream cannot replace its target: mode='truncate' knows only whole sources"
         raise DeclareError(message, hint="use append, merge or scd2.")
@@ -177,13 +176,3 @@ def _partitions(table: Table | tuple[str, str] | None, value: Any) -> tuple[str,
     if isinstance(table, Table):
         table.check_partitions(texts)
     return texts
-
-
-def _refuse_twins(targets: tuple[StreamTarget, ...]) -> None:
-    """Refuse two targets that are the same place: every row would be there twice."""
-    seen: set[tuple[str, str]] = set()
-    for one in targets:
-        if (one.connection_name, one.place) in seen:
-            message = f"two targets are {one.place!r} of connection {one.connection_name!r}"
-            raise DeclareError(message, hint="every row would be written twice.")
-        seen.add((one.connection_name, one.place))

@@ -14,13 +14,14 @@ from ematix_flow.declare.masking import is_secret_field, secrets_in
 from ematix_flow.declare.stateful import Aggregation, Join, Window
 from ematix_flow.declare.stream_making import SETTINGS, make_stream
 from ematix_flow.declare.stream_options import Lookup, StateStore, Watermark
-from ematix_flow.declare.stream_toml_places import Document, connection_in, target_in
+from ematix_flow.declare.stream_targets import TARGET_WORDS, stream_target
+from ematix_flow.declare.stream_toml_places import TABLE_KEYS, Document, connection_in, target_in
 from ematix_flow.errors import DeclareError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ematix_flow.declare.stream import Stream
+    from ematix_flow.declare.stream import Stream, StreamTarget
 
 SILENCE = "EMATIX_FLOW_NO_DEPRECATION"
 """Set to 1, it silences the warning about passwords in files."""
@@ -29,6 +30,24 @@ _TABLES = ("source", "sources", "target", "targets", "transform", "state_store",
 _TRANSFORM = {"sql": "transform_sql", "on_error": "transform_on_error", "dialect": "dialect", "engine": "engine"}
 _NESTED = ("peers", "tls", "lookups", "window", "join", "cdc")
 _LOOKUP = ("schema", "table", "query", "refresh_interval_ms")
+
+
+def keys() -> dict[str, tuple[str, ...]]:
+    """Give the keys of every table, besides those of connections; the reference is made from this."""
+    return {
+        "(top)": ("pipeline_name", "source_query", *SETTINGS),
+        "[source]": ("query",),
+        "[target]": tuple(word for word in TARGET_WORDS if word != "table"),
+        "[target.table]": TABLE_KEYS,
+        "[transform]": (*_TRANSFORM, "peers", "tls"),
+        "[transform.lookups.<name>]": _LOOKUP,
+        "[transform.window]": tuple(one.name for one in fields(Window) if one.name != "aggregations"),
+        "[[transform.window.aggregations]]": tuple(one.name.rstrip("_") for one in fields(Aggregation)),
+        "[transform.join]": tuple(one.name for one in fields(Join)),
+        "[transform.cdc]": tuple(one.name for one in fields(CDC)),
+        "[state_store]": tuple(one.name for one in fields(StateStore)),
+        "[watermark]": tuple(one.name for one in fields(Watermark)),
+    }
 
 
 def stream_from_toml(text: str, file: str = "config_str") -> Stream:
@@ -70,8 +89,13 @@ def _sources(document: Document, tables: Mapping[str, Any]) -> list[tuple[Any, A
     return found
 
 
-def _targets(document: Document, tables: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [target_in(document, path, table, role) for path, role, table in _entries(document, tables, "target")]
+def _targets(document: Document, tables: Mapping[str, Any]) -> tuple[StreamTarget, ...]:
+    found = []
+    for path, role, table in _entries(document, tables, "target"):
+        said = target_in(document, path, table, role)
+        with document.at(path):
+            found.append(stream_target(said))
+    return tuple(found)
 
 
 def _entries(

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     Path = tuple[str | int, ...]
 
 _REGISTRY = ("schema_registry_basic_auth_user", "schema_registry_basic_auth_password", "schema_registry_kind")
+TABLE_KEYS = ("schema", "name", "primary_key")
+"""What the table of a target's place may say."""
+
 _PLAIN_REGISTRIES = ("confluent", "apicurio")
 
 
@@ -95,7 +98,7 @@ def target_in(document: Document, path: Path, table: Mapping[str, Any], role: st
     place = said.get("table")
     if isinstance(place, Mapping):
         inner = (*path, "table")
-        document.refuse_unknown(inner, place, ("schema", "name", "primary_key"))
+        document.refuse_unknown(inner, place, TABLE_KEYS)
         for key in ("schema", "name"):
             if key not in place:
                 raise DeclareError(f"{document.name(inner)} has no {key}", origin=document.origin(inner))

@@ -72,7 +72,7 @@ def stats(stream: Stream) -> dict[str, Any]:
     letters = records(stream, status=None, limit=EVERYTHING)
     by_status = Counter(letter.status for letter in letters)
     by_target = Counter(letter.target_name for letter in letters if letter.status == "pending")
-    counts = {status: by_status.get(status, 0) for status in ("pending", "parked", "replayed")}
+    counts = {status: by_status.get(status, 0) for status in ("pending", "parked", "sent", "replayed")}
     return {"pipeline": stream.name, **counts, "pending_by_target": dict(by_target)}
 
 

@@ -13,6 +13,7 @@ from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
 from ematix_flow.declare.types import Text
 from ematix_flow.declare.write import DROP
+from ematix_flow.engine.dead_letter_topic import forward, wants_topic
 from ematix_flow.engine.lanes import Lane
 from ematix_flow.engine.loading import load_target
 from ematix_flow.engine.options import Options
@@ -54,6 +55,8 @@ class TableLane(Lane):
     road: Road
     target: StreamTarget
     database: Database
+    forwards: bool = False
+    """Whether dead letters are copied into a topic."""
 
     def load(self, end: Position) -> Counts:
         """Load the messages up to a position, and stand there."""
@@ -63,6 +66,8 @@ class TableLane(Lane):
         pipeline = pipeline_of(self.road.stream, declared, self.road.name)
         loaded = load_target(pipeline, declared, opened, f"{span.source} {span.begin} {span.end}", self._batch())
         self.position, self.known = end, True
+        if self.forwards and loaded.committed.counts.rejected:
+            forward(self.road.stream, pipeline, self.database)
         return loaded.committed.counts
 
     def _exact(self, span: Span) -> tuple[TargetDeclaration, OpenSource] | None:
@@ -109,7 +114,13 @@ def table_lane(road: Road, target: StreamTarget) -> TableLane:
         # The end of a topic is another one a second later.
         remember(books.database, books.name, source.source_id, position, road.options.clock)
     known = found is not None or begin != EARLIEST
-    return TableLane(road.stream.key_of(target), position, known, road, target, books.database)
+    forwards = wants_topic(road.stream)
+    if forwards and found is not None:
+        table = target.declared_table or placeholder(target)
+        forward(
+            road.stream, pipeline_of(road.stream, declaration_of(road.stream, target, table), road.name), books.database
+        )
+    return TableLane(road.stream.key_of(target), position, known, road, target, books.database, forwards)
 
 
 def books_of(stream: Stream, target: StreamTarget, options: StreamOptions, name: str) -> Books:

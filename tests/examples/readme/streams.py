@@ -283,3 +283,50 @@ run_streaming_pipeline(
         ),
     ],
 )
+
+run_streaming_pipeline(
+    name="events_read_back",
+    source=kafka_prod, source_query="events",
+    targets=[
+        Target(
+            connection=csv_lake,
+            prefix="events/csv",
+            csv_read_options={
+                "has_header": True,
+                "delimiter": ",",
+                "quote": '"',
+                "escape": "\\",
+                "comment": "#",
+                "null_regex": r"^(NA|NULL|\\N)$",  # in addition to empty string
+                "truncated_rows_ok": False,
+                "schema_infer_max_records": 4096,
+            },
+            json_read_options={
+                "schema_infer_max_records": 4096,
+                "batch_size": 8192,
+            },
+        ),
+    ],
+)
+
+from ematix_flow import KafkaConnection, PostgresConnection
+
+run_streaming_pipeline(
+    name="orders-payments-typed",
+    sources=[
+        Source(connection=KafkaConnection(name="orders_k", bootstrap_servers="localhost:9092", group_id="ematix-flow"),
+               query="orders"),
+        Source(connection=KafkaConnection(name="payments_k", bootstrap_servers="localhost:9092", group_id="ematix-flow"),
+               query="payments"),
+    ],
+    target=PostgresConnection(name="warehouse", url="postgres://localhost/wh"),
+    target_table=("public", "orders_with_payments"),
+    join=Join(
+        left_source="orders",
+        right_source="payments",
+        left_keys=("order_id",),
+        right_keys=("order_id",),
+        time_window_ms=300_000,                # ±5 min symmetric window
+    ),
+    state_store=StateStore(kind="postgres", url="postgres://localhost/ematix_state"),
+)

@@ -35,6 +35,7 @@ PLACES = {
     "consume": Place("consume", "consume", "Run streams until they are stopped.", _STREAMS),
     "consume-list": Place("consume", "consume_list", "Show the streams of a module.", _STREAMS),
     "stream": Place("stream", "stream", "Show where a stream stands, or move it.", _STREAMS),
+    "dlq": Place("dlq", "dlq", "Count, show, replay, park or purge dead letters of a stream.", _STREAMS),
     "runs": Place("runs", "runs", "List runs, or show one.", _HISTORY),
     "logs": Place("runs", "logs", "Show what a run said, if it was captured.", _HISTORY),
     "rejects": Place("rejects", "rejects", "List, show or replay rejected rows.", _HISTORY),
