@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tests.services.kafka import KafkaBroker
     from tests.services.mariadb import MariaDBServer
     from tests.services.postgres import PostgresServer
+    from tests.services.pubsub import PubSubServer
     from tests.services.rabbitmq import RabbitMQServer
     from tests.services.registry import RegistryServer
     from tests.services.s3 import S3Server
@@ -148,6 +149,14 @@ def rabbitmq_server(pytestconfig: pytest.Config) -> Iterator[RabbitMQServer]:
     from tests.services.rabbitmq import RabbitMQServer
 
     yield from _kept(RabbitMQServer(), "rabbitmq_server", pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def pubsub_server(pytestconfig: pytest.Config) -> Iterator[PubSubServer]:
+    """Give the Pub/Sub server of this test process; a test that crashes it finds it empty."""
+    from tests.services.pubsub import PubSubServer
+
+    yield from _kept(PubSubServer(), "pubsub_server", pytestconfig)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.services.built import build_pubsub, pubsub_program
 from tests.services.fetched import JAVA_SERVERS, fetch_java_server, java_files
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 PACKAGES = {"PostgreSQL": "postgresql", "MariaDB": "mariadb-server", "RabbitMQ": "rabbitmq-server"}
 PYTHON_PACKAGES = {"S3": "make setup"}
 """Servers that come with the packages of the tests -> the command that installs them."""
-FETCHED = tuple(JAVA_SERVERS)
-"""Servers that `make services` fetches itself, without rights of any kind."""
+FETCHED = (*JAVA_SERVERS, "Pub/Sub")
+"""Servers that `make services` fetches or builds itself, without rights of any kind."""
 _BREW = {"PostgreSQL": "postgresql@17", "MariaDB": "mariadb", "RabbitMQ": "rabbitmq"}
 _OLDEST_POSTGRES = 13
 _POLICY = Path("/usr/sbin/policy-rc.d")
@@ -74,7 +75,8 @@ def missing() -> list[str]:
             find()
         except MissingServerError:
             names.append(name)
-    return names + [name for name in JAVA_SERVERS if not java_files(name)]
+    names += [name for name in JAVA_SERVERS if not java_files(name)]
+    return names if pubsub_program().is_file() else [*names, "Pub/Sub"]
 
 
 def install_command(servers: Sequence[str]) -> str:
@@ -96,7 +98,10 @@ def ensure_installed() -> None:
     wanted = missing()
     for name in [name for name in wanted if name in FETCHED]:
         print(f"services: fetching {name}", file=sys.stderr)  # noqa: T201 - for the person who waits
-        fetch_java_server(name)
+        if name in JAVA_SERVERS:
+            fetch_java_server(name)
+        else:
+            build_pubsub()
     _install([name for name in wanted if name in PACKAGES])
     if still := missing():
         raise MissingServerError(*still)

@@ -14,10 +14,11 @@ from tests.services.kinesis import create_stream
 from tests.services.rabbitmq import RabbitMQServer
 
 if TYPE_CHECKING:
+    from tests.services.pubsub import PubSubServer
     from tests.services.registry import RegistryServer
     from tests.services.s3 import S3Server
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("brokers")]
 
 
 def produce(broker: KafkaBroker, topic: str, *values: str) -> None:
@@ -125,3 +126,8 @@ def test_a_kinesis_stream_gives_back_what_was_put(s3_server: S3Server) -> None:
     iterator = client.get_shard_iterator(**asked)["ShardIterator"]
     (record,) = client.get_records(ShardIterator=iterator)["Records"]
     assert (record["Data"], record["SequenceNumber"]) == (b"a", put["SequenceNumber"])
+
+
+def test_a_pubsub_server_has_topics_and_subscriptions(pubsub_server: PubSubServer) -> None:
+    topic, subscription = pubsub_server.create_topic()
+    assert (topic[:2], subscription[:2]) == ("t-", "s-")
