@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ematix_flow.connect.kinesis import kinesis_client
 from ematix_flow.connect.stream import PLACE, REWIND, VALUE
 from ematix_flow.errors import RunError, StreamLostError, TransientError
 
@@ -45,16 +46,8 @@ class Got:
 @lru_cache(maxsize=8)
 def client_of(settings: Settings) -> Any:
     """Give a client, one for all that ask with the same settings."""
-    import boto3
-
     known = dict(settings)
-    return boto3.client(
-        "kinesis",
-        region_name=known["region"],
-        endpoint_url=known["endpoint"],
-        aws_access_key_id=known["access_key_id"],
-        aws_secret_access_key=known["secret_access_key"],
-    )
+    return kinesis_client(known["region"], known["endpoint"], known["access_key_id"], known["secret_access_key"])
 
 
 def iterator_at(settings: Settings, stream: str, shard: str, place: str) -> str:

@@ -6,7 +6,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from concurrent.futures import wait
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ematix_flow.background import in_background
 from ematix_flow.connect.spool import SpoolFullError
@@ -33,6 +33,9 @@ PAUSES = (0.1, 0.5, 1.0, 2.0, 5.0)
 
 class Broker(ABC):
     """A connection to one queue; used by one thread."""
+
+    gathers: ClassVar[bool] = False
+    """Messages come as many as there are, so that nothing is won by waiting for others."""
 
     @abstractmethod
     def open(self) -> None:
@@ -115,7 +118,7 @@ class Receiver:
                 since = since if waiting else now
                 self._heard = now
                 waiting += got
-            if waiting and (len(waiting) >= TOGETHER or now - since >= LINGER or not got):
+            if waiting and (self._broker.gathers or len(waiting) >= TOGETHER or now - since >= LINGER or not got):
                 waiting = self._kept(waiting)
 
     def _kept(self, messages: list[Message]) -> list[Message]:

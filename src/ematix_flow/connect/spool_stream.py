@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from ematix_flow.connect.spool_files import Batch
     from ematix_flow.connect.stream import Position
 
-QUIET = 1.0
-"""Seconds without a message after which a queue is taken for empty."""
-
 PIECE = 25_000
 """About how many messages are read together."""
 
@@ -34,6 +31,8 @@ class SpooledSource(StreamSource):
 
     queue_column: ClassVar[str]
     """Name of the column with the name of the queue."""
+    quiet: ClassVar[float] = 1.0
+    """Seconds without a message after which the queue is taken for empty."""
 
     def __init__(self, name: str, query: str) -> None:
         super().__init__(name, query)
@@ -97,7 +96,7 @@ class SpooledSource(StreamSource):
             return max(0, int(end[_NEXT]) - int(begin[_NEXT]))
         spool = self._opened()
         left = spool.end - int(begin[_NEXT])
-        quiet = self._receiver is not None and self._receiver.silence >= QUIET
+        quiet = self._receiver is not None and self._receiver.silence >= self.quiet
         # Asked again: a message may have come between the two questions.
         return left or spool.end - int(begin[_NEXT]) if quiet else max(1, left)
 
