@@ -6,7 +6,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from concurrent.futures import wait
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ematix_flow.background import in_background
 from ematix_flow.connect.spool import SpoolFullError
@@ -34,6 +34,9 @@ PAUSES = (0.1, 0.5, 1.0, 2.0, 5.0)
 class Broker(ABC):
     """A connection to one queue; used by one thread."""
 
+    gathers: ClassVar[bool] = False
+    """Messages come as many as there are, so that nothing is won by waiting for others."""
+
     @abstractmethod
     def open(self) -> None:
         """Connect and begin to receive; what was received before and not accepted comes again."""
@@ -60,7 +63,7 @@ class Receiver:
         self._over = threading.Event()
         self._trouble: TransientError | None = None
         self._since = self._heard = time.monotonic()
-        self._ever = self._met = False
+        self._ever = self._met = self._holds = False
         self._work = in_background(self._run, "flow-receiver")
 
     def check(self, *, idle: bool) -> None:
@@ -76,8 +79,8 @@ class Receiver:
 
     @property
     def silence(self) -> float:
-        """Give the seconds since a message came or the connection was made; none while there is no connection."""
-        return time.monotonic() - self._heard if self._met else 0.0
+        """Give the seconds since a message was written; none while one is held or there is no connection."""
+        return time.monotonic() - self._heard if self._met and not self._holds else 0.0
 
     def close(self) -> None:
         """End the thread; what it holds and did not write stays with the broker."""
@@ -89,7 +92,8 @@ class Receiver:
         while not self._over.is_set():
             try:
                 self._broker.open()
-                self._heard, self._ever, self._met, self._trouble, attempt = time.monotonic(), True, True, None, 0
+                self._heard, self._ever, self._met, self._holds = time.monotonic(), True, True, False
+                self._trouble, attempt = None, 0
                 self._receive()
             except TransientError as error:
                 self._wait_out(error)
@@ -113,9 +117,9 @@ class Receiver:
             now = time.monotonic()
             if got:
                 since = since if waiting else now
-                self._heard = now
+                self._holds = True
                 waiting += got
-            if waiting and (len(waiting) >= TOGETHER or now - since >= LINGER or not got):
+            if waiting and (self._broker.gathers or len(waiting) >= TOGETHER or now - since >= LINGER or not got):
                 waiting = self._kept(waiting)
 
     def _kept(self, messages: list[Message]) -> list[Message]:
@@ -127,7 +131,7 @@ class Receiver:
             self._wait_out(error)
             self._over.wait(LINGER)
             return messages
-        self._trouble = None
+        self._trouble, self._heard, self._holds = None, time.monotonic(), False
         self._broker.accept()
         failpoint("spool.after_ack")
         return []

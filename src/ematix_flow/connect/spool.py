@@ -85,18 +85,18 @@ def spool_folder(name: str) -> Path:
 
 
 class Spool:
-    """The spool in a folder, owned by this process until it is closed."""
+    """The spool in a folder, owned by this process until it is closed, or only looked at."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, own: bool = True) -> None:
         self._folder = folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._owner = owned(folder)
+        self._owner = owned(folder) if own else None
         try:
             self.id = name_of(folder)
-            self._batches = recovered(folder)
-            self._seen = remembered(folder, self._batches, REMEMBERED)
+            self._batches = recovered(folder, mend=own)
+            self._seen = remembered(folder, self._batches, REMEMBERED) if own else OrderedDict()
         except BaseException:
-            os.close(self._owner)
+            self._disown()
             raise
         self._turn = threading.Lock()
         self._end = self._batches[-1].end if self._batches else 0
@@ -163,8 +163,12 @@ class Spool:
     def close(self) -> None:
         """Give the spool back."""
         self._leave_file()
-        with suppress(OSError):
+        self._disown()
+
+    def _disown(self) -> None:
+        if self._owner is not None:
             os.close(self._owner)
+        self._owner = None
 
     def _written(self, data: bytes, count: int) -> Batch:
         try:

@@ -14,14 +14,11 @@ from ematix_flow.connect.stream import EARLIEST, LATEST, REWIND, MessagePiece, S
 from ematix_flow.errors import RunError, StreamLostError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ematix_flow.connect.receiving import Broker
     from ematix_flow.connect.spool_files import Batch
     from ematix_flow.connect.stream import Position
-
-QUIET = 1.0
-"""Seconds without a message after which a queue is taken for empty."""
 
 PIECE = 25_000
 """About how many messages are read together."""
@@ -34,6 +31,8 @@ class SpooledSource(StreamSource):
 
     queue_column: ClassVar[str]
     """Name of the column with the name of the queue."""
+    quiet: ClassVar[float] = 1.0
+    """Seconds without a message after which the queue is taken for empty."""
 
     def __init__(self, name: str, query: str) -> None:
         super().__init__(name, query)
@@ -48,6 +47,11 @@ class SpooledSource(StreamSource):
     @abstractmethod
     def broker(self) -> Broker:
         """Give a connection to the queue that is not open yet."""
+
+    def begin(self) -> None:
+        """Own the spool, and receive."""
+        self._spool = self._opened(own=True)
+        self._receiver = Receiver(self.broker(), self._spool)
 
     def start(self, where: str) -> Position:
         """Give the place of the oldest message that is kept, the one after the newest, or a number that is written out."""
@@ -64,7 +68,7 @@ class SpooledSource(StreamSource):
 
     def ahead(self, position: Position, most: int, goal: Position | None = None) -> Position:
         """Give the number up to which messages are safe in the spool."""
-        spool = self._receiving()
+        spool = self._opened()
         at, end = self._number(position, spool), spool.end
         if goal is not None and not goal.get(_EMPTY):
             end = max(at, min(end, int(goal[_NEXT])))
@@ -90,15 +94,19 @@ class SpooledSource(StreamSource):
         """Give the difference of two numbers; the end of a queue is not reached before it has been empty for a while."""
         if not end.get(_EMPTY):
             return max(0, int(end[_NEXT]) - int(begin[_NEXT]))
-        spool = self._receiving()
+        spool = self._opened()
         left = spool.end - int(begin[_NEXT])
-        quiet = self._receiver is not None and self._receiver.silence >= QUIET
+        quiet = self._receiver is not None and self._receiver.silence >= self.quiet
         # Asked again: a message may have come between the two questions.
         return left or spool.end - int(begin[_NEXT]) if quiet else max(1, left)
 
+    def waiting(self, position: Position) -> Mapping[str, int]:
+        """Give how many messages wait in the spool; what still lies in the queue is not known here."""
+        return {self.query: max(0, self._opened().end - int(position[_NEXT]))}
+
     def settled(self, positions: Sequence[Position]) -> None:
         """Remove what every target has."""
-        if self._spool is not None and positions:
+        if self._receiver is not None and self._spool is not None and positions:
             self._spool.trim(min(int(position[_NEXT]) for position in positions))
 
     def close(self) -> None:
@@ -109,16 +117,10 @@ class SpooledSource(StreamSource):
             self._spool.close()
         self._receiver = self._spool = None
 
-    def _opened(self) -> Spool:
+    def _opened(self, *, own: bool = False) -> Spool:
         if self._spool is None:
-            self._spool = Spool(spool_folder(f"{self.kind}:{self.query}@{self.address}"))
+            self._spool = Spool(spool_folder(f"{self.kind}:{self.query}@{self.address}"), own=own)
         return self._spool
-
-    def _receiving(self) -> Spool:
-        spool = self._opened()
-        if self._receiver is None:
-            self._receiver = Receiver(self.broker(), spool)
-        return spool
 
     def _number(self, position: Position, spool: Spool) -> int:
         """Give the number of a position; one of another spool, or whose messages are gone, is refused."""
