@@ -11,11 +11,11 @@ from ematix_flow.engine.choosing import loaded_before
 from ematix_flow.engine.lanes import Lane
 from ematix_flow.engine.loading import load_target
 from ematix_flow.engine.options import Options
+from ematix_flow.engine.shaped_files import shaped_file_lane
 from ematix_flow.engine.sourcing import OpenSource
 from ematix_flow.engine.spark import session_for
 from ematix_flow.engine.table_lanes import declaration_of, pipeline_of
 from ematix_flow.engine.targets import target_for
-from ematix_flow.errors import UnsupportedError
 from ematix_flow.plan.source import SourceValue
 
 if TYPE_CHECKING:
@@ -48,13 +48,11 @@ class FileLane(Lane):
         return loaded.committed.counts
 
 
-def file_lane(road: Road, target: StreamTarget, source: FileStream) -> FileLane:
+def file_lane(road: Road, target: StreamTarget, source: FileStream) -> Lane:
     """Give a target where it stands: at the folder as it is where it has all files, before all of them otherwise."""
     table = target.declared_table
     if table is None or road.rows.transforms:
-        message = f"stream {road.stream.name!r} reads files, which go into declared tables without SQL of the stream"
-        hint = "give target_table= a table class; rows of files can be shaped by a batch pipeline."
-        raise UnsupportedError(message, hint=hint, origin=road.stream.origin)
+        return shaped_file_lane(road, target, source)
     options = Options(bus=road.options.bus, clock=road.options.clock, spark=road.options.spark)
     declared = declaration_of(road.stream, target, table)
     declared = replace(declared, write=replace(declared.write, incremental=FILES))

@@ -110,10 +110,10 @@ def kept_as(stream: Stream, options: StreamOptions) -> str:
 
 def _lane(road: Road, target: StreamTarget) -> Lane:
     """Give a target as what it is."""
-    if isinstance(road.source, FileStream):
-        return file_lane(road, target, road.source)
     if is_broker(target):
         return broker_lane(road, target)
+    if isinstance(road.source, FileStream):
+        return file_lane(road, target, road.source)
     return table_lane(road, target)
 
 
