@@ -48,8 +48,9 @@ class World:
         hosts = {
             "localhost:9092": "${KAFKA_BOOTSTRAP}",
             "postgres://localhost/mydb": "${WAREHOUSE_DSN}",
-            "https://s3.amazonaws.com": self.s3.endpoint if self.s3 else "",
         }
+        if self.s3 is not None:
+            hosts["https://s3.amazonaws.com"] = self.s3.endpoint
         for host, mine in hosts.items():
             text = text.replace(host, mine)
         return text
