@@ -75,6 +75,15 @@ def read_records(
         twin.consumer.close()
 
 
+def let_go(connection: KafkaConnection, topic: str) -> None:
+    """Close the consumers of a topic that this process keeps open for the next stretch."""
+    with _lock:
+        own = [key for key in _idle if key[:3] == (os.getpid(), connection, topic)]
+        readers = [_idle.pop(key) for key in own]
+    for reader in readers:
+        reader.consumer.close()
+
+
 def _opened(settings: dict[str, Any], topic: str, spans: tuple[Span, ...], before: _Reader | None) -> _Reader:
     from confluent_kafka import Consumer, TopicPartition
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ematix_flow.connect.base import SourceColumn
 from ematix_flow.connect.kafka import Kafka
-from ematix_flow.connect.kafka_reader import read_records
+from ematix_flow.connect.kafka_reader import let_go, read_records
 from ematix_flow.connect.stream import (
     EARLIEST,
     LATEST,
@@ -125,6 +125,7 @@ class KafkaSource(StreamSource):
 
     def close(self) -> None:
         """Let go of the connections to brokers."""
+        let_go(self._connection, self.query)
         self._cluster.close()
 
     def _spans(self, begin: Position, end: Position) -> list[tuple[int, int, int]]:
