@@ -34,7 +34,8 @@ class JsonEncoder:
         """Give each row as an object."""
         from ematix_flow.connect.file_formats import json_objects
 
-        return [text.encode() for batch in rows.to_batches() for text in json_objects(batch).to_pylist()]
+        usual = rows.cast(_usual(rows.schema))
+        return [text.encode() for batch in usual.to_batches() for text in json_objects(batch).to_pylist()]
 
 
 class RawEncoder:
@@ -63,6 +64,18 @@ def encoder_for(connection: Connection, place: str, usual: str = JSON) -> Encode
                 f"{place!r} of connection {connection.name!r} has payloads of {other}, which cannot be written yet"
             )
             raise UnsupportedError(message, hint="json and raw_bytes can.")
+
+
+def _usual(schema: pa.Schema) -> pa.Schema:
+    """Give the columns with instants in the one form that is written in JSON."""
+    import pyarrow as pa
+
+    def usual(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_timestamp(kind):
+            return pa.timestamp("us", tz=None if kind.tz is None else "UTC")
+        return kind
+
+    return pa.schema([pa.field(field.name, usual(field.type)) for field in schema])
 
 
 def _bytes(value: Any) -> bytes:
