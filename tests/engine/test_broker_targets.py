@@ -12,10 +12,13 @@ from ematix_flow.engine.stream_options import StreamOptions
 from ematix_flow.engine.streaming import run_stream
 from ematix_flow.errors import BadRowsError, PlanError
 from tests.engine.topic_flows import TopicFlow
+from tests.services.kinesis import create_stream
+from tests.services.s3 import KEY, REGION, SECRET
 from tests.services.topics import committed, fill, payloads_of
 
 if TYPE_CHECKING:
     from tests.services.kafka import KafkaBroker
+    from tests.services.s3 import S3Server
 
 pytestmark = pytest.mark.service
 
@@ -113,3 +116,23 @@ def test_a_topic_is_asked_where_it_stands_and_goes_on_from_elsewhere(kafka_broke
     assert moved.before == after.position
     assert flow.run()["total_rows"] == 2
     assert sorted(row["id"] for _, row in flow.arrived()) == [1, 1, 2, 2]
+
+
+def test_a_stream_into_kinesis_sends_each_message_under_its_id(kafka_broker: KafkaBroker, s3_server: S3Server) -> None:
+    topic, name = kafka_broker.create_topic(), create_stream(s3_server)
+    fill(kafka_broker.address, topic, [b'{"id":1}', b'{"id":2,"n":null}'])
+    events = connection_from_fields("events", {"kind": "kafka", "bootstrap_servers": kafka_broker.address})
+    fields = {"stream_name": name, "region": REGION, "endpoint": s3_server.endpoint}
+    keys = {"access_key_id": KEY, "secret_access_key": SECRET}
+    shards = connection_from_fields("shards", {"kind": "kinesis", **fields, **keys})
+    given = {"name": f"to-{name}", "source": events, "source_query": topic, "target": shards}
+    stream = stream_from_keywords({**given, "target_partition_key_prefix": "orders-"}, None)
+    totals = [run_stream(stream, StreamOptions(available_now=True))["total_rows"] for _ in range(2)]
+    assert totals == [2, 0]
+    client = s3_server.client("kinesis")
+    place = {"StreamName": name, "ShardId": client.list_shards(StreamName=name)["Shards"][0]["ShardId"]}
+    start = client.get_shard_iterator(**place, ShardIteratorType="TRIM_HORIZON")["ShardIterator"]
+    found = client.get_records(ShardIterator=start)["Records"]
+    assert [record["Data"] for record in found] == [b'{"id":1}', b'{"id":2}']
+    assert len({record["PartitionKey"] for record in found}) == 2
+    assert all(record["PartitionKey"].startswith("orders-") for record in found)
