@@ -35,6 +35,8 @@ TRIED = (
     " run the load again and compare. Besides, a process that makes load after load is killed at random moments: sixty"
     " times for each database, forty times each for folders of files, for Delta and for Iceberg. The Spark that changes"
     " a lake table outlives the process there, so that its last statement comes late; it is killed itself as well."
+    " A stream from one Kafka topic to another is killed at every place of `sink.` and twenty times at random, and a plain"
+    " reader of committed messages counts what arrived; a run that slept through the take-over by another one sends nothing."
 )
 STAGING = {
     "postgres": "unlogged table per load, filled by COPY",
