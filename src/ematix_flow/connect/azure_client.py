@@ -5,6 +5,7 @@ A client belongs to one process: what travels to tasks is the place with its cre
 
 from __future__ import annotations
 
+import base64
 import os
 import threading
 from dataclasses import dataclass, field, replace
@@ -147,12 +148,13 @@ def _client(process: int, place: AzurePlace, seconds: tuple[float, float]) -> An
             retry_total=0,
         )
     except ValueError:
-        raise StoreError(f"{place.service}: the account_key, the token or the endpoint cannot be used") from None
+        raise StoreError(f"{place.service}: the account_key or the endpoint cannot be used") from None
 
 
 def credential_of(place: AzurePlace) -> Any:
     """Give the credentials as the client takes them."""
     if place.account_key:
+        base64.b64decode(place.account_key, validate=True)  # a ValueError now, and not with every signature
         return {"account_name": place.account, "account_key": place.account_key}
     return place.sas_token or _default_credential(os.getpid())
 
@@ -191,7 +193,8 @@ def once(place: AzurePlace, operation: str, call: Callable[[], _Answer]) -> _Ans
 
 def _refusal(place: AzurePlace, operation: str, error: Any) -> StoreError:
     status = int(error.status_code or 0)
-    code = str(getattr(error, "error_code", None) or "")
+    code = getattr(error, "error_code", None) or ""
+    code = str(getattr(code, "value", code))
     if not status:
         return _no_credentials(place)
     said = _REFUSALS.get(code, "the service refuses with status {status}")

@@ -148,7 +148,12 @@ def _credentials(place: GcsPlace) -> Any:
     if place.anonymous:
         return _installed("google.auth.credentials").AnonymousCredentials()
     if place.credentials_path:
-        return auth.load_credentials_from_file(place.credentials_path, scopes=[SCOPE])[0]
+        accounts = _installed("google.oauth2.service_account")
+        try:
+            return accounts.Credentials.from_service_account_file(place.credentials_path, scopes=[SCOPE])
+        except (OSError, ValueError):
+            message = f"{place.credentials_path} is no file with the key of a service account"
+            raise StoreError(message) from None
     return auth.default(scopes=[SCOPE])[0]
 
 
@@ -175,7 +180,12 @@ def once(place: GcsPlace, operation: str, call: Callable[[], _Answer]) -> _Answe
     except auth.TransportError:
         raise StoreUnavailableError(f"{place.shown}: the service that gives out tokens does not answer") from None
     except auth.DefaultCredentialsError:
-        raise _no_credentials(place) from None
+        found = (
+            "the bucket asks for credentials"
+            if place.anonymous
+            else "no credentials were found where the Google libraries look for them"
+        )
+        raise StoreError(f"{place.shown}: {found}") from None
     except auth.GoogleAuthError:
         raise StoreError(f"{place.shown}: the credentials were refused by the service that gives out tokens") from None
 
@@ -200,9 +210,3 @@ def _away(place: GcsPlace, http: Any, error: Exception) -> StoreError:
     if unreached or "NameResolutionError" in str(error):
         return UnreachedError(f"{place.shown}: {place.service} cannot be reached")
     return StoreUnavailableError(f"{place.shown}: the answer was lost ({type(error).__name__})")
-
-
-def _no_credentials(place: GcsPlace) -> StoreError:
-    if place.credentials_path:
-        return StoreError(f"{place.shown}: {place.credentials_path} is no file with credentials of Google")
-    return StoreError(f"{place.shown}: no credentials were found where the Google libraries look for them")

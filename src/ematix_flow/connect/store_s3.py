@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import quote
 
 from ematix_flow.connect import bucket
 from ematix_flow.connect.bucket import BucketStore
@@ -135,7 +134,8 @@ class S3Store(BucketStore[S3Place]):
 
     def copy(self, staged: Found, final: str) -> None:
         """Copy by one request, or a large object part by part."""
-        source = quote(f"{self.place.bucket}/{self.whole(staged.key)}")
+        # As a table, since the client quotes a text once more.
+        source = {"Bucket": self.place.bucket, "Key": self.whole(staged.key)}
         if staged.size <= COPIED_WHOLE:
             self.ask("write", "copy_object", final, CopySource=source)
             return
@@ -180,10 +180,12 @@ class S3Upload(Upload):
         self._tags.append(str(self._ask("upload_part", PartNumber=len(self._tags) + 1, Body=part)["ETag"]))
         self._sent += len(part)
 
-    def send_copy(self, source: str, first: int, last: int) -> None:
+    def send_copy(self, source: dict[str, str], first: int, last: int) -> None:
         """Let the service take a part from another object."""
-        piece = {"CopySource": source, "CopySourceRange": f"bytes={first}-{last}", "PartNumber": len(self._tags) + 1}
-        self._tags.append(str(self._ask("upload_part_copy", **piece)["CopyPartResult"]["ETag"]))
+        which = f"bytes={first}-{last}"
+        number = len(self._tags) + 1
+        answer = self._ask("upload_part_copy", CopySource=source, CopySourceRange=which, PartNumber=number)
+        self._tags.append(str(answer["CopyPartResult"]["ETag"]))
         self._sent += last - first + 1
 
     def finish(self, part: bytes) -> None:

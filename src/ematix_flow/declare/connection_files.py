@@ -141,7 +141,7 @@ class ObjectStoreGCSConnection(_UrlBucket):
     format: str = ""
     prefix: str = ""
     credentials_path: str | None = None
-    """The file with the key of a service account, or another one that the Google libraries read."""
+    """The file with the key of a service account."""
     endpoint: str = ""
     """The service, where it is not Google's own."""
     anonymous: bool = field(default=False, kw_only=True)
