@@ -121,7 +121,7 @@ class _UrlBucket(_Files):
         if len(chosen) > 1:
             raise self._wrong(f"has {' and '.join(chosen)}", "give one of them.")
         if not chosen:
-            raise self._wrong("needs credentials", f"give one of: {', '.join(self.ways)}.")
+            raise self._wrong(f"needs {', '.join(self.ways[:-1])} or {self.ways[-1]}")
 
     def _read_url(self, url: str) -> dict[str, str]:
         """Give the fields that a URL fills in."""
