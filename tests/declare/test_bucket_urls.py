@@ -80,3 +80,16 @@ def test_short_words_for_the_kinds() -> None:
     assert isinstance(azure, ObjectStoreAzureConnection)
     assert (gcs.format, gcs.default_credentials) == ("parquet", True)
     assert (azure.format, azure.default_credentials) == ("parquet", False)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"kind": "delta", "path": "gs://b/lake"},
+        {"kind": "delta_local", "path": "abfss://c@acme.dfs.core.windows.net/lake"},
+        {"kind": "iceberg", "catalog_type": "jdbc", "uri": "jdbc:sqlite:x", "warehouse": "gs://b/lake"},
+    ],
+)
+def test_lake_tables_in_these_buckets_are_refused(fields: dict[str, object]) -> None:
+    with pytest.raises(DeclareError, match="cannot keep its tables in Google Cloud Storage or Azure"):
+        connection_from_fields("lake", fields)

@@ -6,10 +6,13 @@ import base64
 import signal
 import uuid
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.services.emulators import azurite_command
 from tests.services.server import Server
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ACCOUNT = "flowcanary"
 KEY = base64.b64encode(b"canary-azure-key-7Kq2 of thirty-two bytes and more").decode()
@@ -70,6 +73,42 @@ class AzureServer(Server):
         options = ["--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry", "--silent"]
         place = ["--blobHost", "127.0.0.1", "--blobPort", str(self.port)]
         return ["env", f"AZURITE_ACCOUNTS={ACCOUNT}:{KEY}", *azurite_command(), *options, *place]
+
+
+class TlsAzureServer(AzureServer):
+    """The same with a certificate of its own, which lets it take tokens of a directory."""
+
+    @property
+    def endpoint(self) -> str:
+        """Give the address of the account's blob service."""
+        return f"https://127.0.0.1:{self.port}/{ACCOUNT}"
+
+    @property
+    def certificate(self) -> Path:
+        """Give the file that clients trust."""
+        return self.folder / "certificate.pem"
+
+    def client(self) -> Any:
+        """Give a client that may do everything."""
+        from azure.storage.blob import BlobServiceClient
+
+        credential = {"account_name": ACCOUNT, "account_key": KEY}
+        return BlobServiceClient(
+            self.endpoint, credential=credential, retry_total=0, connection_verify=str(self.certificate)
+        )
+
+    def initialise(self) -> None:
+        """Make the certificate."""
+        super().initialise()
+        named = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+        kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+        files = ["-keyout", str(self.folder / "key.pem"), "-out", str(self.certificate)]
+        self.run(["openssl", "req", "-x509", *kind, *named, *files])
+
+    def command(self) -> list[str]:
+        """Give the command line."""
+        files = ["--cert", str(self.certificate), "--key", str(self.folder / "key.pem")]
+        return [*super().command(), "--oauth", "basic", *files]
 
 
 def sas_token() -> str:

@@ -11,6 +11,8 @@ from tests.services.gcs import gcs_fields
 from tests.services.s3 import s3_fields
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ematix_flow.connect.bucket import BucketStore
 
 TOGETHER = pytest.mark.xdist_group("clouds")
@@ -18,7 +20,7 @@ TOGETHER = pytest.mark.xdist_group("clouds")
 
 CLOUDS = [pytest.param("gcs", marks=TOGETHER), pytest.param("azure", marks=TOGETHER)]
 SERVICES = ["s3", *CLOUDS]
-_FIELDS = {"s3": s3_fields, "gcs": gcs_fields, "azure": azure_fields}
+_FIELDS: dict[str, Callable[..., dict[str, Any]]] = {"s3": s3_fields, "gcs": gcs_fields, "azure": azure_fields}
 
 
 def bucket_fields(request: pytest.FixtureRequest, service: str, **more: object) -> dict[str, Any]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 S3_KEYS = ("endpoint", "access_key_id", "secret_access_key")
 _S3_SCHEMES = ("s3://", "s3a://")
+_CLOUD_SCHEMES = ("gs://", "abfs://", "abfss://", "az://", "azure://", "wasb://", "wasbs://")
 _PASSWORD = re.compile(r"(?i)[?&;]password=|://[^/@:]*:[^/@]+@")
 
 
@@ -149,6 +150,12 @@ class RedshiftConnection(_Database):
         return f"postgresql://{user}:{password}@{self.host}:{self.port}/{self.database}"
 
 
+_NO_LAKE = (
+    "cannot keep its tables in Google Cloud Storage or Azure",
+    "lake tables lie in folders and in buckets of S3; plain files can go there (object_store_gcs, object_store_azure).",
+)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class DeltaLocalConnection(Connection):
     """Delta tables in a local folder."""
@@ -157,6 +164,10 @@ class DeltaLocalConnection(Connection):
     required: ClassVar[tuple[str, ...]] = ("path",)
 
     path: str = ""
+
+    def _check(self) -> None:
+        if self.path.startswith(_CLOUD_SCHEMES):
+            raise self._wrong(*_NO_LAKE)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -219,6 +230,8 @@ class IcebergConnection(Connection):
     """Name the bucket in the path of a request instead of its host; by default everywhere but at Amazon."""
 
     def _check(self) -> None:
+        if self.warehouse.startswith(_CLOUD_SCHEMES):
+            raise self._wrong(*_NO_LAKE)
         if self.bucket and not self.warehouse and self.catalog_type != "rest":
             self._set("warehouse", f"s3://{self.bucket}/{self.prefix.strip('/')}".rstrip("/"))
         needs = {"hadoop": ("warehouse",), "jdbc": ("uri", "warehouse"), "rest": ("uri",), "glue": ("warehouse",)}
