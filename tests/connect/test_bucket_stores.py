@@ -177,6 +177,19 @@ def test_names_with_signs_of_their_own_are_kept(store: BucketStore[Any]) -> None
     assert list(store.listed("")) == []
 
 
+def test_a_copy_that_fails_is_not_taken_for_one_that_somebody_else_made(
+    store: BucketStore[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise bucket_requests.MissingObjectError("no such key")
+
+    store.put("stage/a", b"rows")
+    monkeypatch.setattr(type(store), "copy", refused)
+    with pytest.raises(StoreError, match="no such key"):
+        store.move("stage/a", "table/a")
+    assert store.read("stage/a") == b"rows"
+
+
 def test_a_large_object_is_written_in_parts_from_a_small_buffer(
     store: BucketStore[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

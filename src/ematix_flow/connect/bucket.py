@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
 
@@ -181,13 +180,21 @@ class BucketStore(Store, Generic[P_co]):
     def move(self, staged: str, final: str) -> None:
         """Copy inside the service and delete the staged object."""
         found = self.find(staged)
-        with suppress(MissingObjectError):  # of another session that moves it at the same time
-            if found is not None:
-                self.copy(found, final)
-                self.delete(staged)
-                return
-        if self.size(final) is None:
+        if found is not None and self._copied(found, final):
+            self.delete(staged)
+        elif self.size(final) is None:
             raise FileNotFoundError(f"there is no object {self.address(staged)}")
+
+    def _copied(self, staged: Found, final: str) -> bool:
+        """Copy an object; False when another session has moved it meanwhile."""
+        try:
+            self.copy(staged, final)
+        except MissingObjectError:
+            if self.find(staged.key) is not None:
+                # It is there, so the copy is at fault: whoever took it for gone would lose its rows.
+                raise
+            return False
+        return True
 
     def own(self, key: str) -> str:
         """Give a key of the bucket as a key of this store."""
