@@ -71,6 +71,9 @@ def test_a_key_that_is_taken_is_not_replaced(store: BucketStore[Any]) -> None:
     assert not store.create("k", b"second")
     assert not store.create("k", b"first"), "equal bytes are no proof without a lost answer"
     assert store.read("k") == b"first"
+    large = bytes(9 << 20)
+    assert [store.create("large", large), store.create("large", large + b"x")] == [True, False]
+    assert store.read("large") == large
 
 
 @pytest.mark.parametrize("fault", ["lost", "unanswered", "silent", "busy", "broken"])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import os
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from azure.storage.blob import ContentSettings
 
 from ematix_flow.connect import azure_client, bucket_streams, store_azure
 from ematix_flow.connect.store import StoreError
@@ -64,6 +66,17 @@ def test_a_name_that_stands_for_a_folder_is_no_file(
     container.upload_blob("lake/in", b"", metadata={"hdi_isfolder": "true"})
     container.upload_blob("lake/in/", b"")
     assert [found.key for found in store.listed("")] == ["in/a.csv"]
+
+
+def test_a_blob_that_says_it_is_compressed_is_read_as_it_is(
+    store: BucketStore[Any], azure_server: AzureServer, azure_bucket: str
+) -> None:
+    data = gzip.compress(b"id\n1\n")
+    container = azure_server.client().get_container_client(azure_bucket)
+    container.upload_blob("lake/a.csv.gz", data, content_settings=ContentSettings(content_encoding="gzip"))
+    assert store.read("a.csv.gz") == data
+    with store.reader("a.csv.gz") as reader:
+        assert reader.read() == data
 
 
 def test_the_token_of_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,8 @@ COPIED_WHOLE = 256 << 20
 
 MOST_PARTS = 50_000
 SCOPE = "https://storage.azure.com/.default"
+_RAW = {"max_concurrency": 1, "decompress": False}
+"""The bytes as they are stored: sizes and ranges are those of them."""
 
 
 class AzureStore(BucketStore[AzurePlace]):
@@ -40,7 +42,7 @@ class AzureStore(BucketStore[AzurePlace]):
     def read(self, key: str) -> bytes | None:
         """Get a blob."""
         try:
-            return cast("bytes", self.ask("read", key, lambda blob: blob.download_blob(max_concurrency=1).readall()))
+            return cast("bytes", self.ask("read", key, lambda blob: blob.download_blob(**_RAW).readall()))
         except MissingObjectError:
             return None
 
@@ -57,7 +59,7 @@ class AzureStore(BucketStore[AzurePlace]):
         """Give the bytes from the first to the last of one version of a blob."""
         from azure.core import MatchConditions
 
-        wanted = {"offset": first, "length": last - first + 1, "max_concurrency": 1}
+        wanted = {"offset": first, "length": last - first + 1, **_RAW}
         same = {"etag": f'"{version}"', "match_condition": MatchConditions.IfNotModified}
         try:
             return cast("bytes", self.ask("read", key, lambda blob: blob.download_blob(**wanted, **same).readall()))
