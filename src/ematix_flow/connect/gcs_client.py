@@ -177,17 +177,17 @@ def once(place: GcsPlace, operation: str, call: Callable[[], _Answer]) -> _Answe
         raise refusal(place, operation, int(error.code or 0), str(error.message or "")) from None
     except http.RequestException as error:
         raise _away(place, http, error) from None
-    except auth.TransportError:
-        raise StoreUnavailableError(f"{place.shown}: the service that gives out tokens does not answer") from None
-    except auth.DefaultCredentialsError:
-        found = (
-            "the bucket asks for credentials"
-            if place.anonymous
-            else "no credentials were found where the Google libraries look for them"
-        )
-        raise StoreError(f"{place.shown}: {found}") from None
-    except auth.GoogleAuthError:
-        raise StoreError(f"{place.shown}: the credentials were refused by the service that gives out tokens") from None
+    except auth.GoogleAuthError as error:
+        raise _no_token(place, auth, error) from None
+
+
+def _no_token(place: GcsPlace, auth: Any, error: Any) -> StoreError:
+    if isinstance(error, auth.DefaultCredentialsError):
+        where = "no credentials were found where the Google libraries look for them"
+        return StoreError(f"{place.shown}: {'the bucket asks for credentials' if place.anonymous else where}")
+    if isinstance(error, auth.TransportError) or error.retryable:
+        return StoreUnavailableError(f"{place.shown}: the service that gives out tokens does not answer")
+    return StoreError(f"{place.shown}: the credentials were refused by the service that gives out tokens")
 
 
 def refusal(place: GcsPlace, operation: str, status: int, said: str) -> StoreError:

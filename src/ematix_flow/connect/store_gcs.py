@@ -188,10 +188,10 @@ class GcsUpload(Upload):
             self._request("DELETE", b"", {})
 
     def _send(self, part: bytes, total: str) -> None:
-        end = self._sent + len(part)
+        begin, end = self._sent, self._sent + len(part)
         for attempt in range(ATTEMPTS):
             try:
-                self._sent = self._put(part[self._sent - end :], f"{self._sent}-{end - 1}", total, end)
+                self._sent = self._put(part[self._sent - begin :], f"{self._sent}-{end - 1}", total, end)
             except StoreUnavailableError:
                 if attempt == ATTEMPTS - 1:
                     raise
@@ -200,7 +200,9 @@ class GcsUpload(Upload):
                     self._sent = self._put(b"", "*", total, end)
             if self._sent == end:
                 return
-        raise StoreUnavailableError(f"{self._store.address(self._key)}: the service does not take a part of it")
+            if not begin <= self._sent < end:
+                break
+        raise StoreUnavailableError(f"{self._store.address(self._key)}: the service lost a part that it was sent")
 
     def _put(self, data: bytes, which: str, total: str, end: int) -> int:
         """Send bytes, or none to ask, and give how many have arrived."""
