@@ -42,6 +42,8 @@ STAGING = {
     "duckdb": "Parquet parts, read by the driver",
     "object_store_local": "files of the final format, out of sight until their record is written",
     "object_store_s3": "files below `_ematix_flow/stage/`, uploaded in parts",
+    "object_store_gcs": "files below `_ematix_flow/stage/`, uploaded in parts",
+    "object_store_azure": "files below `_ematix_flow/stage/`, uploaded in blocks",
     "delta_local": "Parquet parts below `_ematix_flow/`, read by Spark",
     "delta_s3": "Parquet parts below `_ematix_flow/`, uploaded by tasks and read by Spark",
     "iceberg": "Parquet parts below `_ematix_flow/` of the warehouse, read by Spark",

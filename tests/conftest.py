@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.services.azure import AzureServer
+    from tests.services.gcs import GcsServer
     from tests.services.kafka import KafkaBroker
     from tests.services.mariadb import MariaDBServer
     from tests.services.postgres import PostgresServer
@@ -163,6 +165,34 @@ def pubsub_server(pytestconfig: pytest.Config) -> Iterator[PubSubServer]:
 def s3_bucket(s3_server: S3Server) -> Iterator[str]:
     """Give the name of an empty bucket."""
     yield from _database(s3_server)
+
+
+@pytest.fixture(scope="session")
+def azure_server(pytestconfig: pytest.Config) -> Iterator[AzureServer]:
+    """Give the Azure Blob Storage of this test process; a test that crashes it finds it empty."""
+    from tests.services.azure import AzureServer
+
+    yield from _kept(AzureServer(), "azure_server", pytestconfig)
+
+
+@pytest.fixture
+def azure_bucket(azure_server: AzureServer) -> Iterator[str]:
+    """Give the name of an empty container."""
+    yield from _database(azure_server)
+
+
+@pytest.fixture(scope="session")
+def gcs_server(pytestconfig: pytest.Config) -> Iterator[GcsServer]:
+    """Give the Google Cloud Storage of this test process; a test that crashes it finds it empty."""
+    from tests.services.gcs import GcsServer
+
+    yield from _kept(GcsServer(), "gcs_server", pytestconfig)
+
+
+@pytest.fixture
+def gcs_bucket(gcs_server: GcsServer) -> Iterator[str]:
+    """Give the name of an empty bucket."""
+    yield from _database(gcs_server)
 
 
 @pytest.fixture
