@@ -13,7 +13,7 @@ import docs_types
 import ematix_flow
 from ematix_flow.connect.base import Database
 from ematix_flow.connect.capabilities import ALL_MODES
-from ematix_flow.connect.registry import DATABASES, FILE_TABLES, FILES, LAKE_SOURCES, LAKES
+from ematix_flow.connect.registry import DATABASES, FILE_TABLES, FILES, LAKE_SOURCES, LAKES, STREAMS
 from ematix_flow.declare import connection, keywords, normalize, stream_keywords, stream_toml, transforms
 from ematix_flow.declare.spark_settings import PREFIX, SETTINGS
 from ematix_flow.failpoints import LAKE_NAMES, NAMES, STORE_NAMES
@@ -203,7 +203,7 @@ def _words(words: Iterable[str]) -> str:
 
 
 def _connections() -> list[tuple[str, str, str]]:
-    usable = {**DATABASES, **FILES, **LAKES}
+    usable = {**DATABASES, **FILES, **LAKES, **STREAMS}
     return [
         (
             kind + ("" if kind in usable else " (declared only)"),

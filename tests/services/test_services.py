@@ -24,7 +24,7 @@ from tests.services.server import ServerError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.services.server import DatabaseServer
+    from tests.services.server import DatabaseServer, Server
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -58,6 +58,13 @@ FILES = {
 
 STREAMS = {
     "kafka": ("ematix_flow.connect.kafka_stream", "KafkaSource"),
+    "rabbitmq": ("ematix_flow.connect.rabbitmq_stream", "RabbitMQSource"),
+    "pubsub": ("ematix_flow.connect.pubsub_stream", "PubSubSource"),
+    "kinesis": ("ematix_flow.connect.kinesis_stream", "KinesisSource"),
+    "object_store_local": ("ematix_flow.connect.file_stream", "FileStream"),
+    "object_store_s3": ("ematix_flow.connect.bucket_file_streams", "S3FileStream"),
+    "object_store_gcs": ("ematix_flow.connect.bucket_file_streams", "GcsFileStream"),
+    "object_store_azure": ("ematix_flow.connect.bucket_file_streams", "AzureFileStream"),
 }
 """Kind -> module and class of what a stream reads."""
 
