@@ -61,6 +61,11 @@ ABOUT = (
     " and recovery work with every target. Files and frames need Spark only where SQL of the user or a nested column has to"
     " be evaluated; `flow preview` says so."
 )
+HELD_TO = (
+    "One suite of tests holds all of them to it: databases, files in folders and in buckets, Delta and Iceberg tables in"
+    " folders and in buckets. What a kind of target cannot be asked is named there with the reason: files take no merge and"
+    " no scd2, neither files nor lakes have constraints, and Delta alters no column and takes fewer names."
+)
 
 LAKE_TABLES = (
     "A lake table changes by one commit of its own per load, which carries the load's name; the books (ledger, watermark,"
@@ -108,6 +113,7 @@ def guarantees() -> str:
             "## What each system can do",
             table(("kind", "source", *ALL_MODES, *ABILITIES), [_abilities(*one) for one in found.items()]),
             ABOUT,
+            HELD_TO,
             "## Where a crash is tried",
             TRIED,
             ", ".join(f"`{name}`" for name in dict.fromkeys((*NAMES, *STORE_NAMES, *LAKE_NAMES))),

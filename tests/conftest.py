@@ -40,7 +40,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of this suite."""
     parser.addoption("--durable", action="store_true", help="let the database servers wait for the disk (fsync)")
     parser.addoption(
-        "--every-lake", action="store_true", help="run every contract test on Delta too, not every other one"
+        "--every-lake",
+        action="store_true",
+        help="run every contract test on Delta and Iceberg, in folders and in buckets",
     )
 
 
@@ -237,9 +239,8 @@ def quick_lakes(blank_surroundings: None, monkeypatch: pytest.MonkeyPatch) -> No
     from ematix_flow.engine.spark import need
 
     packages = (iceberg_catalog.PACKAGE, *iceberg_catalog.DRIVERS.values(), kafka.PACKAGE)
-    need(
-        delta.NEEDS + delta.LOG_NEEDS + s3_spark.NEEDS + SparkNeeds(packages, tuple(iceberg_catalog.EXTENSIONS.items()))
-    )
+    tables = delta.NEEDS + delta.LOG_NEEDS + SparkNeeds(packages, tuple(iceberg_catalog.EXTENSIONS.items()))
+    need(tables + s3_spark.NEEDS + iceberg_catalog.GLUE)
     for key, value in QUICK.items():
         monkeypatch.setenv(f"EMATIX_FLOW_SPARK_CONF_{key.replace('.', '__')}", value)
 
