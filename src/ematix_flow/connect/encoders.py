@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from ematix_flow.declare.connection_streams import KafkaConnection
 from ematix_flow.errors import RunError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -59,6 +60,10 @@ def encoder_for(connection: Connection, place: str, usual: str = JSON) -> Encode
             return JsonEncoder()
         case "raw_bytes":
             return RawEncoder()
+        case "avro" | "protobuf" if isinstance(connection, KafkaConnection):
+            from ematix_flow.connect.codecs import schema_encoder
+
+            return schema_encoder(connection, place)
         case other:
             message = (
                 f"{place!r} of connection {connection.name!r} has payloads of {other}, which cannot be written yet"

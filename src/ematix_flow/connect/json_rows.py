@@ -84,7 +84,7 @@ def _opened(path: str) -> IO[bytes]:
     return open_raw(path)
 
 
-class _Number(str):
+class Number(str):
     """A number as it is written."""
 
     __slots__ = ()
@@ -101,7 +101,7 @@ def _constant(word: str) -> None:
     raise ValueError(f"{word} is no JSON")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_Number, parse_int=_Number, parse_constant=_constant)
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=Number, parse_int=Number, parse_constant=_constant)
 
 
 def object_of(line: bytes) -> dict[str, Any] | str:
@@ -141,7 +141,7 @@ _WORDS = {True: "true", False: "false", None: "null"}
 
 def written(value: Any) -> str:
     """Give JSON for a value with its numbers as they were."""
-    if type(value) is _Number:
+    if type(value) is Number:
         return value
     if isinstance(value, dict):
         return "{" + ",".join(f"{written(key)}:{written(item)}" for key, item in value.items()) + "}"
