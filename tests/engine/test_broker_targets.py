@@ -18,6 +18,7 @@ from tests.services.topics import committed, fill, payloads_of
 
 if TYPE_CHECKING:
     from tests.services.kafka import KafkaBroker
+    from tests.services.registry import RegistryServer
     from tests.services.s3 import S3Server
 
 pytestmark = pytest.mark.service
@@ -136,3 +137,18 @@ def test_a_stream_into_kinesis_sends_each_message_under_its_id(kafka_broker: Kaf
     assert [record["Data"] for record in found] == [b'{"id":1}', b'{"id":2}']
     assert len({record["PartitionKey"] for record in found}) == 2
     assert all(record["PartitionKey"].startswith("orders-") for record in found)
+
+
+def test_objects_become_messages_of_avro(kafka_broker: KafkaBroker, registry_server: RegistryServer) -> None:
+    avro = {"payload_format": "avro", "schema_registry_url": registry_server.url}
+    first = flow_of(kafka_broker, b'{"id":1,"name":"a"}', b'{"id":2,"name":null}')
+    connection = {"kind": "kafka", "bootstrap_servers": kafka_broker.address, **avro}
+    with_schema = connection_from_fields("with_schema", connection)
+    key = {"target_message_key_column": "id", "target": with_schema}
+    assert TopicFlow(first.address, first.source, first.target, key).run()["total_rows"] == 2
+    assert all(message.value()[0] == 0 for message in committed(first.address, first.target))
+    back = kafka_broker.create_topic()
+    onward = {"source": with_schema, "target_message_key_column": "_key"}
+    assert TopicFlow(first.address, first.target, back, onward).run()["total_rows"] == 2
+    found = [(message.key(), json.loads(message.value())) for message in committed(first.address, back)]
+    assert sorted(found) == [(b"1", {"id": 1, "name": "a"}), (b"2", {"id": 2})]
