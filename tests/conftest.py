@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from tests.services.kafka import KafkaBroker
     from tests.services.mariadb import MariaDBServer
     from tests.services.postgres import PostgresServer
+    from tests.services.pubsub import PubSubServer
+    from tests.services.rabbitmq import RabbitMQServer
+    from tests.services.registry import RegistryServer
     from tests.services.s3 import S3Server
     from tests.services.server import DatabaseServer, Server
 
@@ -130,6 +133,30 @@ def kafka_broker(pytestconfig: pytest.Config) -> Iterator[KafkaBroker]:
     from tests.services.kafka import KafkaBroker
 
     yield from _kept(KafkaBroker(), "kafka_broker", pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def registry_server(pytestconfig: pytest.Config) -> Iterator[RegistryServer]:
+    """Give the schema registry of this test process; a test that crashes it finds it empty."""
+    from tests.services.registry import RegistryServer
+
+    yield from _kept(RegistryServer(), "registry_server", pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_server(pytestconfig: pytest.Config) -> Iterator[RabbitMQServer]:
+    """Give the RabbitMQ of this test process; a test that crashes it starts it again."""
+    from tests.services.rabbitmq import RabbitMQServer
+
+    yield from _kept(RabbitMQServer(), "rabbitmq_server", pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def pubsub_server(pytestconfig: pytest.Config) -> Iterator[PubSubServer]:
+    """Give the Pub/Sub server of this test process; a test that crashes it finds it empty."""
+    from tests.services.pubsub import PubSubServer
+
+    yield from _kept(PubSubServer(), "pubsub_server", pytestconfig)
 
 
 @pytest.fixture

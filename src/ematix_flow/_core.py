@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from ematix_flow.connect.direct import ArrowBatchIter
+from ematix_flow.connect.kafka_backend import KafkaBackend
+from ematix_flow.connect.kinesis import KinesisBackend
+from ematix_flow.connect.pubsub import PubSubBackend
+from ematix_flow.connect.rabbitmq import RabbitMQBackend
 from ematix_flow.engine.handles import Connection
 from ematix_flow.engine.references import open_url as connect
 
-__all__ = ["Connection", "connect"]
+__all__ = [
+    "ArrowBatchIter",
+    "Connection",
+    "KafkaBackend",
+    "KinesisBackend",
+    "PubSubBackend",
+    "RabbitMQBackend",
+    "connect",
+]

@@ -15,7 +15,7 @@ from tests.services.kafka import PASSWORD, USER
 if TYPE_CHECKING:
     from tests.services.kafka import KafkaBroker
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("brokers")]  # each process would start its own
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -73,6 +74,24 @@ def test_a_login_by_iam_brings_its_own_package_to_spark() -> None:
     options = spark_options(iam)
     assert (options["kafka.security.protocol"], options["kafka.sasl.mechanism"]) == ("SASL_SSL", "AWS_MSK_IAM")
     assert options["kafka.sasl.client.callback.handler.class"].endswith("IAMClientCallbackHandler")
+
+
+def test_a_login_by_iam_has_tokens_that_end_in_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAX")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary-iam")
+    settings = client_settings(kafka(msk_iam_region="eu-central-1"))
+    assert (settings["sasl.mechanism"], settings["security.protocol"]) == ("OAUTHBEARER", "SASL_SSL")
+    token, end = settings["oauth_cb"]("")
+    assert "canary-iam" not in token
+    assert timedelta(0) < datetime.fromtimestamp(end, UTC) - datetime.now(UTC) <= timedelta(minutes=15)
+
+
+def test_a_login_by_iam_needs_a_region_from_somewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    with pytest.raises(DeclareError, match="set msk_iam_region"):
+        client_settings(kafka(sasl_mechanism="AWS_MSK_IAM"))
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    assert client_settings(kafka(sasl_mechanism="AWS_MSK_IAM"))["sasl.mechanism"] == "OAUTHBEARER"
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:

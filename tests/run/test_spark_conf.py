@@ -44,6 +44,7 @@ def test_a_cluster_chooses_its_own_addresses_and_partitions(tmp_path: Path) -> N
         ("spark.hadoop.fs.s3a.secret.key", "CANARY"),
         ("spark.hadoop.fs.s3a.access.key", "CANARY"),
         ("spark.ssl.keyStorePassword", "CANARY"),
+        ("spark.kafka.ssl.keystore.key", "CANARY"),
         ("spark.executorEnv.WAREHOUSE", "postgresql://user:CANARY@host/db"),
         ("spark.driver.extraJavaOptions", "-Da=1 -Djdbc=x;password=CANARY"),
         ("spark.sql.catalog.c.uri", "https://:CANARY@host"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tarfile
 import tempfile
 from pathlib import Path
 
@@ -16,8 +17,9 @@ FOLDER = Path(sys.prefix) / "servers"
 
 JAVA_SERVERS = {
     "Kafka": (Wanted("org.apache.kafka:kafka_2.13:4.3.1", alone=False), Wanted("org.slf4j:slf4j-simple:1.7.36")),
+    "Apicurio": (Wanted("io.apicurio:apicurio-registry-app:3.0.9", classifier="all", ending="tar.gz"),),
 }
-"""Server -> the packages with its jars; the versions are part of the file that remembers where the jars are."""
+"""Server -> the packages with its files; the first one's version is part of the file that remembers where they are."""
 
 
 def java_files(server: str) -> list[str]:
@@ -38,7 +40,22 @@ def fetch_java_server(server: str) -> None:
                 raise FileNotFoundError(f"{server}: the Java repositories have no {wanted.package}")
             files += found
     FOLDER.mkdir(parents=True, exist_ok=True)
+    files = [part for file in files for part in _unpacked(file, _note(server).with_suffix(""))]
     _note(server).write_text(json.dumps(files), "utf-8")
+
+
+def _unpacked(file: str, folder: Path) -> list[str]:
+    """Give the jars that an archive has in its top folder, unpacked; any other file stays as it is."""
+    if not file.endswith(".tar.gz"):
+        return [file]
+    with tarfile.open(file) as archive:
+        archive.extractall(folder, filter="data")
+    return sorted(map(str, folder.glob("*.jar")))
+
+
+def kept_folder(server: str, name: str) -> Path:
+    """Give the folder that this version of a server has for something that takes long to make."""
+    return _note(server).with_suffix(f".{name}")
 
 
 def _note(server: str) -> Path:

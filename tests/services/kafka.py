@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.run.java import find_java
 from tests.services.certificates import write_certificates
-from tests.services.fetched import FOLDER, java_files
+from tests.services.fetched import java_files, kept_folder
 from tests.services.programs import MissingServerError
 from tests.services.server import Server, free_port
 
@@ -117,10 +117,10 @@ class KafkaBroker(Server):
         if not jars:
             raise MissingServerError("Kafka")
         write_certificates(self.certificates)
-        kept = FOLDER / "kafka-empty"
+        kept = kept_folder("Kafka", "empty")
         if not kept.is_dir():
             self._format(jars)
-            draft = FOLDER / f"kafka-empty-{uuid.uuid4().hex}"
+            draft = kept.with_suffix(f".{uuid.uuid4().hex}")
             shutil.copytree(self.data, draft)
             try:
                 draft.rename(kept)

@@ -14,17 +14,18 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.services.built import build_pubsub, pubsub_program
 from tests.services.fetched import JAVA_SERVERS, fetch_java_server, java_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-PACKAGES = {"PostgreSQL": "postgresql", "MariaDB": "mariadb-server"}
+PACKAGES = {"PostgreSQL": "postgresql", "MariaDB": "mariadb-server", "RabbitMQ": "rabbitmq-server"}
 PYTHON_PACKAGES = {"S3": "make setup"}
 """Servers that come with the packages of the tests -> the command that installs them."""
-FETCHED = tuple(JAVA_SERVERS)
-"""Servers that `make services` fetches itself, without rights of any kind."""
-_BREW = {"PostgreSQL": "postgresql@17", "MariaDB": "mariadb"}
+FETCHED = (*JAVA_SERVERS, "Pub/Sub")
+"""Servers that `make services` fetches or builds itself, without rights of any kind."""
+_BREW = {"PostgreSQL": "postgresql@17", "MariaDB": "mariadb", "RabbitMQ": "rabbitmq"}
 _OLDEST_POSTGRES = 13
 _POLICY = Path("/usr/sbin/policy-rc.d")
 """Debian asks this file before it starts a freshly installed server; exit code 101 means: do not."""
@@ -57,15 +58,25 @@ def mariadb_programs() -> tuple[Path, list[str]]:
     raise MissingServerError("MariaDB")
 
 
+def rabbitmq_server() -> Path:
+    """Give the server program of RabbitMQ: Debian's wrapper on PATH would change the user."""
+    places = ["/usr/lib/rabbitmq/bin", "/opt/homebrew/opt/rabbitmq/sbin", "/usr/local/opt/rabbitmq/sbin"]
+    found = shutil.which("rabbitmq-server", path=os.pathsep.join([*places, os.environ.get("PATH", "")]))
+    if found is None:
+        raise MissingServerError("RabbitMQ")
+    return Path(found)
+
+
 def missing() -> list[str]:
     """Give the names of the servers that are not installed."""
     names = []
-    for name, find in (("PostgreSQL", postgres_bin), ("MariaDB", mariadb_programs)):
+    for name, find in (("PostgreSQL", postgres_bin), ("MariaDB", mariadb_programs), ("RabbitMQ", rabbitmq_server)):
         try:
             find()
         except MissingServerError:
             names.append(name)
-    return names + [name for name in JAVA_SERVERS if not java_files(name)]
+    names += [name for name in JAVA_SERVERS if not java_files(name)]
+    return names if pubsub_program().is_file() else [*names, "Pub/Sub"]
 
 
 def install_command(servers: Sequence[str]) -> str:
@@ -87,7 +98,10 @@ def ensure_installed() -> None:
     wanted = missing()
     for name in [name for name in wanted if name in FETCHED]:
         print(f"services: fetching {name}", file=sys.stderr)  # noqa: T201 - for the person who waits
-        fetch_java_server(name)
+        if name in JAVA_SERVERS:
+            fetch_java_server(name)
+        else:
+            build_pubsub()
     _install([name for name in wanted if name in PACKAGES])
     if still := missing():
         raise MissingServerError(*still)

@@ -33,13 +33,13 @@ class S3Server(DatabaseServer):
         """Give the address of a bucket."""
         return f"{self.endpoint}/{database}"
 
-    def client(self) -> Any:
-        """Give a client that may do everything."""
+    def client(self, service: str = "s3") -> Any:
+        """Give a client that may do everything; the process has other services of AWS, too."""
         import boto3
         from botocore.config import Config
 
         config = Config(connect_timeout=2, read_timeout=10, retries={"total_max_attempts": 1})
-        return boto3.client("s3", endpoint_url=self.endpoint, region_name=REGION, aws_access_key_id=KEY,
+        return boto3.client(service, endpoint_url=self.endpoint, region_name=REGION, aws_access_key_id=KEY,
                             aws_secret_access_key=SECRET, config=config)  # fmt: skip
 
     def execute(self, statement: str) -> None:

@@ -24,7 +24,7 @@ _START_SECONDS = 60.0
 _STOP_SECONDS = 30.0
 _LOG_LINES = 40
 # Reads until the test process is gone, however it went, then ends the server and removes its folder.
-_WATCH = 'cat >/dev/null; kill -QUIT "$1"; sleep 2; kill -KILL "$1"; rm -rf "$2"'
+_WATCH = 'cat >/dev/null; kill -QUIT -- "$1"; sleep 2; kill -KILL -- "$1"; rm -rf "$2"'
 
 
 class ServerError(Exception):
@@ -38,6 +38,8 @@ class Server(ABC):
     account: ClassVar[str]
     """The user that root becomes to run the server; anybody else runs it as themselves."""
     stop_signal: ClassVar[signal.Signals]
+    grouped: ClassVar[bool] = False
+    """True for a server of several programs: what one is told all of them are told."""
 
     def __init__(self, *, durable: bool = False) -> None:
         self.durable = durable
@@ -62,6 +64,10 @@ class Server(ABC):
     @abstractmethod
     def command(self) -> list[str]:
         """Give the command line of the server in the foreground."""
+
+    def environment(self) -> dict[str, str]:
+        """Give the variables that the server reads."""
+        return {}
 
     @property
     def data(self) -> Path:
@@ -98,7 +104,7 @@ class Server(ABC):
         if self._process is None:
             return
         # Stopped first: a process that is about to be killed must not start another one meanwhile.
-        self._process.send_signal(signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
         children = [pid for pid, parent, _ in _processes() if parent == self._process.pid]
         for pid in children:
             with contextlib.suppress(ProcessLookupError):
@@ -128,7 +134,7 @@ class Server(ABC):
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(self.command(), start_new_session=True, **self._surroundings(log))
         self._watcher = subprocess.Popen(
-            ["sh", "-c", _WATCH, "watch", str(self._process.pid), str(self.folder)],
+            ["sh", "-c", _WATCH, "watch", f"{'-' * self.grouped}{self._process.pid}", str(self.folder)],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         answered = _wait_until(lambda: not self.running or self._answers(), _START_SECONDS)
@@ -145,19 +151,24 @@ class Server(ABC):
 
     def _end(self, how: signal.Signals) -> None:
         if self._process is not None:
-            self._process.send_signal(how)
+            self._signal(how)
             try:
                 self._process.wait(_STOP_SECONDS)
             except subprocess.TimeoutExpired:
-                self._process.kill()
+                self._signal(signal.SIGKILL)
                 self._process.wait()
         if self._watcher is not None:
             self._watcher.kill()
             self._watcher.communicate()
         self._process = self._watcher = None
 
+    def _signal(self, how: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            (os.killpg if self.grouped else os.kill)(self._process.pid, how)
+
     def _surroundings(self, log: Any) -> dict[str, Any]:
         environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "HOME": str(self.folder)}
+        environment |= self.environment()
         output = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
         return {"cwd": self.folder, "env": environment, **output, **self._identity}
 

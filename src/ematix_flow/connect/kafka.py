@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -20,6 +21,7 @@ PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3"
 MSK_PACKAGE = "software.amazon.msk:aws-msk-iam-auth:2.3.9"
 ANSWER_SECONDS = 30.0
 PROBE_SECONDS = 3.0
+_GLIMPSE_SECONDS = 0.3
 _BUSY = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "LEADER_NOT_AVAILABLE",
                    "NOT_LEADER_FOR_PARTITION"})  # fmt: skip
 """What a cluster says for a moment, while somebody takes over."""
@@ -56,7 +58,7 @@ class Kafka:
     def probe(self) -> str:
         """Give a sentence about a cluster that answers and lets us in, within a few seconds."""
         with _Admin(self.connection, PROBE_SECONDS) as admin:
-            found = admin.ask(_metadata)
+            found = admin.ask(admin.glimpse)
         topics = [name for name in found.topics if not name.startswith("__")]
         return f"brokers: {len(found.brokers)}, topics: {len(topics)}"
 
@@ -169,6 +171,18 @@ class _Admin:
             self._client.poll(0)  # what was heard meanwhile is told by this call only
             raise broker_error(self._connection, error, self._said) from error
 
+    def glimpse(self, client: Any) -> Any:
+        """Give what the cluster is made of; who is refused or finds nobody at all need not wait for the deadline."""
+        kafka = require_kafka()
+        end = time.monotonic() + self._seconds
+        while True:
+            try:
+                return client.list_topics(timeout=_GLIMPSE_SECONDS)
+            except kafka.KafkaException:
+                client.poll(0)
+                if time.monotonic() > end or any(error.code() in _final(kafka) for error in self._said):
+                    raise
+
     def _answers(self, asked: Any) -> Any:
         """Give the values of futures; a part that went wrong is an error."""
         if not isinstance(asked, dict):
@@ -212,12 +226,18 @@ def require_kafka() -> Any:
     return confluent_kafka
 
 
+def _final(kafka: Any) -> set[int]:
+    """Give the codes after which waiting is of no use."""
+    error = kafka.KafkaError
+    return {error._AUTHENTICATION, error._SSL, error._ALL_BROKERS_DOWN}  # noqa: SLF001 - its public names
+
+
 def broker_error(connection: KafkaConnection, error: Any, said: Iterable[Any] = ()) -> RunError:
     """Give the error for people; a refused login is final, a broker that is away is not."""
     kafka = require_kafka()
     first = error.args[0] if isinstance(error, kafka.KafkaException) else error
     told = [one for one in (*said, first) if isinstance(one, kafka.KafkaError)]
-    final = {kafka.KafkaError._AUTHENTICATION, kafka.KafkaError._SSL}  # noqa: SLF001 - its public names
+    final = _final(kafka) - {kafka.KafkaError._ALL_BROKERS_DOWN}  # noqa: SLF001 - its public name
     cause = next((one for one in told if one.code() in final), told[-1] if told else None)
     words = cause.str() if cause is not None else "no answer in time"
     message = f"connection {connection.name!r}: {connection.bootstrap_servers}: {words}"

@@ -48,7 +48,7 @@ def client_settings(connection: KafkaConnection) -> dict[str, Any]:
         "client.dns.lookup": connection.client_dns_lookup,
     }
     if mechanism == "AWS_MSK_IAM":
-        settings |= {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": _msk_tokens(connection.msk_iam_region)}
+        settings |= {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": _msk_tokens(connection)}
     elif mechanism:
         user, password = _login(connection)
         settings |= {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
@@ -111,13 +111,18 @@ def _text(connection: KafkaConnection, field: str) -> str:
         raise DeclareError(message, origin=connection.origin) from None
 
 
-def _msk_tokens(region: str | None) -> Callable[[str], tuple[str, float]]:
+def _msk_tokens(connection: KafkaConnection) -> Callable[[str], tuple[str, float]]:
     """Give the function that librdkafka asks for a token of AWS and the second in which it ends."""
     try:
+        import boto3
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
     except ModuleNotFoundError as error:
         message = f"a login by IAM needs the package {error.name!r}, which is not installed"
         raise MissingExtraError(message, hint='pip install "ematix-flow-spark[msk]"') from None
+    region = connection.msk_iam_region or boto3.session.Session().region_name
+    if not region:
+        message = f"kafka connection {connection.name!r} logs in by IAM, and nobody says in which region"
+        raise DeclareError(message, hint="set msk_iam_region.", origin=connection.origin)
 
     def token(_: str) -> tuple[str, float]:
         text, milliseconds = MSKAuthTokenProvider.generate_auth_token(region)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base import Database
     from ematix_flow.connect.files import Files
     from ematix_flow.connect.lake_source import LakeSource
+    from ematix_flow.connect.sinks import Sink
     from ematix_flow.connect.stream import StreamSource
     from ematix_flow.declare.connection import Connection
 
@@ -64,6 +65,20 @@ def open_stream(reference: str | Connection, query: str) -> StreamSource:
         message = f"connection {connection.name!r} is {connection.kind}, which streams cannot read"
         raise UnsupportedError(message, hint=f"a stream can read: {', '.join(STREAMS)}.")
     return cast("StreamSource", _load(*STREAMS[connection.kind])(connection, query))
+
+
+SINKS = {
+    "kafka": ("ematix_flow.connect.kafka_sink", "KafkaSink"),
+    "rabbitmq": ("ematix_flow.connect.rabbitmq_sink", "RabbitMQSink"),
+    "pubsub": ("ematix_flow.connect.pubsub_sink", "PubSubSink"),
+    "kinesis": ("ematix_flow.connect.kinesis_sink", "KinesisSink"),
+}
+"""Kind -> module and class of a target that takes messages."""
+
+
+def open_sink(connection: Connection, place: str, guarantee: str) -> Sink:
+    """Give the topic or queue of a connection that messages are sent to; no connection is made yet."""
+    return cast("Sink", _load(*SINKS[connection.kind])(connection, place, guarantee))
 
 
 def open_system(reference: str | Connection | None) -> Database | Files | LakeSource:

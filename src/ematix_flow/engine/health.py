@@ -111,11 +111,8 @@ def _probe(connection: Connection) -> str:
         return _database(connection)
     if kind in FILES or kind in LAKE_SOURCES:
         return str(open_system(connection).probe())
-    if kind == "kafka":
-        return _kafka(connection)
-    if kind == "rabbitmq":
-        place = urlsplit(str(getattr(connection, "amqp_url", "")))
-        return _tcp(f"{place.hostname}:{place.port or 5672}", 5672)
+    if kind in _BROKERS:
+        return _broker(connection)
     if kind == "schema_registry":
         return _registry(connection)
     raise Skipped(f"{kind} is asked by its own service's tools only")
@@ -131,14 +128,58 @@ def _database(connection: Connection) -> str:
     return str(open_database(connection).probe())
 
 
+def _broker(connection: Any) -> str:
+    """Log in at a broker; without its package the most that can be said is whether somebody listens."""
+    try:
+        return _BROKERS[connection.kind](connection)
+    except MissingExtraError as missing:
+        listening = {
+            "kafka": lambda: _tcp(connection.bootstrap_servers.split(",")[0].strip(), 9092),
+            "rabbitmq": lambda: _tcp(urlsplit(connection.amqp_url).netloc.rpartition("@")[2], 5672),
+        }
+        if connection.kind not in listening:
+            raise Skipped(f"{missing.what}; {missing.hint}") from None
+        return f"{listening[connection.kind]()}; nobody has logged in: {missing.what}"
+
+
 def _kafka(connection: Any) -> str:
     from ematix_flow.connect.kafka import Kafka
 
-    try:
-        return Kafka(connection).probe()
-    except MissingExtraError as missing:
-        place = str(connection.bootstrap_servers).split(",")[0].strip()
-        return f"{_tcp(place, 9092)}; nobody has logged in: {missing.what}"
+    return Kafka(connection).probe()
+
+
+def _rabbitmq(connection: Any) -> str:
+    from ematix_flow.connect.rabbitmq import RabbitMQBackend
+
+    backend = RabbitMQBackend.open(connection.amqp_url)
+    backend.ping()
+    backend.close()
+    return "the broker lets us in"
+
+
+def _pubsub(connection: Any) -> str:
+    from ematix_flow.connect.pubsub import PubSubBackend
+
+    login = {"endpoint": connection.endpoint, "anonymous_auth": connection.anonymous_auth}
+    PubSubBackend.open(connection.project_id, **login).ping()
+    return f"project {connection.project_id} lets us in"
+
+
+def _kinesis(connection: Any) -> str:
+    from ematix_flow.connect.kinesis import KinesisBackend
+
+    fields = ("region", "endpoint", "access_key_id", "secret_access_key")
+    KinesisBackend.open(connection.stream_name, **{name: getattr(connection, name) for name in fields}).ping()
+    return f"stream {connection.stream_name} is there"
+
+
+_BROKERS: dict[str, Callable[[Any], str]] = {
+    "kafka": _kafka,
+    "rabbitmq": _rabbitmq,
+    "pubsub": _pubsub,
+    "kinesis": _kinesis,
+}
+"""Kind -> what asks it."""
 
 
 def _existing(folder: Path) -> Path:
@@ -152,18 +193,9 @@ def _tcp(place: str, port: int) -> str:
 
 
 def _registry(connection: Any) -> str:
-    import base64
-    from urllib.request import Request, urlopen
+    from ematix_flow.connect.schema_registry import probe
 
-    url = connection.url.rstrip("/")
-    if not url.startswith(("http://", "https://")):
-        raise OSError("the URL of a schema registry begins with http:// or https://")
-    request = Request(f"{url}/subjects")  # noqa: S310 - checked above
-    if connection.basic_auth_user:
-        login = f"{connection.basic_auth_user}:{connection.basic_auth_password}".encode()
-        request.add_header("Authorization", f"Basic {base64.b64encode(login).decode()}")
-    with urlopen(request, timeout=CONNECT_SECONDS) as answer:  # noqa: S310 - checked above
-        return f"answers with {answer.status}"
+    return probe(connection, CONNECT_SECONDS)
 
 
 def _python() -> str:

@@ -21,8 +21,8 @@ _SETTINGS = """<ivysettings>
   <settings defaultResolver="all"/>
   <caches defaultCacheDir={cache}/>
   <resolvers><chain name="all">
-    <ibiblio name="home" m2compatible="true" root="file:${{user.home}}/.m2/repository/" checkmodified="true"/>
-    <ibiblio name="central" m2compatible="true"/>
+    <ibiblio name="home" m2compatible="true" usepoms="{poms}" root="file:${{user.home}}/.m2/repository/"/>
+    <ibiblio name="central" m2compatible="true" usepoms="{poms}"/>
     {others}
   </chain></resolvers>
 </ivysettings>
@@ -42,6 +42,7 @@ class Wanted:
     alone: bool = True
     """Without what the package itself asks for."""
     classifier: str = ""
+    """What tells an archive of the package from its jar."""
     ending: str = "jar"
 
 
@@ -49,7 +50,7 @@ def fetch(java: Java, jars: Sequence[str], conf: Mapping[str, str], wanted: Want
     """Give the files of a package, fetched if need be, or nothing where the repositories lack it; `jars` are Spark's own."""
     answer = folder / "ivy.path"
     answer.unlink(missing_ok=True)
-    settings = conf.get("spark.jars.ivySettings") or _written(folder / "ivysettings.xml", _settings(conf))
+    settings = conf.get("spark.jars.ivySettings") or _written(folder / "ivysettings.xml", _settings(conf, wanted))
     module = _written(folder / "ivy.xml", _module(wanted))
     ivy = next(jar for jar in jars if Path(jar).name.startswith("ivy-"))
     options = ["-settings", settings, "-ivy", module, "-cachepath", str(answer), "-error"]
@@ -65,14 +66,16 @@ def _written(file: Path, text: str) -> str:
     return str(file)
 
 
-def _settings(conf: Mapping[str, str]) -> str:
-    """Give the repositories that Spark would ask, too."""
+def _settings(conf: Mapping[str, str], wanted: Wanted) -> str:
+    """Give the repositories that Spark would ask, too; an archive is taken as it is, without reading what it needs."""
+    poms = "false" if wanted.classifier else "true"
     places = [place.strip() for place in conf.get("spark.jars.repositories", "").split(",") if place.strip()]
     others = "".join(
-        f'<ibiblio name="repository-{number}" m2compatible="true" root={quoteattr(place)}/>'
+        f'<ibiblio name="repository-{number}" m2compatible="true" usepoms="{poms}" root={quoteattr(place)}/>'
         for number, place in enumerate(places)
     )
-    return _SETTINGS.format(cache=quoteattr(f"{conf.get('spark.jars.ivy', _HOME)}/cache"), others=others)
+    cache = quoteattr(f"{conf.get('spark.jars.ivy', _HOME)}/cache")
+    return _SETTINGS.format(cache=cache, poms=poms, others=others)
 
 
 def _module(wanted: Wanted) -> str:
@@ -86,6 +89,6 @@ def _module(wanted: Wanted) -> str:
         group=quoteattr(group),
         name=quoteattr(name),
         version=quoteattr(version),
-        part="master" if wanted.alone else "default",
+        part="master" if wanted.alone and not wanted.classifier else "default",
         artifact=artifact,
     )

@@ -76,7 +76,7 @@ def test_check_of_an_unknown_or_dead_connection_fails(flow: Flow) -> None:
 
 def test_doctor_reports_on_the_machine_and_on_every_connection(flow: Flow, project: Path) -> None:
     flow("connections", "set", "raw", "kind=files", "path=nowhere", "format=csv")
-    flow("connections", "set", "cloud", "kind=pubsub", "project_id=p")
+    flow("connections", "set", "cloud", "kind=glue_schema_registry", "registry_name=r", "region=x")
     flow("connections", "set", "broker", "kind=kafka", "bootstrap_servers=127.0.0.1:1")
     said = flow("doctor", "-m", "flows", "--format", "json")
     reports = {report["name"]: report for report in json.loads(said.out)}
