@@ -121,6 +121,19 @@ def test_a_topic_that_was_made_again_needs_a_word_from_the_operator(flow: Flow, 
     assert loaded(flow) == 5
 
 
+def test_a_stream_that_reads_another_topic_needs_a_word_from_the_operator(
+    flow_process: Flow, flow: Flow, streams: Project
+) -> None:
+    loaded(flow)
+    other = streams.broker.create_topic()
+    module = Path("streams.py")
+    module.write_text(module.read_text("utf-8").replace(f'topic="{streams.topic}"', f'topic="{other}"'), "utf-8")
+    refused = flow_process("stream", "reset", *HERE, "--from", "ledger")
+    assert (refused.code, f"and reads kafka:{other} now" in refused.err) == (1, True)
+    assert flow_process("stream", "rewind", *HERE, "--to", "earliest").code == 0
+    assert json.loads(flow_process("stream", "status", *HERE, "--format", "json").out)["targets"][0]["lag"] == 0
+
+
 def test_a_range_is_loaded_apart_from_the_stream(flow: Flow, streams: Project) -> None:
     loaded(flow)
     before = standing(flow)["position"]
