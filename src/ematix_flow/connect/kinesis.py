@@ -49,7 +49,7 @@ class KinesisBackend(Backend):
         idle_poll_ms: int | None = None,
     ) -> KinesisBackend:
         """Give the backend; the service is not asked yet."""
-        client = _client(region, endpoint, access_key_id, secret_access_key)
+        client = kinesis_client(region, endpoint, access_key_id, secret_access_key)
         limits = Limits.of(batch_size, batch_bytes, None)
         return cls(stream_name, client, limits, max_empty_polls or 3, (idle_poll_ms or 200) / 1000)
 
@@ -163,7 +163,8 @@ class KinesisBackend(Backend):
             raise TransientError(f"Kinesis stream {self._stream!r}: {error}") from None
 
 
-def _client(region: str | None, endpoint: str | None, key: str | None, secret: str | None) -> Any:
+def kinesis_client(region: str | None, endpoint: str | None, key: str | None, secret: str | None) -> Any:
+    """Give a client; the service is not asked yet."""
     if bool(key) != bool(secret):
         raise DeclareError("Kinesis needs access_key_id and secret_access_key together")
     try:

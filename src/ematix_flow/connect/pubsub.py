@@ -27,7 +27,7 @@ class PubSubBackend(Backend):
         if not project:
             raise DeclareError("a Pub/Sub backend needs a project_id")
         self._project = project
-        self._publisher, self._subscriber = _clients(endpoint, anonymous=anonymous)
+        self._publisher, self._subscriber = clients(endpoint, anonymous=anonymous)
         self._subscription = ""
         self._pending: list[str] = []
         self._fresh: list[str] = []
@@ -50,7 +50,7 @@ class PubSubBackend(Backend):
 
     def ping(self) -> None:
         """Ask whether the service answers and lets us in."""
-        with _talking():
+        with talking():
             next(iter(self._publisher.list_topics(project=f"projects/{self._project}", timeout=_SECONDS)), None)
 
     def write_arrow_stream(self, dest: str, batches: Iterable[pa.RecordBatch]) -> int:
@@ -71,18 +71,18 @@ class PubSubBackend(Backend):
 
     def look(self, dest: str) -> None:
         """Refuse a topic that is not there."""
-        with _talking():
+        with talking():
             self._publisher.get_topic(topic=self.qualified("topics", dest), timeout=_SECONDS)
 
     def publish(self, dest: str, messages: Sequence[dict[str, Any]]) -> None:
         """Send messages by one request and come back when the service has them."""
-        with _talking():
+        with talking():
             self._publisher.publish(topic=self.qualified("topics", dest), messages=messages, timeout=_SECONDS)
 
     def commit_offsets(self) -> None:
         """Let the service forget what was handed out."""
         for ids in _parts(self._pending):
-            with _talking():
+            with talking():
                 self._subscriber.acknowledge(subscription=self._subscription, ack_ids=ids, timeout=_SECONDS)
         self._pending.clear()
 
@@ -103,7 +103,7 @@ class PubSubBackend(Backend):
             raise RunError("another subscription was read and is not committed yet")
         self._subscription = name
         asked = {"subscription": name, "max_messages": count}
-        with _talking():
+        with talking():
             try:
                 found = self._subscriber.pull(asked, timeout=seconds, retry=None).received_messages
             except DeadlineExceeded:
@@ -122,7 +122,7 @@ class PubSubBackend(Backend):
     def _let_come_again(self, ids: Sequence[str]) -> None:
         for part in _parts(ids):
             asked = {"subscription": self._subscription, "ack_ids": part, "ack_deadline_seconds": 0}
-            with _talking():
+            with talking():
                 self._subscriber.modify_ack_deadline(asked, timeout=_SECONDS)
 
     def qualified(self, kind: str, name: str) -> str:
@@ -136,7 +136,7 @@ def _parts(ids: Sequence[str]) -> Iterator[list[str]]:
 
 
 @contextmanager
-def _talking() -> Iterator[None]:
+def talking() -> Iterator[None]:
     """Turn the errors of the service into ours: an answer is final, silence is not."""
     from google.api_core.exceptions import GoogleAPICallError, RetryError, ServerError
 
@@ -148,7 +148,7 @@ def _talking() -> Iterator[None]:
         raise RunError(f"Pub/Sub refuses: {error.message}") from None
 
 
-def _clients(endpoint: str, *, anonymous: bool) -> tuple[Any, Any]:
+def clients(endpoint: str, *, anonymous: bool) -> tuple[Any, Any]:
     """Give a client for topics and one for subscriptions; without a login the connection is not encrypted."""
     try:
         import grpc

@@ -72,6 +72,9 @@ class StreamSource(ABC):
         """Give the text under which positions in this source are kept."""
         return f"{self.kind}:{self.query}"
 
+    def begin(self) -> None:  # noqa: B027 - most sources keep their messages themselves
+        """Prepare to be read by a stream that runs; without it a source can be asked, and changes nothing."""
+
     @abstractmethod
     def start(self, where: str) -> Position:
         """Give the position that a word, an instant or a position as JSON means."""

@@ -151,7 +151,9 @@ class Loop:
         return fresh
 
     def _settle(self) -> None:
-        """Tell the source how far all targets are; one that was never reached keeps everything."""
+        """Tell the source how far all targets are; one that was never reached keeps everything, and so does a range."""
+        if self.options.ranged:
+            return
         positions = [track.position for track in self.tracks if track.position is not None]
         if len(positions) == len(self.tracks) and positions != self.told:
             self.source.settled(positions)

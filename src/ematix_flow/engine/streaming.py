@@ -8,12 +8,14 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.connect.file_stream import FileStream
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.connect.registry import open_stream
 from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.connect.stream import EARLIEST, LATEST
 from ematix_flow.engine.broker_lanes import broker_lane, is_broker
 from ematix_flow.engine.conductor import as_ours
+from ematix_flow.engine.file_lanes import file_lane
 from ematix_flow.engine.lanes import Road
 from ematix_flow.engine.stream_loop import Loop, Tally, Track
 from ematix_flow.engine.stream_observing import observed
@@ -76,6 +78,7 @@ def _run_once(stream: Stream, options: StreamOptions, tally: Tally) -> None:
     one = stream.sources[0]
     with ExitStack() as kept:
         source = kept.enter_context(closing(open_stream(one.connection, one.query)))
+        source.begin()
         if tally.goal is None:
             tally.goal = _goal(source, options)
         rows = StreamRows(stream, source, options, kept)
@@ -107,6 +110,13 @@ def kept_as(stream: Stream, options: StreamOptions) -> str:
 
 def _lane(road: Road, target: StreamTarget) -> Lane:
     """Give a target as what it is."""
+    if isinstance(road.source, FileStream):
+        if is_broker(target):
+            message = f"stream {road.stream.name!r} reads files and writes to {target.place!r} of a broker, which is not built"
+            raise UnsupportedError(
+                message, hint="load the files into a table, or write them to the broker by a stream of their own."
+            )
+        return file_lane(road, target, road.source)
     if is_broker(target):
         return broker_lane(road, target)
     return table_lane(road, target)

@@ -1,0 +1,106 @@
+"""A stream from a queue of RabbitMQ into SQLite: the program that is killed, and what is asked of it afterwards.
+
+Run as a program it is one life of the stream: address, queue, database and spool are given, and SIGTERM ends it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ematix_flow
+from ematix_flow.connect.spool import ROOT
+from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.layout import Column, Table
+from ematix_flow.declare.stream import Stream, StreamSource, StreamTarget
+from ematix_flow.declare.types import BigInt, Text
+from ematix_flow.declare.write import write
+from ematix_flow.engine.stream_options import StreamOptions
+from ematix_flow.engine.streaming import run_stream
+
+
+@dataclass(frozen=True)
+class Journey:
+    """Where messages come from, where they go, and where they wait in between."""
+
+    url: str
+    queue: str
+    database: Path
+    spool: Path
+
+    def stream(self, *, pause_ms: int = 20) -> Stream:
+        """Give the stream."""
+        source = connection_from_fields("mq", {"kind": "rabbitmq", "amqp_url": self.url})
+        target = connection_from_fields("there", {"kind": "sqlite", "path": str(self.database)})
+        columns = (
+            Column(BigInt(), primary_key=True, name="id"),
+            Column(Text(), name="_message_id"),
+            Column(Text(), name="_queue"),
+        )
+        return Stream(
+            "events",
+            (StreamSource(source, self.queue, self.queue),),
+            (StreamTarget(target, write(mode="append"), table=Table("main", "events", columns)),),
+            idle_pause_ms=pause_ms,
+            max_rows_per_batch=2_000,
+        )
+
+    def drain(self) -> dict[str, Any]:
+        """Load what there is, in this process."""
+        return run_stream(self.stream(), StreamOptions(available_now=True))
+
+    def begin(self, failpoints: str = "") -> subprocess.Popen[bytes]:
+        """Begin a life of the stream in a process of its own."""
+        code = Path(ematix_flow.__file__).parents[1]
+        surroundings = {**os.environ, ROOT: str(self.spool), "PYTHONPATH": f"{code}:{Path(__file__).parents[2]}"}
+        if failpoints:
+            surroundings["FLOW_FAILPOINTS"] = failpoints
+        words = [self.url, self.queue, str(self.database), str(self.spool)]
+        return subprocess.Popen([sys.executable, "-m", "tests.crash.spooling", *words], env=surroundings)
+
+    def found(self) -> list[int]:
+        """Give the ids in the table."""
+        if not self.database.exists():
+            return []
+        connection = sqlite3.connect(self.database, timeout=30)
+        try:
+            return [row[0] for row in connection.execute("SELECT id FROM events ORDER BY id")]
+        except sqlite3.OperationalError:
+            return []
+        finally:
+            connection.close()
+
+
+def publish(channel: Any, queue: str, numbers: range) -> None:
+    """Send messages that outlive the broker, each with an id."""
+    import pika
+
+    for number in numbers:
+        how = pika.BasicProperties(message_id=f"m{number}", delivery_mode=2)
+        channel.basic_publish("", queue, json.dumps({"id": number}).encode(), how)
+
+
+def publishing(server: Any, queue: str, count: int) -> threading.Thread:
+    """Send messages from a thread of its own, with the broker's word for each thousand of them."""
+
+    def send() -> None:
+        channel = server.channel()
+        channel.confirm_delivery()
+        for first in range(0, count, 1_000):
+            publish(channel, queue, range(first, min(count, first + 1_000)))
+        channel.connection.close()
+
+    thread = threading.Thread(target=send, name="publisher")
+    thread.start()
+    return thread
+
+
+if __name__ == "__main__":
+    run_stream(Journey(sys.argv[1], sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4])).stream())
