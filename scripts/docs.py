@@ -16,8 +16,9 @@ from ematix_flow.connect.capabilities import ALL_MODES
 from ematix_flow.connect.registry import DATABASES, FILE_TABLES, FILES, LAKE_SOURCES, LAKES, STREAMS
 from ematix_flow.declare import connection, keywords, normalize, stream_keywords, stream_toml, transforms
 from ematix_flow.declare.spark_settings import PREFIX, SETTINGS
-from ematix_flow.failpoints import LAKE_NAMES, NAMES, STORE_NAMES
+from ematix_flow.failpoints import LAKE_NAMES, NAMES, SINK_NAMES, STORE_NAMES
 from ematix_flow.plan.bookkeeping import COLUMNS
+from ematix_flow.plan.guarantees import QUEUES, SOURCES, TARGETS, guarantee_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,6 +35,8 @@ TRIED = (
     " run the load again and compare. Besides, a process that makes load after load is killed at random moments: sixty"
     " times for each database, forty times each for folders of files, for Delta and for Iceberg. The Spark that changes"
     " a lake table outlives the process there, so that its last statement comes late; it is killed itself as well."
+    " A stream from one Kafka topic to another is killed at every place of `sink.` and twenty times at random, and a plain"
+    " reader of committed messages counts what arrived; a run that slept through the take-over by another one sends nothing."
 )
 STAGING = {
     "postgres": "unlogged table per load, filled by COPY",
@@ -42,6 +45,8 @@ STAGING = {
     "duckdb": "Parquet parts, read by the driver",
     "object_store_local": "files of the final format, out of sight until their record is written",
     "object_store_s3": "files below `_ematix_flow/stage/`, uploaded in parts",
+    "object_store_gcs": "files below `_ematix_flow/stage/`, uploaded in parts",
+    "object_store_azure": "files below `_ematix_flow/stage/`, uploaded in blocks",
     "delta_local": "Parquet parts below `_ematix_flow/`, read by Spark",
     "delta_s3": "Parquet parts below `_ematix_flow/`, uploaded by tasks and read by Spark",
     "iceberg": "Parquet parts below `_ematix_flow/` of the warehouse, read by Spark",
@@ -59,6 +64,11 @@ ABOUT = (
     " and recovery work with every target. Files and frames need Spark only where SQL of the user or a nested column has to"
     " be evaluated; `flow preview` says so."
 )
+HELD_TO = (
+    "One suite of tests holds all of them to it: databases, files in folders and in buckets, Delta and Iceberg tables in"
+    " folders and in buckets. What a kind of target cannot be asked is named there with the reason: files take no merge and"
+    " no scd2, neither files nor lakes have constraints, and Delta alters no column and takes fewer names."
+)
 
 LAKE_TABLES = (
     "A lake table changes by one commit of its own per load, which carries the load's name; the books (ledger, watermark,"
@@ -67,6 +77,20 @@ LAKE_TABLES = (
     " write to the same table; scd2 takes for granted that none does so between the look at the versions and the commit."
     " In a bucket a commit of Delta is written on the condition that there is none with its number, so that of two drivers"
     " one wins; other programs that write to the same Delta table must do the same."
+)
+
+STREAMS = (
+    "A stream remembers how far it has come in each of its targets. What a reader of a target sees of each message, with"
+    " `delivery=` left out:"
+)
+STREAMS_IN_KAFKA = (
+    "`delivery='exactly_once'` is refused where the table says at least once. Positions of streams into Kafka stand in the"
+    " compacted topic `ematix-flow-positions` of the same cluster, in the transaction of the messages; a newer run of a"
+    " stream shuts the older one out. Readers that do not set `isolation.level=read_committed` see messages of"
+    " transactions that were never committed as well. For the other brokers positions stand in `positions.db` below"
+    " `~/.ematix-flow/state` (or `EMATIX_FLOW_STATE_DIR`), so keep that folder. Ids are made of the stream's name and the"
+    " message's place in its source; after `transform_sql=` of the batch and the row's number in it, so that there a"
+    " second copy may have another id when batches are cut elsewhere."
 )
 
 STREAM_VALUES = ("Source", "Target", "Lookup", "Watermark", "StateStore", "Window", "Aggregation", "Join", "CDC")
@@ -103,15 +127,33 @@ def guarantees() -> str:
             FOLDERS,
             LAKE_TABLES,
             "Files and frames as sources: a file is read once per run, and a broken line is a reject or refuses the load.",
+            "## Streams",
+            STREAMS,
+            table(("from", *(f"to {target}" for target in TARGETS)), [_promised(source) for source in SOURCES]),
+            "\n".join(f"- {what}: {reason}." for what, reason in _reasons().items()),
+            STREAMS_IN_KAFKA,
             "## What each system can do",
             table(("kind", "source", *ALL_MODES, *ABILITIES), [_abilities(*one) for one in found.items()]),
             ABOUT,
+            HELD_TO,
             "## Where a crash is tried",
             TRIED,
-            ", ".join(f"`{name}`" for name in dict.fromkeys((*NAMES, *STORE_NAMES, *LAKE_NAMES))),
+            ", ".join(f"`{name}`" for name in dict.fromkeys((*NAMES, *STORE_NAMES, *LAKE_NAMES, *SINK_NAMES))),
             "How each system stores a declared type: [types](types.md).",
         ]
     )
+
+
+def _promised(source: str) -> tuple[str, ...]:
+    """Give what streams from a source promise, target by target."""
+    return (source, *(guarantee_of(source, target).word.replace("_", " ") for target in TARGETS))
+
+
+def _reasons() -> dict[str, str]:
+    """Give why, for each target from a source that can be read again, and for the sources that cannot."""
+    found = {f"to {target}": guarantee_of("kafka", target).reason for target in TARGETS}
+    found["to kafka, `delivery='at_least_once'`"] = guarantee_of("kafka", "kafka", "at_least_once").reason
+    return found | {f"from {source}": guarantee_of(source, "table").reason for source in QUEUES}
 
 
 def _abilities(kind: str, system: Any) -> tuple[str, ...]:

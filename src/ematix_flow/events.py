@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from ematix_flow.records import Counts
 
@@ -103,6 +104,14 @@ class StreamLag(Event):
     """How many messages wait for a target of a stream, by part of the source."""
 
     waiting: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamWatermark(Event):
+    """Up to which event time a stream has everything that comes in time."""
+
+    source: str
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)

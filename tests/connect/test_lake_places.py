@@ -113,6 +113,8 @@ def test_what_a_catalog_cannot_be_is_said() -> None:
     with pytest.raises(UnsupportedError, match="is no folder and no bucket"):
         catalog(catalog_type="rest", uri="http://c", warehouse="")
     with pytest.raises(UnsupportedError, match="is no folder and no bucket"):
+        catalog(warehouse="hdfs://lake")
+    with pytest.raises(DeclareError, match="cannot keep its tables in Google Cloud Storage"):
         catalog(warehouse="gs://lake")
     with pytest.raises(DeclareError, match="takes no access_key_id"):
         catalog(catalog_type="glue", access_key_id="a", secret_access_key="b")

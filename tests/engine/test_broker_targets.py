@@ -12,10 +12,14 @@ from ematix_flow.engine.stream_options import StreamOptions
 from ematix_flow.engine.streaming import run_stream
 from ematix_flow.errors import BadRowsError, PlanError
 from tests.engine.topic_flows import TopicFlow
+from tests.services.kinesis import create_stream
+from tests.services.s3 import KEY, REGION, SECRET
 from tests.services.topics import committed, fill, payloads_of
 
 if TYPE_CHECKING:
     from tests.services.kafka import KafkaBroker
+    from tests.services.registry import RegistryServer
+    from tests.services.s3 import S3Server
 
 pytestmark = pytest.mark.service
 
@@ -113,3 +117,38 @@ def test_a_topic_is_asked_where_it_stands_and_goes_on_from_elsewhere(kafka_broke
     assert moved.before == after.position
     assert flow.run()["total_rows"] == 2
     assert sorted(row["id"] for _, row in flow.arrived()) == [1, 1, 2, 2]
+
+
+def test_a_stream_into_kinesis_sends_each_message_under_its_id(kafka_broker: KafkaBroker, s3_server: S3Server) -> None:
+    topic, name = kafka_broker.create_topic(), create_stream(s3_server)
+    fill(kafka_broker.address, topic, [b'{"id":1}', b'{"id":2,"n":null}'])
+    events = connection_from_fields("events", {"kind": "kafka", "bootstrap_servers": kafka_broker.address})
+    fields = {"stream_name": name, "region": REGION, "endpoint": s3_server.endpoint}
+    keys = {"access_key_id": KEY, "secret_access_key": SECRET}
+    shards = connection_from_fields("shards", {"kind": "kinesis", **fields, **keys})
+    given = {"name": f"to-{name}", "source": events, "source_query": topic, "target": shards}
+    stream = stream_from_keywords({**given, "target_partition_key_prefix": "orders-"}, None)
+    totals = [run_stream(stream, StreamOptions(available_now=True))["total_rows"] for _ in range(2)]
+    assert totals == [2, 0]
+    client = s3_server.client("kinesis")
+    place = {"StreamName": name, "ShardId": client.list_shards(StreamName=name)["Shards"][0]["ShardId"]}
+    start = client.get_shard_iterator(**place, ShardIteratorType="TRIM_HORIZON")["ShardIterator"]
+    found = client.get_records(ShardIterator=start)["Records"]
+    assert [record["Data"] for record in found] == [b'{"id":1}', b'{"id":2}']
+    assert len({record["PartitionKey"] for record in found}) == 2
+    assert all(record["PartitionKey"].startswith("orders-") for record in found)
+
+
+def test_objects_become_messages_of_avro(kafka_broker: KafkaBroker, registry_server: RegistryServer) -> None:
+    avro = {"payload_format": "avro", "schema_registry_url": registry_server.url}
+    first = flow_of(kafka_broker, b'{"id":1,"name":"a"}', b'{"id":2,"name":null}')
+    connection = {"kind": "kafka", "bootstrap_servers": kafka_broker.address, **avro}
+    with_schema = connection_from_fields("with_schema", connection)
+    key = {"target_message_key_column": "id", "target": with_schema}
+    assert TopicFlow(first.address, first.source, first.target, key).run()["total_rows"] == 2
+    assert all(message.value()[0] == 0 for message in committed(first.address, first.target))
+    back = kafka_broker.create_topic()
+    onward = {"source": with_schema, "target_message_key_column": "_key"}
+    assert TopicFlow(first.address, first.target, back, onward).run()["total_rows"] == 2
+    found = [(message.key(), json.loads(message.value())) for message in committed(first.address, back)]
+    assert sorted(found) == [(b"1", {"id": 1, "name": "a"}), (b"2", {"id": 2})]

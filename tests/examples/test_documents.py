@@ -107,8 +107,10 @@ class Reader:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_a_document_can_be_followed(document: Path, tmp_path: Path) -> None:
+def test_a_document_can_be_followed(document: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     reader = Reader(tmp_path)
+    if "${KAFKA_BROKERS}" in document.read_text(encoding="utf-8"):
+        reader.environment["KAFKA_BROKERS"] = request.getfixturevalue("kafka_broker").address
     for block in blocks(document):
         reader.follow(block)
 

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import urllib.request
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ematix_flow.errors import RunError
-from ematix_flow.events import StreamFailed, StreamIdle, StreamLag, StretchLoaded
+from ematix_flow.events import StreamFailed, StreamIdle, StreamLag, StreamWatermark, StretchLoaded
 from ematix_flow.observe.metrics import StreamMetrics, served
 from ematix_flow.records import Counts
 
@@ -51,6 +52,7 @@ def test_events_become_numbers() -> None:
     metrics(StreamLag("orders", "a", {"0": 4, "1": 5}))
     metrics(StreamLag("orders", "a", {"0": 0, "1": 5}))
     metrics(StreamIdle("orders", ""))
+    metrics(StreamWatermark("orders", "", "topic", datetime(2026, 1, 1, tzinfo=UTC)))
     metrics(StreamFailed("orders", "b", "away", 1.0))
     with served(metrics, 0) as port:
         found = scraped(port)
@@ -61,6 +63,8 @@ def test_events_become_numbers() -> None:
     assert {name: found[of(name)] for name in numbers} == numbers
     assert found[of("lag_messages", target="a", partition="0")] == 0
     assert found[of("lag_messages", target="a", partition="1")] == 5
+    assert found[of("watermark_seconds", source="topic")] == 1767225600.0
+    assert found[of("watermark_seconds", source="_global")] == 1767225600.0
     assert found[of("batch_seconds_sum", target="b")] == 2.0
     assert found[of("batch_seconds_bucket", target="a", le="0.5")] == 1
 

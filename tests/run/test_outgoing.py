@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +85,20 @@ def test_rows_are_objects_without_their_nulls() -> None:
     expected = rb'{"i":1,"d":1.10,"t":"a\"b","s":{"x": 1},"l":[1, 2]}'
     assert seen(made) == [(b'a"b', expected), (None, b"{}")]
     assert [one.id for one in made.messages] == [IDS.of("p0"), IDS.of("p1")]
+
+
+def test_instants_are_written_in_one_form() -> None:
+    at = datetime(2026, 2, 28, 1, 2, 3, 500000, UTC)
+    rows = pa.table({
+        "zoned": pa.array([at], pa.timestamp("ms", "Europe/Berlin")),
+        "plain": pa.array([at.replace(tzinfo=None)], pa.timestamp("ns")),
+        "day": pa.array([at.date()]), "none": pa.nulls(1), "raw": pa.array([b"\xff"]),
+    })  # fmt: skip
+    (message,) = encoded(TypedRows(rows), JsonEncoder(), None, IDS).messages
+    expected = (
+        b'{"zoned":"2026-02-28T01:02:03.500000Z","plain":"2026-02-28T01:02:03.500000","day":"2026-02-28","raw":"ff"}'
+    )
+    assert message.value == expected
 
 
 def test_hidden_columns_are_keys_only() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from ematix_flow.declare.connection_streams import KafkaConnection
 from ematix_flow.errors import RunError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -17,17 +17,16 @@ if TYPE_CHECKING:
 JSON, RAW = "json", "raw_bytes"
 
 
-class Encoder(ABC):
+class Encoder(Protocol):
     """Turns rows into payloads."""
 
     format: ClassVar[str]
 
-    @abstractmethod
     def encode(self, rows: pa.Table) -> Sequence[bytes]:
         """Give the payload of each row."""
 
 
-class JsonEncoder(Encoder):
+class JsonEncoder:
     """Objects of JSON; a NULL has no field."""
 
     format: ClassVar[str] = JSON
@@ -36,10 +35,11 @@ class JsonEncoder(Encoder):
         """Give each row as an object."""
         from ematix_flow.connect.file_formats import json_objects
 
-        return [text.encode() for batch in rows.to_batches() for text in json_objects(batch).to_pylist()]
+        usual = rows.cast(_usual(rows.schema))
+        return [text.encode() for batch in usual.to_batches() for text in json_objects(batch).to_pylist()]
 
 
-class RawEncoder(Encoder):
+class RawEncoder:
     """The bytes of the only column."""
 
     format: ClassVar[str] = RAW
@@ -52,17 +52,35 @@ class RawEncoder(Encoder):
         return [_bytes(value) for value in rows.column(0).to_pylist()]
 
 
-def encoder_for(connection: Connection, usual: str = JSON) -> Encoder:
-    """Give what writes payloads for a connection; `usual` is the format where the connection names none."""
+def encoder_for(connection: Connection, place: str, usual: str = JSON) -> Encoder:
+    """Give what writes payloads for a topic of a connection; `usual` is the format where the connection names none."""
     wanted = getattr(connection, "payload_format", None) or usual
     match wanted:
         case "json":
             return JsonEncoder()
         case "raw_bytes":
             return RawEncoder()
+        case "avro" | "protobuf" if isinstance(connection, KafkaConnection):
+            from ematix_flow.connect.codecs import schema_encoder
+
+            return schema_encoder(connection, place)
         case other:
-            message = f"connection {connection.name!r} has payloads of {other}, which cannot be written yet"
+            message = (
+                f"{place!r} of connection {connection.name!r} has payloads of {other}, which cannot be written yet"
+            )
             raise UnsupportedError(message, hint="json and raw_bytes can.")
+
+
+def _usual(schema: pa.Schema) -> pa.Schema:
+    """Give the columns with instants in the one form that is written in JSON."""
+    import pyarrow as pa
+
+    def usual(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_timestamp(kind):
+            return pa.timestamp("us", tz=None if kind.tz is None else "UTC")
+        return kind
+
+    return pa.schema([pa.field(field.name, usual(field.type)) for field in schema])
 
 
 def _bytes(value: Any) -> bytes:

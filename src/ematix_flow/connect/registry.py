@@ -27,7 +27,9 @@ DATABASES = {
 
 FILE_TABLES = {
     "object_store_local": ("ematix_flow.connect.file_tables", "FileTables"),
-    "object_store_s3": ("ematix_flow.connect.s3_tables", "S3Tables"),
+    "object_store_s3": ("ematix_flow.connect.s3", "S3Tables"),
+    "object_store_gcs": ("ematix_flow.connect.gcs", "GcsTables"),
+    "object_store_azure": ("ematix_flow.connect.azure", "AzureTables"),
 }
 """Kind -> module and class of a target that is a folder of files."""
 
@@ -47,7 +49,9 @@ LAKE_SOURCES = {
 
 FILES = {
     "object_store_local": ("ematix_flow.connect.files", "Files"),
-    "object_store_s3": ("ematix_flow.connect.s3_files", "S3Files"),
+    "object_store_s3": ("ematix_flow.connect.s3", "S3Files"),
+    "object_store_gcs": ("ematix_flow.connect.gcs", "GcsFiles"),
+    "object_store_azure": ("ematix_flow.connect.azure", "AzureFiles"),
 }
 """Kind -> module and class of the file system."""
 
@@ -58,7 +62,9 @@ STREAMS = {
     "pubsub": ("ematix_flow.connect.pubsub_stream", "PubSubSource"),
     "kinesis": ("ematix_flow.connect.kinesis_stream", "KinesisSource"),
     "object_store_local": ("ematix_flow.connect.file_stream", "FileStream"),
-    "object_store_s3": ("ematix_flow.connect.s3_file_stream", "S3FileStream"),
+    "object_store_s3": ("ematix_flow.connect.bucket_file_streams", "S3FileStream"),
+    "object_store_gcs": ("ematix_flow.connect.bucket_file_streams", "GcsFileStream"),
+    "object_store_azure": ("ematix_flow.connect.bucket_file_streams", "AzureFileStream"),
 }
 """Kind -> module and class of what a stream reads."""
 

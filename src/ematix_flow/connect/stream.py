@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import uuid
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -66,6 +67,8 @@ class StreamSource(ABC):
     def __init__(self, name: str, query: str) -> None:
         self.name = name
         self.query = query
+        self.mark = uuid.uuid4().hex
+        """Tells what is known of this source in this process from others of its name."""
 
     @property
     def source_id(self) -> str:

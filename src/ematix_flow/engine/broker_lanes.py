@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.encoders import JSON, RAW, encoder_for
+from ematix_flow.connect.event_times import timed_pieces
 from ematix_flow.connect.registry import SINKS, open_sink
 from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.connect.sinks import Way
@@ -64,7 +65,7 @@ class BrokerLane(Lane):
             span = Span(self.way.source, as_text(self.position), as_text(end), known=True)
             return encoded(rows.rows(span), self.encoder, key, ids, f"{span.begin}\x1f{span.end}")
         beside = [column.name for column in source.columns if column.name == key]
-        pieces = source.pieces(self.position, end, beside)
+        pieces = timed_pieces(source, self.position, end, beside)
         if _passes_on(source, self.encoder):
             return passed_on(pieces, key, ids, objects=self.encoder.format == JSON)
         found = typed_rows(pieces, reader_for(source), [PLACE, *beside])
@@ -75,7 +76,7 @@ def broker_lane(road: Road, target: StreamTarget) -> BrokerLane:
     """Give a target where it stands; one that stands nowhere begins where the stream begins."""
     source, stream = road.source, road.stream
     raw = source.payload_format == RAW and not road.rows.transforms
-    encoder = encoder_for(resolve_connection(target.connection), RAW if raw else JSON)
+    encoder = encoder_for(resolve_connection(target.connection), target.place, RAW if raw else JSON)
     if not road.rows.transforms:
         _refuse_key(stream, target, source, encoder)
     sink, way = sink_of(stream, target), Way(road.name, source.source_id)

@@ -78,7 +78,8 @@ def move_stream(
     """
     chosen = _chosen(stream, only)
     with closing(_source(stream)) as source:
-        before = [_before(stream, target, source, options, healthy=healthy or where == LEDGER) for target in chosen]
+        stays = where == LEDGER
+        before = [_before(stream, t, source, options, healthy=healthy or stays, stays=stays) for t in chosen]
         if where == LEDGER:
             return [Moved(stream.key_of(t), at, at) for t, at in zip(chosen, before, strict=True) if at is not None]
         after = [source.moved(at, where) for at in before]
@@ -97,12 +98,13 @@ def _chosen(stream: Stream, only: Sequence[str]) -> list[StreamTarget]:
 
 
 def _before(
-    stream: Stream, target: StreamTarget, source: StreamSource, options: StreamOptions, *, healthy: bool
+    stream: Stream, target: StreamTarget, source: StreamSource, options: StreamOptions, *, healthy: bool, stays: bool
 ) -> Position | None:
+    """Give where a target stands; None where that says nothing about this source, which only one that stays minds."""
     try:
         found = _position(stream, target, source, options)
     except StreamLostError:
-        if healthy:
+        if stays:
             raise
         return None
     if found is None and healthy:

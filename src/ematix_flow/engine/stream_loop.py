@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.event_times import forget_events, newest_event
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.errors import FencedError, FlowError
-from ematix_flow.events import StreamFailed, StreamIdle, StreamLag, StretchLoaded
+from ematix_flow.events import StreamFailed, StreamIdle, StreamLag, StreamWatermark, StretchLoaded
 from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ class Loop:
     tracks: list[Track]
     furthest: Position | None = None
     """How far the target has come that is ahead of the others."""
+    newest: datetime | None = None
+    """The newest event time that was told."""
     told: list[Position] = field(default_factory=list)
     """The positions that the source has heard of."""
 
@@ -92,6 +95,7 @@ class Loop:
         """Let go of all targets."""
         for track in self.tracks:
             track.close()
+        forget_events(self.source)
 
     def _round(self) -> bool:
         """Load what is new into every target; one that fails does not keep the others from theirs."""
@@ -132,9 +136,19 @@ class Loop:
         self.tally.batches += bool(fresh)
         track.patience.got_on()
         self.options.bus.emit(StretchLoaded(self.stream.name, track.key, counts, seconds, messages, fresh))
+        self._watermark()
         if track.loads % TIDY_AFTER == 0:
             lane.tidy()
         return True
+
+    def _watermark(self) -> None:
+        """Tell how far event time has come: the newest event that was seen, less what may come late."""
+        newest = newest_event(self.source)
+        if newest is not None and newest != self.newest:
+            self.newest = newest
+            declared = self.stream.watermark
+            late = timedelta(milliseconds=(declared.lateness_ms or 0) if declared is not None else 0)
+            self.options.bus.emit(StreamWatermark(self.stream.name, "", self.source.query, newest - late))
 
     def _opened(self, track: Track) -> Lane:
         if track.lane is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.codecs import schema_decoder
+from ematix_flow.connect.event_times import timed_pieces
 from ematix_flow.connect.stream import from_text
 from ematix_flow.engine.lookups import open_lookups
 from ematix_flow.engine.options import Options
@@ -58,7 +59,7 @@ class StreamRows:
         sql = self._stream.transform.sql
         named = mentioned(sql, self._stream.transform.dialect) if sql else frozenset()
         beside = [column.name for column in self._source.columns if column.name in named]
-        pieces = self._source.pieces(from_text(span.begin), from_text(span.end), beside)
+        pieces = timed_pieces(self._source, from_text(span.begin), from_text(span.end), beside)
         return self.transformed(typed_rows(pieces, self._read, beside))
 
     def transformed(self, found: TypedRows) -> TypedRows:

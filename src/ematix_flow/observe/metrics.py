@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from ematix_flow.errors import RunError
-from ematix_flow.events import StreamFailed, StreamIdle, StreamLag, StretchLoaded
+from ematix_flow.events import StreamFailed, StreamIdle, StreamLag, StreamWatermark, StretchLoaded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 PREFIX = "ematix_streaming_"
 HOST = "127.0.0.1"
+GLOBAL = "_global"
+"""What stands for all sources of a stream."""
 
 COUNTERS = {
     "rows_consumed_total": "Messages that were read, once each however many targets take them.",
@@ -78,6 +80,10 @@ class StreamMetrics:
             case StreamLag():
                 for part, waiting in event.waiting.items():
                     self._lag.labels(event.pipeline, event.target, part).set(waiting)
+            case StreamWatermark():
+                # With one source, what holds for it holds for the stream.
+                for source in (event.source, GLOBAL):
+                    self._watermark.labels(event.pipeline, source).set(event.at.timestamp())
             case StreamIdle():
                 self._add(event, "idle_iterations_total", 1)
             case StreamFailed():

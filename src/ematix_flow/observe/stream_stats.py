@@ -9,7 +9,7 @@ from datetime import UTC, timedelta
 from typing import TYPE_CHECKING
 
 from ematix_flow.clock import SYSTEM_CLOCK
-from ematix_flow.events import StreamFailed, StreamIdle, StreamLag, StretchLoaded
+from ematix_flow.events import StreamFailed, StreamIdle, StreamLag, StreamWatermark, StretchLoaded
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -55,6 +55,8 @@ class StreamStats:
     batches: int = 0
     errors: int = 0
     idle: bool = False
+    watermark: datetime | None = None
+    """Up to which event time everything is there."""
     failure: str = ""
     targets: dict[str, TargetStats] = field(default_factory=dict)
     _samples: deque[_Sample] = field(default_factory=deque)
@@ -68,6 +70,8 @@ class StreamStats:
             case StreamLag():
                 assert target is not None  # noqa: S101 - lag is a target's
                 target.lag = sum(event.waiting.values())
+            case StreamWatermark():
+                self.watermark = event.at
             case StreamIdle():
                 self.idle = True
             case StreamFailed():
@@ -140,7 +144,7 @@ class StatsKeeper:
 
     def __call__(self, event: Event) -> None:
         """Take in an event."""
-        if isinstance(event, StretchLoaded | StreamLag | StreamIdle | StreamFailed):
+        if isinstance(event, StretchLoaded | StreamLag | StreamIdle | StreamFailed | StreamWatermark):
             stats = self.begin(event.pipeline)
             with self._lock:
                 stats.hear(event, self._clock.now())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ematix_flow.connect.event_times import timed_pieces
 from ematix_flow.connect.stream import PAYLOAD, PLACE, VALUE, from_text, shown_payload
 from ematix_flow.plan.marks import CORRUPT, LINES, POSITION
 from ematix_flow.run.file_pieces import FilePiece
@@ -57,7 +58,8 @@ class Stretch:
         wanted = [column.name for column in self._more()]
         read = partial(_rows, decoder=self.decoder, schema=self.schema)
         return [
-            FilePiece(piece.shown, piece.size, partial(read, piece)) for piece in self.source.pieces(begin, end, wanted)
+            FilePiece(piece.shown, piece.size, partial(read, piece))
+            for piece in timed_pieces(self.source, begin, end, wanted)
         ]
 
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.connect.encoders import JSON
 from ematix_flow.connect.json_rows import object_of, written
 from ematix_flow.connect.sinks import Message
 from ematix_flow.connect.stream import PLACE, VALUE
@@ -58,7 +59,7 @@ def encoded(
     places = rows.column(PLACE).to_pylist() if PLACE in names else [f"{stretch}\x1f{n}" for n in range(count)]
     keys = [key_of(value) for value in rows.column(key).to_pylist()] if key in names else [None] * count
     shown = rows.select([name for name in names if name not in (PLACE, *hidden)])
-    payloads = encoder.encode(shown) if shown.num_columns else [b"{}"] * count
+    payloads = encoder.encode(shown) if shown.num_columns or encoder.format != JSON else [b"{}"] * count
     made = zip(payloads, places, keys, strict=True)
     return Outgoing([Message(payload, ids.of(place), one) for payload, place, one in made], found.rejects)
 

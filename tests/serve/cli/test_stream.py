@@ -121,6 +121,17 @@ def test_a_topic_that_was_made_again_needs_a_word_from_the_operator(flow: Flow, 
     assert loaded(flow) == 5
 
 
+def test_a_stream_that_reads_another_topic_needs_a_word_from_the_operator(flow: Flow, streams: Project) -> None:
+    loaded(flow)
+    with closing(sqlite3.connect("lite.db")) as connection, connection:
+        connection.execute("UPDATE ematix_flow_watermarks SET column_name = 'kafka:other'")
+    refused = flow("stream", "reset", *HERE, "--from", "ledger")
+    assert refused.code == 1
+    assert f"read kafka:other before, and reads kafka:{streams.topic} now" in refused.err
+    assert flow("stream", "rewind", *HERE, "--to", "latest").code == 0
+    assert standing(flow)["lag"] == 0
+
+
 def test_a_range_is_loaded_apart_from_the_stream(flow: Flow, streams: Project) -> None:
     loaded(flow)
     before = standing(flow)["position"]

@@ -109,4 +109,7 @@ def test_a_running_stream_can_be_scraped(kafka_broker: KafkaBroker, project: Pat
         code, _, _ = stopped(process)
     assert code == 0
     assert 'ematix_streaming_rows_consumed_total{pipeline="orders"} 10.0' in lines
+    assert any(
+        line.startswith('ematix_streaming_watermark_seconds{pipeline="orders",source="_global"} 1.') for line in lines
+    )
     assert 'ematix_streaming_batches_total{pipeline="orders"} 1.0' in lines

@@ -23,7 +23,7 @@ _PIPELINES, _STREAMS = "Pipelines", "Streams"
 _HISTORY, _SETUP = "What happened", "Connections and setup"
 
 PLACES = {
-    "list": Place("pipelines", "list_", "Show the pipelines and transforms of a module.", _PIPELINES),
+    "list": Place("pipelines", "list_", "Show the pipelines, streams and transforms of a module.", _PIPELINES),
     "run": Place("running", "run", "Run a pipeline now; an interrupted run is resumed.", _PIPELINES),
     "preview": Place("planning", "preview", "Show the plan of a pipeline without touching data.", _PIPELINES),
     "plan": Place("planning", "plan", "Show the plan; --diff shows and keeps what it would change.", _PIPELINES),

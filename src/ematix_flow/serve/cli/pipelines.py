@@ -17,7 +17,7 @@ from ematix_flow.serve.cli.output import emit, emit_json, table, talk
 @format_option
 @common_options
 def list_(module: str | None, form: str) -> int:
-    """Show the pipelines and transforms of a module."""
+    """Show the pipelines, streams and transforms of a module."""
     load(module)
     entries = _entries()
     if form == "json":
@@ -26,12 +26,12 @@ def list_(module: str | None, form: str) -> int:
         rows = [(e["name"], e["kind"], e["schedule"] or "(unscheduled)", ", ".join(e["targets"])) for e in entries]
         emit(table(("NAME", "KIND", "SCHEDULE", "WRITES"), rows))
     else:
-        talk("the module declares no pipelines and no transforms.")
+        talk("the module declares no pipelines, streams or transforms.")
     return DONE
 
 
 def _entries() -> list[dict[str, Any]]:
-    """Give pipelines and transforms by name."""
+    """Give pipelines, streams and transforms by name."""
     found: list[dict[str, Any]] = [
         {
             "name": pipeline.name,
@@ -46,5 +46,16 @@ def _entries() -> list[dict[str, Any]]:
     found += [
         {"name": t.name, "kind": "transform", "schedule": t.schedule, "timezone": None, "depends_on": [], "targets": []}
         for t in PROJECT.transforms.values()
+    ]
+    found += [
+        {
+            "name": stream.name,
+            "kind": "stream",
+            "schedule": None,
+            "timezone": None,
+            "depends_on": [],
+            "targets": [stream.key_of(target) for target in stream.targets],
+        }
+        for stream in PROJECT.streams.values()
     ]
     return sorted(found, key=lambda entry: str(entry["name"]))

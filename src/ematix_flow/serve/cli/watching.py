@@ -108,6 +108,7 @@ def sentence(stats: StreamStats, now: datetime) -> str:
     said = [f"{stats.written:,} rows written", f"{rate:,.0f}/s"]
     said += [f"{stats.rejected:,} rejected"] if stats.rejected else []
     said += [f"{lag:,} waiting"] if (lag := _lag(stats)) is not None else []
+    said += [f"watermark {stats.watermark:%Y-%m-%dT%H:%M:%SZ}"] if stats.watermark is not None else []
     said += [f"last batch {seconds:.2f} s"] if (seconds := _slowest(stats)) is not None else []
     return ", ".join(said)
 
@@ -142,16 +143,20 @@ def _table(keeper: StatsKeeper) -> Table:
 
     now = SYSTEM_CLOCK.now()
     shown = Table("STREAM", "TARGET", box=None, header_style="bold", pad_edge=False)
-    for name in ("ROWS", "ROWS/S", "WAITING", "BATCH", "REJECTED"):
+    for name in ("ROWS", "ROWS/S", "WAITING", "BATCH", "REJECTED", "WATERMARK"):
         shown.add_column(name, justify="right")
     shown.add_column("STATE")
     for name, stats in list(keeper.streams.items()):
         rate = f"{stats.rates(now, RATE)['rows_written_per_sec']:,.0f}"
         for number, (key, target) in enumerate(list(stats.targets.items()) or [("", None)]):
-            first = (name, rate) if number == 0 else ("", "")
+            first = (name, rate, _moment(stats)) if number == 0 else ("", "", "")
             cells = ("", "", "", "") if target is None else _cells(target)
-            shown.add_row(first[0], key, cells[0], first[1], *cells[1:], _state(stats, target))
+            shown.add_row(first[0], key, cells[0], first[1], *cells[1:], first[2], _state(stats, target))
     return shown
+
+
+def _moment(stats: StreamStats) -> str:
+    return "" if stats.watermark is None else f"{stats.watermark:%H:%M:%S}"
 
 
 def _cells(target: Any) -> tuple[str, str, str, str]:
