@@ -14,6 +14,7 @@ from ematix_flow.declare.connection import clear_registry
 from ematix_flow.declare.project import PROJECT
 from tests.examples.conftest import README
 from tests.services.s3 import KEY, SECRET
+from tests.services.topics import fill, payloads_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,27 +60,12 @@ class World:
 
     def send(self, topic: str, *messages: Mapping[str, Any] | str) -> None:
         """Send messages to a topic; an object is sent as JSON, a text as it is."""
-        from confluent_kafka import Producer
-
-        producer = Producer({"bootstrap.servers": self.broker.address, "linger.ms": 5})
-        for message in messages:
-            producer.produce(topic, message if isinstance(message, str) else json.dumps(message))
-        assert producer.flush(30) == 0
+        texts = (message if isinstance(message, str) else json.dumps(message) for message in messages)
+        fill(self.broker.address, topic, (text.encode() for text in texts))
 
     def received(self, topic: str) -> list[str]:
-        """Give the payloads that a topic of one partition has, as readers of committed records see them."""
-        from confluent_kafka import Consumer, TopicPartition
-
-        settings = {"bootstrap.servers": self.broker.address, "group.id": "documents", "enable.partition.eof": True}
-        consumer = Consumer(settings)
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        found = []
-        try:
-            while (message := consumer.poll(30)) is not None and message.error() is None:
-                found.append((message.value() or b"").decode())
-        finally:
-            consumer.close()
-        return found
+        """Give the payloads that readers of a topic see."""
+        return [payload.decode() for payload in payloads_of(self.broker.address, topic)]
 
     def objects(self, bucket: str, prefix: str) -> dict[str, bytes]:
         """Give the objects of a folder of a bucket, by key."""
