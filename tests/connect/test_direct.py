@@ -156,7 +156,7 @@ def test_a_broker_that_is_away_is_told_without_its_password(backend: Any) -> Non
     ("wrong", "words"),
     [
         ({"payload_format": "xml"}, "payload_format"),
-        ({"payload_format": "avro"}, "read and written by streams"),
+        ({"payload_format": "avro"}, "schema registry"),
         ({"delivery_semantics": "exactly_once"}, "transactional_id"),
         ({"delivery_semantics": "twice"}, "at_least_once, exactly_once"),
         ({"batch_size": 0}, "no room"),

@@ -11,6 +11,8 @@ from ematix_flow import PostgresConnection, ematix
 from ematix_flow.declare.stream_handle import run
 from ematix_flow.declare.streaming import load_stream
 from tests.connect.registries import avro_messages, record, registry_at
+from tests.examples.conftest import README
+from tests.services.kafka import PASSWORD, USER
 from tests.services.kinesis import create_stream
 from tests.services.pubsub import PROJECT
 from tests.services.s3 import KEY, REGION, SECRET
@@ -19,6 +21,8 @@ from tests.services.topics import fill
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
+
+    import pyarrow as pa
 
     from tests.examples.places import Place
     from tests.examples.streaming import World
@@ -143,3 +147,30 @@ def test_the_documented_registry_gives_the_columns_of_avro_messages(
     )(lambda: None)
     assert [handle(available_now=True)["total_rows"] for _ in range(2)] == [2, 0]
     assert _rows(warehouse) == LOADED
+
+
+@pytest.mark.xdist_group("registry")
+def test_a_notebook_reads_a_topic_itself(world: World, registry_server: RegistryServer) -> None:
+    schema = record(("event_id", "long"), ("name", ["null", "string"]))
+    fill(
+        world.broker.address,
+        "events",
+        avro_messages(registry_at(registry_server.url), "events-value", schema, MESSAGES),
+    )
+    text = (README / "notebook.py").read_text("utf-8")
+    mine = {
+        "localhost:9092": world.broker.login_address,
+        "http://localhost:8081": registry_server.url,
+        "alice": USER,
+        "secret": PASSWORD,
+    }
+    for said, value in mine.items():
+        text = text.replace(f'"{said}"', f'"{value}"')
+    # The broker of the tests lets clients log in without TLS, which nobody should get unasked.
+    text = text.replace("    sasl_plain_username", '    security_protocol="SASL_PLAINTEXT",\n    sasl_plain_username')
+    for expected in (MESSAGES, []):
+        seen: list[pa.RecordBatch] = []
+        names: dict[str, Any] = {"process": seen.append}
+        exec(compile(text, "notebook.py", "exec"), names)  # noqa: S102 - the documented example itself
+        names["backend"].close()
+        assert [row for batch in seen for row in batch.to_pylist()] == expected

@@ -10,6 +10,7 @@ from ematix_flow.errors import UnsupportedError, did_you_mean
 
 if TYPE_CHECKING:
     from ematix_flow.connect.schema_payloads import SchemaDecoder, SchemaEncoder
+    from ematix_flow.connect.schema_registry import Registry
     from ematix_flow.connect.stream import StreamSource
     from ematix_flow.declare.connection_streams import KafkaConnection
 
@@ -22,11 +23,18 @@ CODECS = {
 
 def schema_decoder(source: StreamSource, wanted: tuple[tuple[str, str], ...] = ()) -> SchemaDecoder:
     """Give what reads the payloads of a source; `wanted` are names of columns with their declared kinds."""
-    module, decoder, _ = _codec(source.payload_format, source.name)
     if source.registry is None:
         message = f"source {source.name!r} has payloads of {source.payload_format}, but no schema registry"
         raise UnsupportedError(message, hint="streams of Kafka have one.")
-    return cast("SchemaDecoder", _named(module, decoder)(source.registry, wanted))
+    return decoder_of(source.payload_format, source.registry, source.name, wanted)
+
+
+def decoder_of(
+    payload_format: str, registry: Registry, name: str, wanted: tuple[tuple[str, str], ...] = ()
+) -> SchemaDecoder:
+    """Give what reads payloads of a format whose schemas a registry has; `name` is the connection's."""
+    module, decoder, _ = _codec(payload_format, name)
+    return cast("SchemaDecoder", _named(module, decoder)(registry, wanted))
 
 
 def schema_encoder(connection: KafkaConnection, topic: str) -> SchemaEncoder:

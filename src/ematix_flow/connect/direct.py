@@ -7,7 +7,7 @@ import json
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ematix_flow.errors import DeclareError, MissingExtraError, RunError
 
@@ -58,10 +58,12 @@ class ArrowBatchIter:
 class Backend(ABC):
     """One broker, read and written without a plan; every error is a ValueError."""
 
+    formats: ClassVar[tuple[str, ...]] = FORMATS
+
     def __init__(self, limits: Limits, payload_format: str = "json") -> None:
-        if payload_format not in FORMATS:
-            message = f"payload_format {payload_format!r} is not one of {', '.join(FORMATS)}"
-            raise DeclareError(message, hint="messages with a schema are read and written by streams.")
+        if payload_format not in self.formats:
+            message = f"payload_format {payload_format!r} is not one of {', '.join(self.formats)}"
+            raise DeclareError(message)
         self._limits = limits
         self._format = payload_format
 
@@ -102,12 +104,15 @@ class Backend(ABC):
     def _batches(self, query: str) -> Iterator[pa.RecordBatch]:
         while payloads := self._collected(query):
             try:
-                batch = rows_of(payloads, self._format)
+                batch = self._rows(payloads)
             except RunError:
                 self._give_back()
                 raise
             self._hand_out()
             yield batch
+
+    def _rows(self, payloads: Sequence[bytes]) -> pa.RecordBatch:
+        return rows_of(payloads, self._format)
 
     def _collected(self, query: str) -> list[bytes]:
         limits = self._limits
@@ -130,7 +135,13 @@ def rows_of(payloads: Sequence[bytes], payload_format: str) -> pa.RecordBatch:
 
     if payload_format == "raw_bytes":
         return pa.record_batch([pa.array(payloads, pa.binary())], names=["value"])
-    rows = [_object(payload) for payload in payloads]
+    return batch_of([_object(payload) for payload in payloads])
+
+
+def batch_of(rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
+    """Give rows as a batch; a field that one of them lacks is NULL."""
+    import pyarrow as pa
+
     names = list(dict.fromkeys(name for row in rows for name in row))
     try:
         return pa.record_batch([pa.array([row.get(name) for row in rows]) for name in names], names=names)

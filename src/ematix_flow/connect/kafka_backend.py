@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ematix_flow.connect.direct import Backend, Limits, payloads_of
+from ematix_flow.connect.codecs import decoder_of, schema_encoder
+from ematix_flow.connect.direct import FORMATS, Backend, Limits, batch_of, payloads_of
 from ematix_flow.connect.kafka import Kafka, broker_error, require_kafka
 from ematix_flow.connect.kafka_settings import client_settings
+from ematix_flow.connect.schema_registry import SCHEMA_FORMATS, registry_of
 from ematix_flow.declare.connection_streams import KafkaConnection
-from ematix_flow.errors import DeclareError
+from ematix_flow.errors import DeclareError, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,10 +27,17 @@ _SECONDS = 30.0
 class KafkaBackend(Backend):
     """A producer and a member of a group, both made when they are first needed."""
 
+    formats: ClassVar[tuple[str, ...]] = (*FORMATS, *SCHEMA_FORMATS)
+
     def __init__(self, connection: KafkaConnection, limits: Limits, transactional_id: str) -> None:
         require_kafka()
         super().__init__(limits, connection.payload_format or "json")
         self._connection = connection
+        self._decoder = (
+            decoder_of(self._format, registry_of(connection), connection.name)
+            if self._format in SCHEMA_FORMATS
+            else None
+        )
         self._transactional_id = transactional_id
         self._producer: Any = None
         self._consumer: Any = None
@@ -84,6 +93,8 @@ class KafkaBackend(Backend):
             tls_ca_path=tls_ca_path,
             msk_iam_region=msk_iam_region,
         )
+        if payload_format in SCHEMA_FORMATS and not schema_registry_url:
+            raise DeclareError(f"payload_format {payload_format!r} needs a schema registry: schema_registry_url")
         limits = Limits.of(batch_size, batch_bytes, idle_timeout_ms, batch_window_ms)
         return cls(connection, limits, transactional_id or "")
 
@@ -149,6 +160,24 @@ class KafkaBackend(Backend):
             self._fresh[place] = begin, message.offset() + 1
         return [message.value() or b"" for message in found]
 
+    def _rows(self, payloads: Sequence[bytes]) -> pa.RecordBatch:
+        if self._decoder is None:
+            return super()._rows(payloads)
+        rows = []
+        for payload in payloads:
+            row = self._decoder.read(payload)
+            if isinstance(row, str):
+                raise RunError(f"a message cannot be read: {row}")
+            rows.append(row)
+        return batch_of(rows)
+
+    def _payloads(self, dest: str, batch: pa.RecordBatch) -> list[bytes]:
+        if self._decoder is None:
+            return payloads_of(batch, self._format)
+        import pyarrow as pa
+
+        return schema_encoder(self._connection, dest).encode(pa.Table.from_batches([batch]))
+
     def _hand_out(self) -> None:
         self._pending |= {place: end for place, (_, end) in self._fresh.items()}
         self._fresh.clear()
@@ -162,7 +191,7 @@ class KafkaBackend(Backend):
         failed: list[Any] = []
         count = 0
         for batch in batches:
-            for payload in payloads_of(batch, self._format):
+            for payload in self._payloads(dest, batch):
                 self._send(producer, dest, payload, failed)
                 count += 1
         waiting = producer.flush(_SECONDS)
