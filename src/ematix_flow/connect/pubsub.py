@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _AT_ONCE = 500
 _REQUEST_BYTES = 4 << 20
 _SECONDS = 30.0
+_PING_SECONDS = 5.0
 
 
 class PubSubBackend(Backend):
@@ -51,7 +52,8 @@ class PubSubBackend(Backend):
     def ping(self) -> None:
         """Ask whether the service answers and lets us in."""
         with _talking():
-            next(iter(self._publisher.list_topics(project=f"projects/{self._project}", timeout=_SECONDS)), None)
+            asked = {"project": f"projects/{self._project}"}
+            next(iter(self._publisher.list_topics(asked, timeout=_PING_SECONDS, retry=None)), None)
 
     def write_arrow_stream(self, dest: str, batches: Iterable[pa.RecordBatch]) -> int:
         """Send every row to a topic and come back when the service has them all."""
@@ -73,7 +75,7 @@ class PubSubBackend(Backend):
         """Let the service forget what was handed out."""
         for ids in _parts(self._pending):
             with _talking():
-                self._subscriber.acknowledge(subscription=self._subscription, ack_ids=ids, timeout=_SECONDS)
+                self._subscriber.acknowledge(subscription=self._subscription, ack_ids=ids, **_patience())
         self._pending.clear()
 
     def nack_pending(self) -> None:
@@ -113,12 +115,12 @@ class PubSubBackend(Backend):
         for part in _parts(ids):
             asked = {"subscription": self._subscription, "ack_ids": part, "ack_deadline_seconds": 0}
             with _talking():
-                self._subscriber.modify_ack_deadline(asked, timeout=_SECONDS)
+                self._subscriber.modify_ack_deadline(asked, **_patience())
 
     def _publish(self, dest: str, payloads: Sequence[bytes]) -> None:
         messages = [{"data": payload} for payload in payloads]
         with _talking():
-            self._publisher.publish(topic=self._qualified("topics", dest), messages=messages, timeout=_SECONDS)
+            self._publisher.publish(topic=self._qualified("topics", dest), messages=messages, **_patience())
 
     def _qualified(self, kind: str, name: str) -> str:
         return name if name.startswith("projects/") else f"projects/{self._project}/{kind}/{name}"
@@ -127,6 +129,13 @@ class PubSubBackend(Backend):
 def _parts(ids: Sequence[str]) -> Iterator[list[str]]:
     for start in range(0, len(ids), _AT_ONCE):
         yield list(ids[start : start + _AT_ONCE])
+
+
+def _patience() -> dict[str, Any]:
+    """Give how long a request is tried; left to itself the client tries it for ten minutes."""
+    from google.api_core.retry import Retry
+
+    return {"timeout": _SECONDS, "retry": Retry(timeout=_SECONDS)}
 
 
 @contextmanager
