@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,10 +15,14 @@ from ematix_flow.engine.stream_options import StreamOptions
 from ematix_flow.engine.streaming import run_stream
 from ematix_flow.errors import PlanError, RunError, UnsupportedError
 from ematix_flow.events import StreamIdle
-from tests.engine.inboxes import Inbox
+from tests.engine.bucket_loads import Bucket
+from tests.engine.inboxes import Inbox, content
+from tests.services.s3 import s3_fields
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.services.s3 import S3Server
 
 
 @pytest.fixture
@@ -95,3 +100,14 @@ def test_what_streams_of_files_cannot_do_is_said(inbox: Inbox) -> None:
         run_stream(stream_of(inbox, transform=StreamTransform(sql="SELECT * FROM source")))
     with pytest.raises(RunError, match="no place in a folder"):
         run_stream(stream_of(inbox), StreamOptions(end="2026-01-01"))
+
+
+@pytest.mark.service
+def test_objects_of_a_bucket_are_loaded_once(s3_server: S3Server, s3_bucket: str, inbox: Inbox) -> None:
+    bucket = Bucket(s3_fields(s3_server, s3_bucket, prefix="raw", format="csv"))
+    inbox = replace(inbox, source=bucket.fields)
+    bucket.put("in/b.csv", content(1).encode())
+    assert drained(inbox) == 1
+    bucket.put("in/a.csv", content(2, 3).encode())
+    assert [drained(inbox), drained(inbox)] == [2, 0]
+    assert inbox.ids() == [1, 2, 3]
