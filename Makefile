@@ -47,6 +47,7 @@ format: $(STAMP)  ## let ruff rewrite what it can
 
 services: $(STAMP)  ## make sure that the servers which the tests start are installed
 	@$(JAVA) && $(BIN)/python -m tests.services.programs
+	@$(BIN)/python -m tests.services.emulators
 
 bench: $(STAMP) services  ## measure against plain PySpark, dlt, 1.0.0 and hand-written SQL (BENCH_ARGS="--case append")
 	@$(JAVA) && $(BIN)/python bench/run.py $(BENCH_ARGS)

@@ -42,6 +42,8 @@ STAGING = {
     "duckdb": "Parquet parts, read by the driver",
     "object_store_local": "files of the final format, out of sight until their record is written",
     "object_store_s3": "files below `_ematix_flow/stage/`, uploaded in parts",
+    "object_store_gcs": "files below `_ematix_flow/stage/`, uploaded in parts",
+    "object_store_azure": "files below `_ematix_flow/stage/`, uploaded in blocks",
     "delta_local": "Parquet parts below `_ematix_flow/`, read by Spark",
     "delta_s3": "Parquet parts below `_ematix_flow/`, uploaded by tasks and read by Spark",
     "iceberg": "Parquet parts below `_ematix_flow/` of the warehouse, read by Spark",
@@ -58,6 +60,11 @@ ABOUT = (
     "Incremental loads, rejects and their replay, drift (error, warn, evolve with new columns), fan-out, previews, dry runs"
     " and recovery work with every target. Files and frames need Spark only where SQL of the user or a nested column has to"
     " be evaluated; `flow preview` says so."
+)
+HELD_TO = (
+    "One suite of tests holds all of them to it: databases, files in folders and in buckets, Delta and Iceberg tables in"
+    " folders and in buckets. What a kind of target cannot be asked is named there with the reason: files take no merge and"
+    " no scd2, neither files nor lakes have constraints, and Delta alters no column and takes fewer names."
 )
 
 LAKE_TABLES = (
@@ -106,6 +113,7 @@ def guarantees() -> str:
             "## What each system can do",
             table(("kind", "source", *ALL_MODES, *ABILITIES), [_abilities(*one) for one in found.items()]),
             ABOUT,
+            HELD_TO,
             "## Where a crash is tried",
             TRIED,
             ", ".join(f"`{name}`" for name in dict.fromkeys((*NAMES, *STORE_NAMES, *LAKE_NAMES))),

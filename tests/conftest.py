@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.services.azure import AzureServer
+    from tests.services.gcs import GcsServer
     from tests.services.kafka import KafkaBroker
     from tests.services.mariadb import MariaDBServer
     from tests.services.postgres import PostgresServer
@@ -38,7 +40,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of this suite."""
     parser.addoption("--durable", action="store_true", help="let the database servers wait for the disk (fsync)")
     parser.addoption(
-        "--every-lake", action="store_true", help="run every contract test on Delta too, not every other one"
+        "--every-lake",
+        action="store_true",
+        help="run every contract test on Delta and Iceberg, in folders and in buckets",
     )
 
 
@@ -165,6 +169,34 @@ def s3_bucket(s3_server: S3Server) -> Iterator[str]:
     yield from _database(s3_server)
 
 
+@pytest.fixture(scope="session")
+def azure_server(pytestconfig: pytest.Config) -> Iterator[AzureServer]:
+    """Give the Azure Blob Storage of this test process; a test that crashes it finds it empty."""
+    from tests.services.azure import AzureServer
+
+    yield from _kept(AzureServer(), "azure_server", pytestconfig)
+
+
+@pytest.fixture
+def azure_bucket(azure_server: AzureServer) -> Iterator[str]:
+    """Give the name of an empty container."""
+    yield from _database(azure_server)
+
+
+@pytest.fixture(scope="session")
+def gcs_server(pytestconfig: pytest.Config) -> Iterator[GcsServer]:
+    """Give the Google Cloud Storage of this test process; a test that crashes it finds it empty."""
+    from tests.services.gcs import GcsServer
+
+    yield from _kept(GcsServer(), "gcs_server", pytestconfig)
+
+
+@pytest.fixture
+def gcs_bucket(gcs_server: GcsServer) -> Iterator[str]:
+    """Give the name of an empty bucket."""
+    yield from _database(gcs_server)
+
+
 @pytest.fixture
 def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
     """Give the URL of an empty PostgreSQL database, dropped after the test."""
@@ -207,9 +239,8 @@ def quick_lakes(blank_surroundings: None, monkeypatch: pytest.MonkeyPatch) -> No
     from ematix_flow.engine.spark import need
 
     packages = (iceberg_catalog.PACKAGE, *iceberg_catalog.DRIVERS.values(), kafka.PACKAGE)
-    need(
-        delta.NEEDS + delta.LOG_NEEDS + s3_spark.NEEDS + SparkNeeds(packages, tuple(iceberg_catalog.EXTENSIONS.items()))
-    )
+    tables = delta.NEEDS + delta.LOG_NEEDS + SparkNeeds(packages, tuple(iceberg_catalog.EXTENSIONS.items()))
+    need(tables + s3_spark.NEEDS + iceberg_catalog.GLUE)
     for key, value in QUICK.items():
         monkeypatch.setenv(f"EMATIX_FLOW_SPARK_CONF_{key.replace('.', '__')}", value)
 

@@ -53,6 +53,9 @@ LAKE_NAMES = ("store.before_change", "store.after_change", "store.before_record"
 """Further ones of lake tables, whose own commit comes before the record."""
 
 
+SINK_NAMES = ("sink.begun", "sink.before_position", "sink.before_commit", "sink.after_commit")
+"""Those of a batch of a stream whose target is a broker; only a transaction passes `sink.before_commit`."""
+
 SPOOL_NAMES = ("spool.before_fsync", "spool.after_fsync", "spool.after_ack")
 """Further ones of streams that read queues, in the order a message passes them."""
 

@@ -6,6 +6,7 @@ import math
 import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -26,7 +27,6 @@ from ematix_flow.run.conform import Rules, conform
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -170,6 +170,11 @@ def test_json_lines_are_read_back_exactly(tmp_path: Path) -> None:
     assert [row["what"] for row in read(path, {}, ["id", "what", "x"])] == TEXTS
     path = written(tmp_path, "json_lines", numbers())
     assert told(fitted(list(read(path, {}, list(TYPES))))) == told(ROWS)
+
+
+def test_a_row_of_nulls_is_a_json_line_too(tmp_path: Path) -> None:
+    rows = pa.table({"a": pa.array(["x", None, None]), "b": pa.array([None, None, 1])})
+    assert Path(written(tmp_path, "json_lines", rows)).read_text() == '{"a":"x"}\n{}\n{"b":1}\n'
 
 
 def test_duckdb_reads_our_json_lines(tmp_path: Path) -> None:

@@ -161,7 +161,8 @@ def test_queries_are_refused_and_other_targets_named(lake: FileTables) -> None:
     with closing(lake.session()) as session, pytest.raises(UnsupportedError, match="answers no SQL"):
         lake.describe(session, "SELECT 1")
     assert kinds_with("merge") == ("duckdb", "sqlite", "postgres", "mysql", "delta_local", "delta_s3", "iceberg")
-    assert kinds_with("append")[4:6] == ("object_store_local", "object_store_s3")
+    files = ("object_store_local", "object_store_s3", "object_store_gcs", "object_store_azure")
+    assert kinds_with("append")[4:8] == files
 
 
 def test_two_connections_to_one_folder_are_the_same(lake: FileTables, tmp_path: Path) -> None:

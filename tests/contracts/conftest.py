@@ -16,6 +16,9 @@ from tests.contracts.flows import Flow
 from tests.contracts.lake_flows import LakeFlow
 from tests.contracts.lanes import Lane
 from tests.contracts.systems import (
+    BUCKET,
+    DATABASES_ONLY,
+    FILES,
     FOLDERS,
     GAP_MODES,
     GAPS,
@@ -25,6 +28,7 @@ from tests.contracts.systems import (
     Folder,
     Lake,
     lakes_for,
+    parameter,
 )
 
 if TYPE_CHECKING:
@@ -42,20 +46,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "system" not in metafunc.fixturenames or "system" in chosen:
         return
     names = {metafunc.function.__name__, metafunc.function.__module__.rpartition(".")[2]}
-    folders = FOLDERS if "test_append_and_truncate" in names else FOLDERS[:1]
-    if "flows" not in metafunc.fixturenames or names & set(GAPS):
+    folders = (*FOLDERS, BUCKET) if "test_append_and_truncate" in names else FILES
+    assert "flows" in metafunc.fixturenames or names & set(DATABASES_ONLY), "a gap that is not declared"
+    if names & {*GAPS, *DATABASES_ONLY}:
         folders = ()
-    lakes = lakes_for(names) if "flows" in metafunc.fixturenames else ()
+    lakes = lakes_for(names)
     on_spark = [pytest.mark.spark, pytest.mark.xdist_group("lake_contracts")]
-    more = [pytest.param(folder, id=f"files-{folder.format}") for folder in folders]
-    more += [pytest.param(lake, id=lake.kind, marks=on_spark) for lake in lakes]
+    more = [*(parameter(folder) for folder in folders), *(parameter(lake, *on_spark) for lake in lakes)]
     metafunc.parametrize("system", [*PARAMETERS, *more], indirect=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let every test on Spark run on two of the systems, one test on these and the next on those: it is slow.
+    """Share the tests out where each of them would take long on each system; `--every-lake` runs all on lakes.
 
-    So is Delta, which takes every other test of lakes; Iceberg takes all of them.
+    On Spark a test runs on two of the databases. Iceberg takes every test and Delta every other one, in a folder or in a
+    bucket: where one is in a folder, the other is in a bucket. Of files in a bucket it is every other test too.
     """
     every = config.getoption("every_lake")
     left_out = [item for item in items if not _chosen(item, every_lake=every)]
@@ -65,30 +70,37 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _chosen(item: pytest.Item, *, every_lake: bool) -> bool:
     given = getattr(getattr(item, "callspec", None), "params", {})
-    if isinstance(given.get("system"), Lake):
-        staged = given.get("path", "staged") == "staged"
-        return staged and (given["system"].kind != "delta_local" or every_lake or _turn(item, 1))
-    if isinstance(given.get("system"), Folder) and (
-        given.get("path") == "same_db" or given.get("mode") in GAP_MODES or (_on_spark(given) and not _main(given))
-    ):
+    system = given.get("system")
+    if isinstance(system, Lake):
+        return given.get("path", "staged") == "staged" and (every_lake or _lakes_turn(item, system))
+    if isinstance(system, Folder) and not _files_can(system, given):
         return False
-    if not _on_spark(given) or "system" not in given:
+    if system == BUCKET:
+        return every_lake or _turn(item, 1)
+    if not _on_spark(given) or system is None:
         return True
     kinds = [*(system.kind for system in SYSTEMS), FOLDERS[0].kind]
-    return _turn(item, kinds.index(given["system"].kind))
+    return _turn(item, kinds.index(system.kind))
 
 
-def _turn(item: pytest.Item, number: int) -> bool:
+def _lakes_turn(item: pytest.Item, lake: Lake) -> bool:
+    in_folder = _turn(item, 0, bit=7) == (lake.kind == "delta")
+    return in_folder != lake.server and (lake.kind != "delta" or _turn(item, 1))
+
+
+def _files_can(folder: Folder, given: dict[str, Any]) -> bool:
+    """Say whether a test says anything about files; Spark writes those of one format, and the others in the same way."""
+    modes_and_path = given.get("mode") not in GAP_MODES and given.get("path") != "same_db"
+    return modes_and_path and (not _on_spark(given) or folder in FILES)
+
+
+def _turn(item: pytest.Item, number: int, bit: int = 0) -> bool:
     """Say whether it is the turn of the system with a number; every other one has it."""
-    return (number + crc32(item.function.__name__.encode())) % 2 == 0  # type: ignore[attr-defined]
+    return (number + (crc32(item.function.__name__.encode()) >> bit)) % 2 == 0  # type: ignore[attr-defined]
 
 
 def _on_spark(given: dict[str, Any]) -> bool:
     return bool(given.get("path") == "spark")
-
-
-def _main(given: dict[str, Any]) -> bool:
-    return given["system"] is FOLDERS[0]
 
 
 @pytest.fixture

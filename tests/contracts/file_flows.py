@@ -1,16 +1,17 @@
 """Pipelines from a DuckDB table into a folder of files, read back through the commit records and through the folder.
 
 A reader of the folder alone must see the same rows as one that knows the records, or the flow itself fails the test.
+A bucket is such a folder too: all that it holds is fetched before it is looked at.
 """
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-import duckdb
 import pyarrow.parquet as pq
 from pyarrow import orc
 
@@ -20,6 +21,7 @@ from ematix_flow.connect.base import StageColumn
 from ematix_flow.connect.file_session import FILES, REMOVED, FileSession
 from ematix_flow.connect.file_tables import FileTables
 from ematix_flow.connect.registry import open_target
+from ematix_flow.connect.store import LocalStore
 from ematix_flow.declare.file_options import FileOptions
 from ematix_flow.declare.types import Text, TimestampTZ
 from ematix_flow.plan.sql.render import native_name
@@ -27,10 +29,11 @@ from ematix_flow.run.conform import Rules, conform
 from tests.contracts.flows import Flow, parse_instant
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
 
+    from ematix_flow.connect.store import Store
     from ematix_flow.declare.pipeline import TargetDeclaration
     from ematix_flow.declare.types import ColumnType
     from tests.contracts.flows import Row
@@ -85,6 +88,20 @@ class FileFlow(Flow):
         return {row[key]: (parse_instant(row["_loaded_at"]), row["_batch_id"]) for row in found}
 
 
+@contextmanager
+def folder_of(store: Store) -> Iterator[Path]:
+    """Give the folder of a store, or a copy of the bucket as it is now."""
+    if isinstance(store, LocalStore):
+        yield store.root
+        return
+    with TemporaryDirectory() as name:
+        for found in store.listed(""):
+            place = Path(name, found.key)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(store.read(found.key) or b"")
+        yield Path(name)
+
+
 def both_ways(
     lake: FileTables, schema: str, name: str, types: dict[str, ColumnType], prefix: str = "", *, settled: bool = True
 ) -> list[Row]:
@@ -93,24 +110,24 @@ def both_ways(
     Right after a crash a file may still wait for its name, or one that was replaced for its end: with `settled` False
     those are the only differences that are taken.
     """
-    root = Path(lake.store.shown)
     with closing(FileSession(lake.store)) as session:
         table = lake.place(schema, name).name
         listed = session.query(f"SELECT path, staged, bytes, rows FROM {FILES} WHERE table_name = ?", (table,))
         removed = {path for (path,) in session.query(f"SELECT path FROM {REMOVED}")}
-    shown = {path.relative_to(root).as_posix() for path in (root / (prefix or table)).rglob("*") if path.is_file()}
-    named = {path for path, _, _, _ in listed}
-    waiting = {path for path, staged, _, _ in listed if staged and (root / staged).exists()}
-    assert shown <= named | removed, f"files that no commit names: {shown - named - removed}"
-    assert named - shown <= waiting, f"files that are named and missing: {named - shown - waiting}"
-    assert not settled or (shown == named), "every file has its name, and no other is left"
-    rows: list[Row] = []
-    for path, staged, size, count in listed:
-        file = root / (staged if path in waiting else path)
-        assert file.stat().st_size == size
-        found = read_file(file, types)
-        assert len(found) == count
-        rows += found
+    with folder_of(lake.store) as root:
+        shown = {path.relative_to(root).as_posix() for path in (root / (prefix or table)).rglob("*") if path.is_file()}
+        named = {path for path, _, _, _ in listed}
+        waiting = {path for path, staged, _, _ in listed if staged and (root / staged).exists()}
+        assert shown <= named | removed, f"files that no commit names: {shown - named - removed}"
+        assert named - shown <= waiting, f"files that are named and missing: {named - shown - waiting}"
+        assert not settled or (shown == named), "every file has its name, and no other is left"
+        rows: list[Row] = []
+        for path, staged, size, count in listed:
+            file = root / (staged if path in waiting else path)
+            assert file.stat().st_size == size
+            found = read_file(file, types)
+            assert len(found) == count
+            rows += found
     return rows
 
 
@@ -136,8 +153,3 @@ def _batches(path: Path, names: list[str]) -> Iterable[pa.RecordBatch]:
     else:
         found = json_rows.read_rows(str(path), (0, -1), names)
     return [batch for rows in found for batch in rows.good.to_batches() if not rows.bad]
-
-
-def globbed(root: Path, pattern: str, what: str) -> list[tuple[Any, ...]]:
-    """Give what a stranger with DuckDB sees of Parquet files in a folder."""
-    return duckdb.execute(f"SELECT {what} FROM read_parquet(?, union_by_name=true)", [str(root / pattern)]).fetchall()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ematix_flow.connect.registry import open_database
 from ematix_flow.declare.connection import connection_from_fields
-from tests.lakes.lanes import lake_fields
+from tests.lakes.lanes import bucket_of, lake_fields
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base import Database
@@ -29,10 +29,18 @@ class System:
     schemas_outlive: bool = False
     """True where a schema is a database of its own, which outlives the one of the test."""
 
+    @property
+    def label(self) -> str:
+        """Give the word for this system in the name of a test."""
+        return self.kind
+
+    def fields(self, request: pytest.FixtureRequest) -> dict[str, Any]:
+        """Give the settings that lead to this test's empty database of this kind."""
+        return {"kind": self.kind, self.field: str(request.getfixturevalue(self.fixture))}
+
     def connect(self, request: pytest.FixtureRequest) -> Connection:
         """Give the connection to this test's empty database of this kind."""
-        place = str(request.getfixturevalue(self.fixture))
-        return connection_from_fields("target", {"kind": self.kind, self.field: place})
+        return connection_from_fields("target", self.fields(request))
 
     def open(self, request: pytest.FixtureRequest) -> Database:
         """Give this test's empty database of this kind."""
@@ -49,29 +57,53 @@ SYSTEMS = (
 
 @dataclass(frozen=True)
 class Folder(System):
-    """A folder of files of one format, with a DuckDB file beside it for what is loaded from."""
+    """A folder of files of one format, here or in a bucket, with a DuckDB file beside it for what is loaded from."""
 
     format: str = "parquet"
 
-    def connect(self, request: pytest.FixtureRequest) -> Connection:
-        """Give the connection to this test's folder, which does not exist yet."""
-        place = str(request.getfixturevalue("tmp_path") / "lake")
-        return connection_from_fields("target", {"kind": self.kind, "path": place, "format": self.format})
+    @property
+    def label(self) -> str:
+        """Give the format, and the bucket."""
+        return f"files-{self.format}{'-s3' if self.server else ''}"
+
+    def fields(self, request: pytest.FixtureRequest) -> dict[str, Any]:
+        """Give the settings that lead to this test's folder, which does not exist yet."""
+        if self.server:
+            place = {"prefix": "lake", **bucket_of(request)}
+        else:
+            place = {"path": str(request.getfixturevalue("tmp_path") / "lake")}
+        return {"kind": self.kind, "format": self.format, **place}
 
 
 FOLDERS = tuple(Folder("object_store_local", "duckdb_path", format=f) for f in ("parquet", "csv", "json_lines", "orc"))
+BUCKET = Folder("object_store_s3", "duckdb_path", server=True)
+FILES = (FOLDERS[0], BUCKET)
+"""The format of most tests, in both places."""
 
 
 @dataclass(frozen=True)
 class Lake(System):
-    """Tables of a lake that Spark reads and writes, with a DuckDB file beside them for what is loaded from."""
+    """Tables of a lake that Spark reads and writes, in a folder or a bucket, with a DuckDB file for what is loaded from."""
 
-    def connect(self, request: pytest.FixtureRequest) -> Connection:
-        """Give the connection to this test's lake, which does not exist yet."""
-        return connection_from_fields("target", lake_fields(self.kind, request.getfixturevalue("tmp_path")))
+    lane: str = ""
+
+    @property
+    def label(self) -> str:
+        """Give the format and the place."""
+        return self.lane
+
+    def fields(self, request: pytest.FixtureRequest) -> dict[str, Any]:
+        """Give the settings that lead to this test's lake, which does not exist yet."""
+        bucket = bucket_of(request) if self.server else None
+        return lake_fields(self.lane, request.getfixturevalue("tmp_path"), bucket)
 
 
-LAKES = (Lake("delta_local", "duckdb_path"), Lake("iceberg", "duckdb_path"))
+LAKES = (
+    Lake("delta", "duckdb_path", lane="delta_local"),
+    Lake("delta", "duckdb_path", lane="delta_s3", server=True),
+    Lake("iceberg", "duckdb_path", lane="iceberg"),
+    Lake("iceberg", "duckdb_path", lane="iceberg_s3", server=True),
+)
 
 _NO_MERGE = "a table of files can be appended to and replaced; rows in it are never looked up"
 _NO_CONSTRAINTS = "files have no constraints, so nothing refuses a key that is there already"
@@ -129,9 +161,21 @@ DELTA_GAPS = {
 }
 
 
+_BELOW_FLOWS = (
+    "it speaks to the parts of a database, or loads without Spark: neither a folder nor a lake works that way"
+)
+DATABASES_ONLY = {
+    "test_database": f"{_BELOW_FLOWS}; tests/connect holds the parts of both to their own promises",
+    "test_modes": f"{_BELOW_FLOWS}; flows load in every mode, and tests/lakes/test_modes.py compares lakes with PostgreSQL",
+    "test_differential": "thousands of loads; tests/lakes/test_modes.py makes such histories on lakes",
+    "test_scd2_order": "hundreds of loads; tests/lakes/test_modes.py gives lakes events out of order",
+}
+"""Whole modules about databases, each with the reason and with what tells the same of lakes."""
+
+
 def lakes_for(names: set[str]) -> list[Lake]:
     """Give the lakes that a test of flows runs on, by its name and its module's."""
-    gaps = {"delta_local": LAKE_GAPS | DELTA_GAPS, "iceberg": LAKE_GAPS}
+    gaps = {"delta": DATABASES_ONLY | LAKE_GAPS | DELTA_GAPS, "iceberg": DATABASES_ONLY | LAKE_GAPS}
     return [lake for lake in LAKES if not names & set(gaps[lake.kind])]
 
 
@@ -140,7 +184,13 @@ GAP_MODES = ("merge", "scd1", "scd2", "events")
 SCHEMAS = ("analytics", "main", "hist")
 """Schemas that contract tests may use."""
 
-PARAMETERS = [pytest.param(s, id=s.kind, marks=[pytest.mark.service] if s.server else []) for s in SYSTEMS]
+
+def parameter(system: System, *marks: pytest.MarkDecorator) -> Any:
+    """Give a system as a parameter of tests."""
+    return pytest.param(system, id=system.label, marks=[*marks, *([pytest.mark.service] if system.server else [])])
+
+
+PARAMETERS = [parameter(system) for system in SYSTEMS]
 
 
 def only(*kinds: str) -> pytest.MarkDecorator:

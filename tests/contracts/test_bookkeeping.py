@@ -80,7 +80,7 @@ def test_the_history_has_a_row_per_run_with_its_counts(flows: Flows, path: str) 
 def test_the_tables_have_the_documented_columns_in_the_documented_places(flows: Flows, system: Any) -> None:
     flow = flows(ITEMS, mode="append")
     flow.run([item(1)])
-    flat = system.kind in ("sqlite", "mysql", "delta_local", "iceberg")
+    flat = system.kind in ("sqlite", "mysql", "delta", "iceberg")
     with closing(flow.database.session()) as session:
         for name, columns in (
             ("run_history", HISTORY),

@@ -57,7 +57,7 @@ DIFFERENT = {
 
 
 _CONSTRAINTS = (r"unique constraint on \(note\)", "primary key is")
-UNSEEN = {"delta_local": _CONSTRAINTS, "iceberg": (*_CONSTRAINTS, "'number' is")}
+UNSEEN = {"delta": _CONSTRAINTS, "iceberg": (*_CONSTRAINTS, "'number' is")}
 """What no lake has, and a number of two bytes, which Iceberg keeps in four."""
 
 
@@ -132,7 +132,7 @@ def _can_widen(system: System, case: str) -> bool:
     able = {
         "sqlite": (),
         "duckdb": ("integer", "digits"),
-        "delta_local": ("length", "text"),
+        "delta": ("length", "text"),
         "iceberg": ("integer", "length", "text"),
     }
     return case in able.get(system.kind, tuple(WIDER))

@@ -13,7 +13,7 @@ from ematix_flow.commit.ledger import Ledger, transaction
 from ematix_flow.connect.registry import target_of
 from ematix_flow.plan.steps import FileChoice
 from ematix_flow.records import FileScope, SourceFile, Token
-from tests.contracts.systems import FOLDERS, PARAMETERS
+from tests.contracts.systems import FILES, PARAMETERS, parameter
 from tests.engine.inboxes import Inbox
 
 if TYPE_CHECKING:
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base import Database, Session
     from tests.contracts.systems import System
 
-everywhere = pytest.mark.parametrize(
-    "system", [*PARAMETERS, pytest.param(FOLDERS[0], id="files-parquet")], indirect=True
-)
+everywhere = pytest.mark.parametrize("system", [*PARAMETERS, *map(parameter, FILES)], indirect=True)
 SCOPE = FileScope("loads", "main.items")
 TOKEN = Token("loads", "target:main.items", "slot")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -35,9 +33,7 @@ LONG = "in/" + "deep ünd wide/" * 70
 @pytest.fixture
 def target(system: System, request: pytest.FixtureRequest) -> dict[str, Any]:
     """Give the settings of an empty target of each system in turn."""
-    connection = system.connect(request)
-    fields = ("path", "url", "format")
-    return {"kind": connection.kind} | {f: getattr(connection, f) for f in fields if hasattr(connection, f)}
+    return system.fields(request)
 
 
 @pytest.fixture

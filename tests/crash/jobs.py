@@ -18,6 +18,7 @@ from ematix_flow.serve.cli.stopping import stopping
 from tests.crash import bugs
 from tests.crash.journey import MODES, Load, Place, make_source, options_of, pipeline_of, prepare, run
 from tests.engine.inboxes import Inbox
+from tests.engine.topic_flows import TopicFlow
 
 KILL_LOOP = ("append", "merge", "scd2_event", "truncate")
 """The modes that a kill loop takes in turn."""
@@ -26,12 +27,13 @@ KILL_LOOP = ("append", "merge", "scd2_event", "truncate")
 def warm_up() -> None:
     """Import what the children need, and nothing that starts a thread."""
     import adbc_driver_postgresql  # noqa: F401
+    import confluent_kafka  # noqa: F401
     import psycopg  # noqa: F401
     import pyarrow.parquet  # noqa: F401
     import pymysql  # noqa: F401
     import sqlglot
 
-    from ematix_flow.connect import file_tables, mysql, postgres_rows, sqlite  # noqa: F401
+    from ematix_flow.connect import file_tables, kafka_sink, kafka_stream, mysql, postgres_rows, sqlite  # noqa: F401
     from ematix_flow.engine import conductor  # noqa: F401
     from ematix_flow.run import here  # noqa: F401
 
@@ -70,7 +72,7 @@ def perform(job: dict[str, Any]) -> Any:
     failpoints.arm(job.get("failpoints", ""))
     known = {
         "load": _load, "stoppable": _stoppable, "loop": _loop, "beside": _beside,
-        "inbox": _inbox, "plan": _plan, "apply": _apply, "stream": _stream,
+        "inbox": _inbox, "plan": _plan, "apply": _apply, "stream": _stream, "topics": _topics,
     }  # fmt: skip
     return known[job["function"]](place, *job["arguments"][1:])
 
@@ -144,6 +146,12 @@ def _inbox(place: Place, inbox: dict[str, Any]) -> dict[str, Any]:
     """Load the new files of an inbox."""
     del place
     return Inbox(**inbox).run()
+
+
+def _topics(place: Place, flow: dict[str, Any], most: int) -> dict[str, Any]:
+    """Send what is new in a topic to another one."""
+    del place
+    return TopicFlow(**flow).run(most)
 
 
 def _beside(place: Place, *rows_of_loads: list[dict[str, Any]]) -> list[int]:

@@ -48,6 +48,8 @@ COMPLETE: dict[str, dict[str, object]] = {
     "iceberg": {"warehouse": "/lake"},
     "object_store_local": {"path": "/files", "format": "csv"},
     "object_store_s3": {**S3, "format": "parquet"},
+    "object_store_gcs": {"bucket": "b", "format": "parquet", "anonymous": True},
+    "object_store_azure": {"account": "a", "container": "c", "format": "csv", "account_key": "k"},
     "kafka": {"bootstrap_servers": "h:9092"},
     "rabbitmq": {"amqp_url": "amqp://h"},
     "pubsub": {"project_id": "p"},

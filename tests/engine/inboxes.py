@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import duckdb
+import pyarrow.parquet as pq
 
 from ematix_flow.commit.ledger import Ledger
 from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+from ematix_flow.connect.file_tables import FileTables
 from ematix_flow.connect.registry import target_of
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.layout import Column, Table
@@ -73,11 +75,11 @@ class Inbox:
 
     def ids(self) -> list[int]:
         """Give the numbers of all rows of the target, in order."""
-        if self.target["kind"] == "object_store_local":
-            files = Path(self.target["path"], self.schema, "items").glob("*.parquet")
-            rows = [row for file in files for row in duckdb.sql(f"SELECT id FROM '{file}'").fetchall()]
-            return sorted(int(row[0]) for row in rows)
         database = target_of(self.connection)
+        if isinstance(database, FileTables):
+            keys = [found.key for found in database.store.listed(f"{self.schema}/items/")]
+            read = [pq.read_table(io.BytesIO(database.store.read(key) or b""), columns=["id"]) for key in keys]
+            return sorted(int(row["id"]) for table in read for row in table.to_pylist())
         with closing(database.session()) as session:
             place = database.place(self.schema, "items")
             if database.find_table(session, place) is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow import register_connection
-from ematix_flow.connect import s3_client
+from ematix_flow.connect import bucket_requests, s3_client
 from ematix_flow.connect.registry import open_system
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.engine import Options, run_pipeline
@@ -62,7 +62,7 @@ def test_a_bucket_that_answers(fields: dict[str, Any]) -> None:
 def test_what_is_wrong_with_a_connection_is_said(
     fields: dict[str, Any], source: dict[str, Any], what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_client, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(bucket_requests, "FIRST_PAUSE", 0.001)
     change, expected = WRONG[what]
     wrong = {**fields, **change}
     register_connection(connection_from_fields("lake", wrong))

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -18,14 +18,12 @@ import pytest
 from pyarrow import orc
 
 from ematix_flow.connect.store_session import head_of, record_of
+from ematix_flow.declare.masking import is_secret_field
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.engine.rejecting import list_rejects, replay_rejects
 from ematix_flow.errors import RunError
 from tests.engine.bucket_loads import TABLE, Bucket, load, pipeline_of, write_source
-from tests.services.s3 import s3_fields
-
-if TYPE_CHECKING:
-    from tests.services.s3 import S3Server
+from tests.services.buckets import CLOUDS, SERVICES, bucket_fields
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
 
@@ -33,9 +31,13 @@ ROOT = Path(__file__).resolve().parents[2]
 QUERY = "SELECT id, label FROM orders"
 
 
+EVERYWHERE = pytest.mark.parametrize("bucket", SERVICES, indirect=True)
+
+
 @pytest.fixture
-def bucket(s3_server: S3Server, s3_bucket: str) -> Bucket:
-    return Bucket(s3_fields(s3_server, s3_bucket, prefix="lake"))
+def bucket(request: pytest.FixtureRequest) -> Bucket:
+    """Give an empty bucket of S3, or of the service that a test names."""
+    return Bucket(bucket_fields(request, getattr(request, "param", "s3"), prefix="lake"))
 
 
 @pytest.fixture
@@ -56,7 +58,9 @@ def loaded(tmp_path: Path) -> list[tuple[Any, ...]]:
 ORDERS = [(n, f"order {n}") for n in range(3)]
 
 
+@EVERYWHERE
 def test_append_then_replace(bucket: Bucket, source: dict[str, Any]) -> None:
+    bucket = Bucket({**bucket.fields, "prefix": "my lake/ä+1%20"})
     assert load(source, bucket.fields, QUERY)["rows_inserted"] == 3
     assert load(source, bucket.fields, QUERY)["rows_inserted"] == 3
     assert bucket.rows() == sorted(ORDERS * 2)
@@ -86,6 +90,7 @@ def test_a_request_that_was_done_adds_no_object(bucket: Bucket, source: dict[str
     assert again["run_id"] == first["run_id"]
 
 
+@EVERYWHERE
 def test_bad_rows_are_kept_and_brought_again(bucket: Bucket, tmp_path: Path) -> None:
     path = write_source(tmp_path / "bad.sqlite", [(1, "good"), (None, "no id")])
     pipeline = pipeline_of({"kind": "sqlite", "path": path}, bucket.fields, QUERY, on_bad_row="reject")
@@ -118,7 +123,14 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    ("bucket", "name"),
+    [
+        *(("s3", name) for name in FILES),
+        *(pytest.param(*cloud.values, "a.parquet", marks=cloud.marks) for cloud in CLOUDS),
+    ],
+    indirect=["bucket"],
+)
 def test_files_of_every_format_become_rows(bucket: Bucket, tmp_path: Path, name: str) -> None:
     data = FILES[name]
     bucket.put(f"in/2026/{name}", data)
@@ -153,6 +165,7 @@ def test_from_one_folder_of_a_bucket_to_another(bucket: Bucket, source: dict[str
     assert sorted((row["id"], row["label"]) for row in rows) == ORDERS
 
 
+@EVERYWHERE
 def test_loads_at_the_same_time_lose_nothing(bucket: Bucket, source: dict[str, Any]) -> None:
     with ThreadPoolExecutor(3) as pool:
         loads = [pool.submit(load, source, bucket.fields, QUERY, name=f"writer {n}") for n in range(3)]
@@ -161,6 +174,7 @@ def test_loads_at_the_same_time_lose_nothing(bucket: Bucket, source: dict[str, A
     assert len(bucket.keys()) == 3
 
 
+@EVERYWHERE
 @pytest.mark.crash
 def test_whatever_moment_a_load_is_killed_at_the_next_run_repairs_it(bucket: Bucket, source: dict[str, Any]) -> None:
     arguments = {"source": source, "target": bucket.fields, "returned": QUERY}
@@ -190,6 +204,7 @@ def test_a_reader_finishes_what_a_killed_writer_left(
     assert (loaded(tmp_path), bucket.rows()) == (ORDERS, ORDERS)
 
 
+@pytest.mark.parametrize("bucket", ["s3", "gcs", "azure"], indirect=True)
 @pytest.mark.spark
 def test_a_query_over_files_of_a_bucket_is_evaluated_by_spark(bucket: Bucket, tmp_path: Path, spark: Any) -> None:
     table = pa.table(
@@ -212,4 +227,4 @@ def test_a_query_over_files_of_a_bucket_is_evaluated_by_spark(bucket: Bucket, tm
     assert load(fields, refined.fields, query, name="refining")["rows_inserted"] == 2
     assert refined.rows() == [(1, 'one{"x":1} 1970'), (2, None)]
     settings = str(spark.sparkContext.getConf().getAll()) if hasattr(spark, "sparkContext") else ""
-    assert bucket.fields["secret_access_key"] not in settings
+    assert not [key for name, key in bucket.fields.items() if is_secret_field(name) and key in settings]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,10 @@ from tests.examples.places import Place
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import ModuleType
+
+    from tests.examples.streaming import World
+    from tests.services.kafka import KafkaBroker
+    from tests.services.s3 import S3Server
 
 README = Path(__file__).parent / "readme"
 
@@ -84,3 +89,30 @@ def default(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     place: Place = request.getfixturevalue(request.param)
     monkeypatch.setenv("EMATIX_FLOW_DSN", place.url)
     return place
+
+
+@pytest.fixture
+def world(kafka_broker: KafkaBroker, postgres: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """Give a broker with the topics of the documents and an empty warehouse, named as the documents name them."""
+    from tests.examples.streaming import World
+
+    made = World(kafka_broker, postgres)
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    topics = [kafka_broker.create_topic(name=name) for name in ("events", "quotes", "events-failed")]
+    yield made
+    for topic in topics:
+        kafka_broker.drop_topic(topic)
+
+
+@pytest.fixture
+def stored(world: World, s3_server: S3Server) -> Iterator[World]:
+    """Give the world with the buckets of the documents, empty."""
+    client = s3_server.client()
+    for bucket in ("ematix-archive", "market"):
+        s3_server.execute(f"bucket {bucket}")
+    yield replace(world, s3=s3_server)
+    for bucket in ("ematix-archive", "market"):
+        for found in client.list_objects_v2(Bucket=bucket).get("Contents", ()):
+            client.delete_object(Bucket=bucket, Key=found["Key"])
+        client.delete_bucket(Bucket=bucket)

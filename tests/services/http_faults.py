@@ -23,11 +23,13 @@ class FaultyProxy(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, port: int) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, port: int, handler: type[Handler] | None = None) -> None:
+        super().__init__(("127.0.0.1", 0), handler or Handler)
         self.upstream = port
         self.faults: deque[tuple[str, str]] = deque()
         self.seen: list[str] = []
+        self.received: dict[str, int] = {}
+        """How many bytes of each resumable upload the service was sent."""
         self.over = threading.Event()
         self.held = threading.Event()
         self.let_go = threading.Event()
@@ -51,16 +53,25 @@ class FaultyProxy(ThreadingHTTPServer):
         return self.faults.popleft()[1] if word == method and part in path else ""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
+    """Passes requests on, or does to them what the proxy says."""
+
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
 
+    def answered(self) -> bool:
+        """Say whether a request has been answered here already; no request is."""
+        return False
+
     def _pass(self) -> None:
         proxy = cast("FaultyProxy", self.server)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        fault = proxy.fault_for(self.command, self.path)
+        if self.answered():
+            return
+        asked_for = self.headers.get("Content-Range", "").startswith("bytes */")
+        fault = "" if asked_for else proxy.fault_for(self.command, self.path)
         if fault == "held":
             proxy.held.set()
             proxy.let_go.wait(600)
@@ -71,7 +82,12 @@ class _Handler(BaseHTTPRequestHandler):
         if fault == "lost":
             self.close_connection = True
             return
+        if asked_for:
+            self._answer_received(proxy.received.get(self.path, 0))
+            return
         status, headers, answer = self._forwarded(body, forgetful=fault == "ignored")
+        if status in (200, 308) and "Content-Range" in self.headers:
+            proxy.received[self.path] = proxy.received.get(self.path, 0) + len(body)
         if fault == "silent":
             proxy.over.wait(30)
         if fault in ("unanswered", "silent"):
@@ -81,12 +97,19 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass  # noqa: N815 - names that the base class looks for
 
+    def _answer_received(self, received: int) -> None:
+        """Say what of a resumable upload has arrived, which the server of the tests cannot: it would end the upload."""
+        total = self.headers["Content-Range"].rpartition("/")[2]
+        headers = {"Range": f"bytes=0-{received - 1}"} if received else {}
+        self._answer(200 if total == str(received) else 308, headers, b"")
+
     def _forwarded(self, body: bytes, *, forgetful: bool) -> tuple[int, dict[str, str], bytes]:
         dropped = {"expect", "connection", *(["if-none-match"] if forgetful else [])}
         headers = {name: value for name, value in self.headers.items() if name.lower() not in dropped}
+        path = self.path.replace("ifGenerationMatch=0", "") if forgetful else self.path
         upstream = HTTPConnection("127.0.0.1", cast("FaultyProxy", self.server).upstream, timeout=30)
         try:
-            upstream.request(self.command, self.path, body or None, headers)
+            upstream.request(self.command, path, body or None, headers)
             answer = upstream.getresponse()
             return answer.status, dict(answer.getheaders()), answer.read()
         finally:
@@ -96,7 +119,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response_only(status)
         for name, value in headers.items():
             if name.lower() not in {"connection", "transfer-encoding", "content-length"}:
-                self.send_header(name, value)
+                # What an answer tells the client to ask next shall pass here too.
+                proxy = cast("FaultyProxy", self.server)
+                self.send_header(name, value.replace(f":{proxy.upstream}/", f":{proxy.server_port}/"))
         length = headers.get("Content-Length", "0") if self.command == "HEAD" else str(len(body))
         self.send_header("Content-Length", length)
         self.end_headers()

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 PACKAGES = {"PostgreSQL": "postgresql", "MariaDB": "mariadb-server", "RabbitMQ": "rabbitmq-server"}
-PYTHON_PACKAGES = {"S3": "make setup"}
-"""Servers that come with the packages of the tests -> the command that installs them."""
+COMMANDS = {"S3": "make setup", "Azurite": "make services", "fake-gcs-server": "make services"}
+"""Servers that the package manager of the system does not have -> the command that installs them."""
 FETCHED = (*JAVA_SERVERS, "Pub/Sub")
 """Servers that `make services` fetches or builds itself, without rights of any kind."""
 _BREW = {"PostgreSQL": "postgresql@17", "MariaDB": "mariadb", "RabbitMQ": "rabbitmq"}
@@ -81,8 +81,8 @@ def missing() -> list[str]:
 
 def install_command(servers: Sequence[str]) -> str:
     """Give the one command that installs the servers on this platform."""
-    if all(name in PYTHON_PACKAGES for name in servers):
-        return PYTHON_PACKAGES[servers[0]]
+    if all(name in COMMANDS for name in servers):
+        return COMMANDS[servers[0]]
     installed = [name for name in servers if name in PACKAGES]
     if not installed:
         return "make services"
@@ -112,10 +112,16 @@ def _install(wanted: Sequence[str]) -> None:
         return
     if os.geteuid() != 0 or not shutil.which("apt-get"):
         raise MissingServerError(*wanted)
+    installed_by_apt([PACKAGES[name] for name in wanted])
+    if still := missing():
+        raise MissingServerError(*still)
+
+
+def installed_by_apt(packages: Sequence[str]) -> None:
+    """Install packages of Debian, whose servers do not start by themselves."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     with _no_service_start():
         subprocess.run(["apt-get", "update", "-qq"], check=True, env=environment)
-        packages = [PACKAGES[name] for name in wanted]
         subprocess.run(["apt-get", "install", "-y", "-qq", *packages], check=True, env=environment)
 
 

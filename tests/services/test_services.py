@@ -13,7 +13,9 @@ import psycopg
 import pymysql
 import pytest
 
-from tests.services import programs
+from tests.services import emulators, programs
+from tests.services.azure import AzureServer
+from tests.services.gcs import GcsServer
 from tests.services.mariadb import MariaDBServer
 from tests.services.postgres import PostgresServer
 from tests.services.s3 import S3Server
@@ -22,7 +24,7 @@ from tests.services.server import ServerError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.services.server import DatabaseServer
+    from tests.services.server import DatabaseServer, Server
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -166,6 +168,20 @@ def test_a_missing_s3_service_is_named_with_the_command_that_installs_it(monkeyp
     server = S3Server()
     try:
         with pytest.raises(programs.MissingServerError, match=r"not installed: S3.*run: make setup"):
+            server.start()
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(("kind", "name"), [(AzureServer, "Azurite"), (GcsServer, "fake-gcs-server")])
+def test_a_missing_stand_in_is_named_with_the_command_that_installs_it(
+    kind: type[Server], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(emulators, "HOME", tmp_path)
+    monkeypatch.setattr(emulators, "_SEARCH", str(tmp_path))
+    server = kind()
+    try:
+        with pytest.raises(programs.MissingServerError, match=rf"not installed: {name}.*run: make services"):
             server.start()
     finally:
         server.close()

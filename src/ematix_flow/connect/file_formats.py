@@ -152,22 +152,41 @@ class _JsonLines:
         self._stream = stream
 
     def write(self, batch: pa.RecordBatch) -> None:
-        pairs = [_json_pair(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)]
-        inner = pc.binary_join_element_wise(*pairs, ",", null_handling="skip")
-        _write_lines(self._stream, pc.binary_join_element_wise("{", inner, "}", ""))
+        _write_lines(self._stream, json_objects(batch))
 
     def close(self) -> None:
         """Nothing stands at the end of the file."""
 
 
+def json_objects(batch: pa.RecordBatch) -> pa.Array:
+    """Give each row as the text of a JSON object; a NULL has no field."""
+    pairs = [_json_pair(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)]
+    # Not null_handling="skip": Arrow then leaves out rows that have nothing but NULLs.
+    joined = pc.binary_join_element_wise(*pairs, "", null_handling="replace", null_replacement="")
+    return pc.binary_join_element_wise("{", pc.utf8_ltrim(joined, ","), "}", "")
+
+
 def _json_pair(name: str, column: pa.Array) -> pa.Array:
-    value = as_text(column)
-    if not _is_number(column.type):
+    """Give a field of an object with a comma before it, NULL where there is none."""
+    value = _json_nested(column) if pa.types.is_nested(column.type) else as_text(column)
+    if not (_is_number(column.type) or pa.types.is_nested(column.type)):
         value = _json_text(value)
     if pa.types.is_floating(column.type):
         finite = pc.is_finite(column)
         value = pc.if_else(finite, value, pc.binary_join_element_wise('"', value, '"', ""))
-    return pc.binary_join_element_wise(json.dumps(name, ensure_ascii=False) + ":", value, "")
+    return pc.binary_join_element_wise(f",{json.dumps(name, ensure_ascii=False)}:", value, "")
+
+
+def _json_nested(column: pa.Array) -> pa.Array:
+    """Give objects and lists as JSON; fields that only other rows have are not there."""
+    values = column.to_pylist()
+    return pa.array([None if v is None else json.dumps(_there(v), ensure_ascii=False, default=str) for v in values])
+
+
+def _there(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _there(item) for name, item in value.items() if item is not None}
+    return [_there(item) for item in value] if isinstance(value, list) else value
 
 
 def _json_text(column: pa.Array) -> pa.Array:

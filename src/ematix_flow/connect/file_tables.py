@@ -36,7 +36,8 @@ if TYPE_CHECKING:
         WorkTable,
     )
     from ematix_flow.connect.store import Store
-    from ematix_flow.declare.connection import ObjectStoreLocalConnection, ObjectStoreS3Connection
+    from ematix_flow.declare.connection import ObjectStoreLocalConnection
+    from ematix_flow.declare.connection_files import BucketConnection
     from ematix_flow.records import Part
 
 STAGED_FILES = "_flow_stage_files"
@@ -59,7 +60,7 @@ class FileTables(SQLiteBooks, StoreTarget):
         # Workers may run in another folder than the driver, so a relative path is settled here.
         self._keep(connection, connection.path, LocalStore(str(Path(connection.path).absolute())))
 
-    def _keep(self, connection: ObjectStoreLocalConnection | ObjectStoreS3Connection, shown: str, store: Store) -> None:
+    def _keep(self, connection: ObjectStoreLocalConnection | BucketConnection, shown: str, store: Store) -> None:
         self.name = connection.name
         self.shown_path = shown
         self.format = connection.format

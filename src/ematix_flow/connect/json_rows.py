@@ -84,7 +84,7 @@ def _opened(path: str) -> IO[bytes]:
     return open_raw(path)
 
 
-class _Number(str):
+class Number(str):
     """A number as it is written."""
 
     __slots__ = ()
@@ -101,43 +101,52 @@ def _constant(word: str) -> None:
     raise ValueError(f"{word} is no JSON")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_Number, parse_int=_Number, parse_constant=_constant)
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=Number, parse_int=Number, parse_constant=_constant)
 
 
-def row_of(line: bytes) -> dict[str, str | None] | str:
-    """Give the values of a line as text, or what is wrong with it."""
+def object_of(line: bytes) -> dict[str, Any] | str:
+    """Give the values of a JSON object, numbers as the texts they are written as, or what is wrong with the line."""
     try:
         text = line.decode()
     except UnicodeDecodeError:
         return NOT_UTF8 + line.decode(errors="backslashreplace")
     try:
         value = _DECODER.decode(text)
-        if not isinstance(value, dict):
-            return f"(not an object) {text}"
-        row = {k: v if v is None or isinstance(v, str) else _written(v) for k, v in value.items()}
-        if "\\ud" in text or "\\uD" in text:
-            "".join(part for pair in row.items() for part in pair if part).encode()
-    except UnicodeEncodeError:
-        return f"(half of a surrogate pair) {text}"
     except RecursionError:
         return f"(nested too deeply) {text}"
     except ValueError as error:
         said = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
         return f"({said}) {text}"
+    return value if isinstance(value, dict) else f"(not an object) {text}"
+
+
+def row_of(line: bytes) -> dict[str, str | None] | str:
+    """Give the values of a line as text, or what is wrong with it."""
+    value = object_of(line)
+    if isinstance(value, str):
+        return value
+    try:
+        row = {k: v if v is None or isinstance(v, str) else written(v) for k, v in value.items()}
+        if b"\\ud" in line or b"\\uD" in line:
+            "".join(part for pair in row.items() for part in pair if part).encode()
+    except UnicodeEncodeError:
+        return f"(half of a surrogate pair) {line.decode()}"
+    except RecursionError:
+        return f"(nested too deeply) {line.decode()}"
     return row
 
 
 _WORDS = {True: "true", False: "false", None: "null"}
 
 
-def _written(value: Any) -> str:
+def written(value: Any) -> str:
     """Give JSON for a value with its numbers as they were."""
-    if type(value) is _Number:
+    if type(value) is Number:
         return value
     if isinstance(value, dict):
-        return "{" + ",".join(f"{_written(key)}:{_written(item)}" for key, item in value.items()) + "}"
+        return "{" + ",".join(f"{written(key)}:{written(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ",".join(map(_written, value)) + "]"
+        return "[" + ",".join(map(written, value)) + "]"
     if isinstance(value, str):
         return encode_basestring(value)
     return _WORDS[value]

@@ -31,6 +31,8 @@ SILENCE = 60.0
 """Seconds without a record after which a stretch cannot be read now."""
 
 _READING = {"enable.auto.commit": False, "enable.partition.eof": True, "group.id": "ematix-flow-reader"}
+# What a broker that is away would say many times a second is said once, by the stream that waits for it.
+_QUIET = {"log_level": 0}
 _TUNED = {"fetch.wait.max.ms": 50, "queued.min.messages": 200_000, "queued.max.messages.kbytes": 65_536}
 
 
@@ -75,10 +77,19 @@ def read_records(
         twin.consumer.close()
 
 
+def close_readers(connection: KafkaConnection, topic: str) -> None:
+    """Close the consumers of a topic that this process keeps open."""
+    with _lock:
+        keys = [key for key in _idle if key[:3] == (os.getpid(), connection, topic)]
+        readers = [_idle.pop(key) for key in keys]
+    for reader in readers:
+        reader.consumer.close()
+
+
 def _opened(settings: dict[str, Any], topic: str, spans: tuple[Span, ...], before: _Reader | None) -> _Reader:
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = before.consumer if before is not None else Consumer(_TUNED | settings | _READING)
+    consumer = before.consumer if before is not None else Consumer(_QUIET | _TUNED | settings | _READING)
     consumer.assign([TopicPartition(topic, partition, begin) for partition, begin, _ in spans])
     return _Reader(consumer, {partition: begin for partition, begin, _ in spans})
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ematix_flow.connect.base import SourceColumn
 from ematix_flow.connect.kafka import Kafka
-from ematix_flow.connect.kafka_reader import read_records
+from ematix_flow.connect.kafka_reader import close_readers, read_records
+from ematix_flow.connect.schema_registry import SCHEMA_FORMATS, registry_of
 from ematix_flow.connect.stream import (
     EARLIEST,
     LATEST,
@@ -51,6 +52,8 @@ class KafkaSource(StreamSource):
     def __init__(self, connection: KafkaConnection, query: str) -> None:
         super().__init__(connection.name, query)
         self.payload_format = connection.payload_format or "json"
+        if self.payload_format in SCHEMA_FORMATS:
+            self.registry = registry_of(connection)
         self._connection = connection
         self._cluster = Kafka(connection)
 
@@ -125,6 +128,7 @@ class KafkaSource(StreamSource):
 
     def close(self) -> None:
         """Let go of the connections to brokers."""
+        close_readers(self._connection, self.query)
         self._cluster.close()
 
     def _spans(self, begin: Position, end: Position) -> list[tuple[int, int, int]]:

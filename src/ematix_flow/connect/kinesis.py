@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-_AT_ONCE = 500
+AT_ONCE = 500
 """What the service takes in one request."""
-_REQUEST_BYTES = 4 << 20
+REQUEST_BYTES = 4 << 20
 _ATTEMPTS = 8
 _FIRST_PAUSE = 0.05
 
@@ -63,14 +63,14 @@ class KinesisBackend(Backend):
         waiting: list[dict[str, Any]] = []
         for batch in batches:
             for payload in payloads_of(batch, self._format):
-                full = sum(len(one["Data"]) for one in waiting) + len(payload) > _REQUEST_BYTES
-                if len(waiting) == _AT_ONCE or (full and waiting):
-                    self._put(waiting)
+                full = sum(len(one["Data"]) for one in waiting) + len(payload) > REQUEST_BYTES
+                if len(waiting) == AT_ONCE or (full and waiting):
+                    self.put(waiting)
                     waiting = []
                 waiting.append({"Data": payload, "PartitionKey": f"{dest}{count}"})
                 count += 1
         if waiting:
-            self._put(waiting)
+            self.put(waiting)
         return count
 
     def commit_offsets(self) -> None:
@@ -137,7 +137,7 @@ class KinesisBackend(Backend):
             asked |= {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "StartingSequenceNumber": after}
         return str(self._ask("get_shard_iterator", **asked)["ShardIterator"])
 
-    def _put(self, records: list[dict[str, Any]]) -> None:
+    def put(self, records: list[dict[str, Any]]) -> None:
         """Send records until none is refused for the moment."""
         pause = _FIRST_PAUSE
         for _ in range(_ATTEMPTS):

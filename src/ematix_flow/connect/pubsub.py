@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-_AT_ONCE = 500
-_REQUEST_BYTES = 4 << 20
+AT_ONCE = 500
+REQUEST_BYTES = 4 << 20
 _SECONDS = 30.0
 
 
@@ -56,18 +56,28 @@ class PubSubBackend(Backend):
     def write_arrow_stream(self, dest: str, batches: Iterable[pa.RecordBatch]) -> int:
         """Send every row to a topic and come back when the service has them all."""
         count = 0
-        waiting: list[bytes] = []
+        waiting: list[dict[str, Any]] = []
         for batch in batches:
             for payload in payloads_of(batch, self._format):
-                full = sum(map(len, waiting)) + len(payload) > _REQUEST_BYTES
-                if len(waiting) == _AT_ONCE or (full and waiting):
-                    self._publish(dest, waiting)
+                full = sum(len(one["data"]) for one in waiting) + len(payload) > REQUEST_BYTES
+                if len(waiting) == AT_ONCE or (full and waiting):
+                    self.publish(dest, waiting)
                     waiting = []
-                waiting.append(payload)
+                waiting.append({"data": payload})
                 count += 1
         if waiting:
-            self._publish(dest, waiting)
+            self.publish(dest, waiting)
         return count
+
+    def look(self, dest: str) -> None:
+        """Refuse a topic that is not there."""
+        with talking():
+            self._publisher.get_topic(topic=self.qualified("topics", dest), timeout=_SECONDS)
+
+    def publish(self, dest: str, messages: Sequence[dict[str, Any]]) -> None:
+        """Send messages by one request and come back when the service has them."""
+        with talking():
+            self._publisher.publish(topic=self.qualified("topics", dest), messages=messages, timeout=_SECONDS)
 
     def commit_offsets(self) -> None:
         """Let the service forget what was handed out."""
@@ -88,7 +98,7 @@ class PubSubBackend(Backend):
     def _receive(self, query: str, count: int, seconds: float) -> Sequence[bytes]:
         from google.api_core.exceptions import DeadlineExceeded
 
-        name = self._qualified("subscriptions", query)
+        name = self.qualified("subscriptions", query)
         if self._pending and name != self._subscription:
             raise RunError("another subscription was read and is not committed yet")
         self._subscription = name
@@ -115,18 +125,14 @@ class PubSubBackend(Backend):
             with talking():
                 self._subscriber.modify_ack_deadline(asked, timeout=_SECONDS)
 
-    def _publish(self, dest: str, payloads: Sequence[bytes]) -> None:
-        messages = [{"data": payload} for payload in payloads]
-        with talking():
-            self._publisher.publish(topic=self._qualified("topics", dest), messages=messages, timeout=_SECONDS)
-
-    def _qualified(self, kind: str, name: str) -> str:
+    def qualified(self, kind: str, name: str) -> str:
+        """Give the full name of a topic or a subscription."""
         return name if name.startswith("projects/") else f"projects/{self._project}/{kind}/{name}"
 
 
 def _parts(ids: Sequence[str]) -> Iterator[list[str]]:
-    for start in range(0, len(ids), _AT_ONCE):
-        yield list(ids[start : start + _AT_ONCE])
+    for start in range(0, len(ids), AT_ONCE):
+        yield list(ids[start : start + AT_ONCE])
 
 
 @contextmanager

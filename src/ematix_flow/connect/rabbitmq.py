@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _PAUSE = 0.02
-_LASTING = 2
+LASTING = 2
 """AMQP's word for a message that outlives the broker."""
 
 
@@ -24,7 +24,7 @@ class RabbitMQBackend(Backend):
 
     def __init__(self, amqp_url: str, limits: Limits, consumer_tag: str = "") -> None:
         super().__init__(limits)
-        self._pika = _require_pika()
+        self._pika = require_pika()
         try:
             self._parameters = self._pika.URLParameters(amqp_url)
         except (ValueError, TypeError, KeyError):
@@ -55,7 +55,7 @@ class RabbitMQBackend(Backend):
 
     def write_arrow_stream(self, dest: str, batches: Iterable[pa.RecordBatch]) -> int:
         """Send every row to a queue that is there, and come back when the broker has stored them."""
-        lasting = self._pika.BasicProperties(delivery_mode=_LASTING)
+        lasting = self._pika.BasicProperties(delivery_mode=LASTING)
         count = 0
         with self._talking() as channel:
             sending = channel.connection.channel()
@@ -126,10 +126,10 @@ class RabbitMQBackend(Backend):
             yield self._channel
         except errors.AMQPError as error:
             self._channel, self._fresh, self._pending = None, [], []
-            raise _told(error, errors) from None
+            raise told(error, errors) from None
 
 
-def _told(error: Any, errors: Any) -> RunError:
+def told(error: Any, errors: Any) -> RunError:
     """Give the error for people: a refusal is final, a connection that is lost is not."""
     words = str(error) or type(error).__name__
     refused = (errors.ProbableAuthenticationError, errors.AuthenticationError, errors.ProbableAccessDeniedError)
@@ -142,7 +142,8 @@ def _told(error: Any, errors: Any) -> RunError:
     return RunError(f"RabbitMQ refuses: {words}")
 
 
-def _require_pika() -> Any:
+def require_pika() -> Any:
+    """Give the client package, or an error with the command that installs it."""
     try:
         import pika
         import pika.exceptions

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base import Database
     from ematix_flow.connect.files import Files
     from ematix_flow.connect.lake_source import LakeSource
+    from ematix_flow.connect.sinks import Sink
     from ematix_flow.connect.stream import StreamSource
     from ematix_flow.declare.connection import Connection
 
@@ -26,7 +27,9 @@ DATABASES = {
 
 FILE_TABLES = {
     "object_store_local": ("ematix_flow.connect.file_tables", "FileTables"),
-    "object_store_s3": ("ematix_flow.connect.s3_tables", "S3Tables"),
+    "object_store_s3": ("ematix_flow.connect.s3", "S3Tables"),
+    "object_store_gcs": ("ematix_flow.connect.gcs", "GcsTables"),
+    "object_store_azure": ("ematix_flow.connect.azure", "AzureTables"),
 }
 """Kind -> module and class of a target that is a folder of files."""
 
@@ -46,7 +49,9 @@ LAKE_SOURCES = {
 
 FILES = {
     "object_store_local": ("ematix_flow.connect.files", "Files"),
-    "object_store_s3": ("ematix_flow.connect.s3_files", "S3Files"),
+    "object_store_s3": ("ematix_flow.connect.s3", "S3Files"),
+    "object_store_gcs": ("ematix_flow.connect.gcs", "GcsFiles"),
+    "object_store_azure": ("ematix_flow.connect.azure", "AzureFiles"),
 }
 """Kind -> module and class of the file system."""
 
@@ -57,7 +62,9 @@ STREAMS = {
     "pubsub": ("ematix_flow.connect.pubsub_stream", "PubSubSource"),
     "kinesis": ("ematix_flow.connect.kinesis_stream", "KinesisSource"),
     "object_store_local": ("ematix_flow.connect.file_stream", "FileStream"),
-    "object_store_s3": ("ematix_flow.connect.s3_file_stream", "S3FileStream"),
+    "object_store_s3": ("ematix_flow.connect.bucket_file_streams", "S3FileStream"),
+    "object_store_gcs": ("ematix_flow.connect.bucket_file_streams", "GcsFileStream"),
+    "object_store_azure": ("ematix_flow.connect.bucket_file_streams", "AzureFileStream"),
 }
 """Kind -> module and class of what a stream reads."""
 
@@ -69,6 +76,20 @@ def open_stream(reference: str | Connection, query: str) -> StreamSource:
         message = f"connection {connection.name!r} is {connection.kind}, which streams cannot read"
         raise UnsupportedError(message, hint=f"a stream can read: {', '.join(STREAMS)}.")
     return cast("StreamSource", _load(*STREAMS[connection.kind])(connection, query))
+
+
+SINKS = {
+    "kafka": ("ematix_flow.connect.kafka_sink", "KafkaSink"),
+    "rabbitmq": ("ematix_flow.connect.rabbitmq_sink", "RabbitMQSink"),
+    "pubsub": ("ematix_flow.connect.pubsub_sink", "PubSubSink"),
+    "kinesis": ("ematix_flow.connect.kinesis_sink", "KinesisSink"),
+}
+"""Kind -> module and class of a target that takes messages."""
+
+
+def open_sink(connection: Connection, place: str, guarantee: str) -> Sink:
+    """Give the topic or queue of a connection that messages are sent to; no connection is made yet."""
+    return cast("Sink", _load(*SINKS[connection.kind])(connection, place, guarantee))
 
 
 def open_system(reference: str | Connection | None) -> Database | Files | LakeSource:

@@ -5,41 +5,37 @@ A client belongs to one process: what travels to tasks is the place with its cre
 
 from __future__ import annotations
 
-import importlib
 import os
-import random
 import threading
-import time
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+from ematix_flow.connect.bucket_requests import (
+    ATTEMPTS,
+    POOL,
+    ConflictError,
+    MissingObjectError,
+    PreconditionError,
+    UnreachedError,
+    installed,
+    patience,
+    repeated,
+)
 from ematix_flow.connect.store import StoreError, StoreUnavailableError
-from ematix_flow.errors import MissingExtraError, RunError
+from ematix_flow.errors import RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ematix_flow.declare.connection_stores import DeltaS3Connection, IcebergConnection, ObjectStoreS3Connection
+    from ematix_flow.declare.connection_files import ObjectStoreS3Connection
+    from ematix_flow.declare.connection_stores import DeltaS3Connection, IcebergConnection
 
     BucketConnection = ObjectStoreS3Connection | DeltaS3Connection | IcebergConnection
 
 _Answer = TypeVar("_Answer")
 _making = threading.Lock()
-
-CONNECT_SECONDS = 5.0
-ANSWER_SECONDS = 60.0
-"""How long the service may be silent; a large object that is copied in the service says nothing meanwhile."""
-
-PROBE_SECONDS = 3.0
-ATTEMPTS = 6
-CONNECT_ATTEMPTS = 3
-"""Of a service that nobody answers for; together with the seconds above this is how long an unreachable one takes."""
-
-FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 5.0
-POOL = 16
 
 _MISSING = frozenset({"NoSuchKey", "404", "NotFound", "NoSuchUpload"})
 _BUSY = frozenset({"SlowDown", "RequestTimeout", "RequestTimeoutException", "Throttling", "ThrottlingException",
@@ -57,22 +53,6 @@ _REFUSALS = {
     "AuthorizationHeaderMalformed": "the bucket is in another region than {region!r}",
     "NotImplemented": "the service cannot {operation} in the way that is needed",
 }
-
-
-class MissingObjectError(StoreError):
-    """There is no such object."""
-
-
-class PreconditionError(StoreError):
-    """The object is there already, or is no longer the one that was meant."""
-
-
-class UnreachedError(StoreUnavailableError):
-    """Nobody answers at the address of the service, so that nothing was asked of it."""
-
-
-class ConflictError(StoreUnavailableError):
-    """Somebody changed the object at the same time, and nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +74,10 @@ class S3Place:
         """Give the address for people."""
         return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
 
+    def address(self, key: str) -> str:
+        """Give the address of an object."""
+        return f"s3://{self.bucket}/{self.prefix}{key}"
+
     def identity(self) -> tuple[str, ...]:
         """Give what two names of the same objects have in common."""
         return ("s3", self.endpoint, self.bucket, self.prefix)
@@ -101,6 +85,11 @@ class S3Place:
     def info(self) -> Mapping[str, object]:
         """Give the service and the address for people."""
         return {"host": self.endpoint or "Amazon S3", "port": None, "dbname": self.shown, "user": None}
+
+    @property
+    def keeps_conditions(self) -> bool:
+        """Say yes for Amazon's own service; others are asked."""
+        return self.is_amazon
 
     @property
     def is_amazon(self) -> bool:
@@ -158,17 +147,17 @@ def keys_of(place: S3Place) -> S3Keys:
 def client_of(place: S3Place, seconds: float | None = None) -> Any:
     """Give the client of this process; `seconds` bounds how long an answer may take."""
     with _making:  # to make a client is not safe in threads, to use it is
-        return _client(os.getpid(), replace(place, bucket="", prefix=""), seconds or ANSWER_SECONDS)
+        return _client(os.getpid(), replace(place, bucket="", prefix=""), patience(seconds))
 
 
 @lru_cache(maxsize=32)
-def _client(process: int, place: S3Place, seconds: float) -> Any:
+def _client(process: int, place: S3Place, seconds: tuple[float, float]) -> Any:
     del process
     boto3, botocore = (_installed(name) for name in ("boto3", "botocore.config"))
     checksums = "when_supported" if place.is_amazon else "when_required"
     config = botocore.Config(
-        connect_timeout=min(CONNECT_SECONDS, seconds),
-        read_timeout=seconds,
+        connect_timeout=seconds[0],
+        read_timeout=seconds[1],
         # One attempt: whoever repeats a conditional write must know that it may have happened.
         retries={"total_max_attempts": 1, "mode": "standard"},
         max_pool_connections=POOL,
@@ -186,24 +175,12 @@ def _client(process: int, place: S3Place, seconds: float) -> Any:
 
 
 def _installed(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        message = f"files in a bucket need the package {error.name!r}, which is not installed"
-        raise MissingExtraError(message, hint='pip install "ematix-flow-spark[s3]"') from None
+    return installed(module, "s3")
 
 
 def asked(place: S3Place, operation: str, call: Callable[[], _Answer], attempts: int = ATTEMPTS) -> _Answer:
     """Give what a request answers; it is made again while the service is away, busy or out of order."""
-    attempt = 0
-    while True:
-        try:
-            return once(place, operation, call)
-        except StoreUnavailableError as error:
-            attempt += 1
-            if attempt >= attempts or (isinstance(error, UnreachedError) and attempt >= CONNECT_ATTEMPTS):
-                raise
-        pause(attempt)
+    return repeated(lambda: once(place, operation, call), attempts)
 
 
 def once(place: S3Place, operation: str, call: Callable[[], _Answer]) -> _Answer:
@@ -215,11 +192,6 @@ def once(place: S3Place, operation: str, call: Callable[[], _Answer]) -> _Answer
         raise _refusal(place, operation, error.response) from None
     except exceptions.BotoCoreError as error:
         raise _failure(place, error) from None
-
-
-def pause(attempt: int) -> None:
-    """Wait before the next attempt, longer each time and never in step with others."""
-    time.sleep(random.uniform(0.0, min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt)))  # noqa: S311 - only to part ways
 
 
 def _refusal(place: S3Place, operation: str, response: Any) -> StoreError:

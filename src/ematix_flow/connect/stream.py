@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ematix_flow.connect.base import SourceColumn
+    from ematix_flow.connect.schema_registry import Registry
 
 Position: TypeAlias = dict[str, Any]
 """A place between messages, as what JSON can hold; only its source knows what it means."""
@@ -59,6 +60,8 @@ class StreamSource(ABC):
     columns: ClassVar[tuple[SourceColumn, ...]]
     """What a message has beside its payload."""
     payload_format: str = "json"
+    registry: Registry | None = None
+    """Where the schemas of the payloads stand, for formats that need one."""
 
     def __init__(self, name: str, query: str) -> None:
         self.name = name
@@ -122,6 +125,13 @@ def from_text(text: str) -> Position:
     return made
 
 
+def refuse_other_source(name: str, before: str, now: str) -> None:
+    """Refuse to go on from a position that is one of another source."""
+    if before != now:
+        message = f"stream {name!r} read {before} before, and reads {now} now"
+        raise StreamLostError(message, hint="give the stream another name, or say where to begin: flow stream rewind.")
+
+
 def shown_payload(payload: bytes) -> str:
     """Give a payload as text that gives the same bytes back."""
     try:
@@ -134,7 +144,7 @@ def shown_payload(payload: bytes) -> str:
 def payload_of(row: str) -> bytes:
     """Give the payload of a message that a reject keeps: as it came, or the row it was made into."""
     kept = json.loads(row)
-    if not isinstance(kept, dict) or set(kept) != {PAYLOAD}:
+    if not isinstance(kept, dict) or PAYLOAD not in kept:
         return row.encode()
     text = str(kept[PAYLOAD])
     return base64.b64decode(text.removeprefix(_BASE64)) if text.startswith(_BASE64) else text.encode()

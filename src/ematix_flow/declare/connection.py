@@ -6,6 +6,12 @@ import inspect
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ematix_flow.declare.connection_base import Connection, is_open, setting_names
+from ematix_flow.declare.connection_files import (
+    ObjectStoreAzureConnection,
+    ObjectStoreGCSConnection,
+    ObjectStoreLocalConnection,
+    ObjectStoreS3Connection,
+)
 from ematix_flow.declare.connection_stores import (
     BigQueryConnection,
     DeltaLocalConnection,
@@ -13,8 +19,6 @@ from ematix_flow.declare.connection_stores import (
     DuckDBConnection,
     IcebergConnection,
     MySQLConnection,
-    ObjectStoreLocalConnection,
-    ObjectStoreS3Connection,
     PostgresConnection,
     RedshiftConnection,
     SnowflakeConnection,
@@ -29,7 +33,14 @@ from ematix_flow.declare.connection_streams import (
     SchemaRegistryConnection,
 )
 from ematix_flow.declare.origin import caller_origin
-from ematix_flow.declare.spelling import FIELD_SPELLINGS, KIND_IMPLIES, KIND_SPELLINGS, URL_SCHEMES, kind_named
+from ematix_flow.declare.spelling import (
+    FIELD_SPELLINGS,
+    KIND_IMPLIES,
+    KIND_SPELLINGS,
+    OTHER_CREDENTIALS,
+    URL_SCHEMES,
+    kind_named,
+)
 from ematix_flow.errors import DeclareError, DeclareTypeError, UnknownNameError, did_you_mean, nearest
 
 if TYPE_CHECKING:
@@ -49,6 +60,8 @@ __all__ = [
     "KafkaConnection",
     "KinesisConnection",
     "MySQLConnection",
+    "ObjectStoreAzureConnection",
+    "ObjectStoreGCSConnection",
     "ObjectStoreLocalConnection",
     "ObjectStoreS3Connection",
     "PostgresConnection",
@@ -87,6 +100,8 @@ KINDS: Mapping[str, type[Connection]] = {
         IcebergConnection,
         ObjectStoreLocalConnection,
         ObjectStoreS3Connection,
+        ObjectStoreGCSConnection,
+        ObjectStoreAzureConnection,
         KafkaConnection,
         RabbitMQConnection,
         PubSubConnection,
@@ -224,7 +239,7 @@ def _kind_word(name: str, rest: dict[str, object], origin: Origin | None) -> str
 
 def _implied(word: str, settings: dict[str, object]) -> dict[str, object]:
     implied = KIND_IMPLIES.get(word.strip().lower(), {})
-    if settings.get("access_key_id"):
+    if any(settings.get(name) for name in OTHER_CREDENTIALS):
         implied = {name: value for name, value in implied.items() if name != "default_credentials"}
     return {**implied, **settings}
 

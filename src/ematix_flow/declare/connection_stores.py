@@ -1,24 +1,22 @@
-"""The connections to databases, lake tables and files, with the settings each takes; none of them is opened here."""
+"""The connections to databases and lake tables, with the settings each takes; none of them is opened here."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import quote
 
 from ematix_flow.declare.connection_base import Connection, is_open
-from ematix_flow.declare.file_options import READ_OPTIONS
-from ematix_flow.declare.spelling import FILE_FORMATS, URL_SCHEMES
-from ematix_flow.errors import did_you_mean
+from ematix_flow.declare.spelling import URL_SCHEMES
 
-Options: TypeAlias = Mapping[str, object]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-_FORMATS = ("parquet", "csv", "orc", "json_lines")
-_S3_KEYS = ("endpoint", "access_key_id", "secret_access_key")
+S3_KEYS = ("endpoint", "access_key_id", "secret_access_key")
 _S3_SCHEMES = ("s3://", "s3a://")
+_CLOUD_SCHEMES = ("gs://", "abfs://", "abfss://", "az://", "azure://", "wasb://", "wasbs://")
 _PASSWORD = re.compile(r"(?i)[?&;]password=|://[^/@:]*:[^/@]+@")
 
 
@@ -152,6 +150,12 @@ class RedshiftConnection(_Database):
         return f"postgresql://{user}:{password}@{self.host}:{self.port}/{self.database}"
 
 
+_NO_LAKE = (
+    "cannot keep its tables in Google Cloud Storage or Azure",
+    "lake tables lie in folders and in buckets of S3; plain files can go there (object_store_gcs, object_store_azure).",
+)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class DeltaLocalConnection(Connection):
     """Delta tables in a local folder."""
@@ -160,6 +164,10 @@ class DeltaLocalConnection(Connection):
     required: ClassVar[tuple[str, ...]] = ("path",)
 
     path: str = ""
+
+    def _check(self) -> None:
+        if self.path.startswith(_CLOUD_SCHEMES):
+            raise self._wrong(*_NO_LAKE)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -184,71 +192,9 @@ class DeltaS3Connection(Connection):
 
     def _needed(self) -> tuple[str, ...]:
         chain = self.default_credentials or bool(self.profile)
-        return tuple(n for n in self.required if not (chain and n in _S3_KEYS))
+        return tuple(n for n in self.required if not (chain and n in S3_KEYS))
 
     def _check(self) -> None:
-        if self.profile and self.access_key_id:
-            raise self._wrong("has a profile and keys", "give one of them.")
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class _Files(Connection):
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({"format": _FORMATS})
-    spellings: ClassVar[Mapping[str, Mapping[str, str]]] = MappingProxyType({"format": FILE_FORMATS})
-
-    csv_read_options: Options | None = field(default=None, hash=False, kw_only=True)
-    json_read_options: Options | None = field(default=None, hash=False, kw_only=True)
-
-    def _check(self) -> None:
-        declared: object = getattr(self, "format", "")
-        for name, (file_format, known) in READ_OPTIONS.items():
-            options: Options | None = getattr(self, name)
-            if options is None:
-                continue
-            if declared != file_format and not is_open(declared):
-                raise self._wrong(f"takes no {name}", f"they belong to format {file_format!r}.")
-            for key in options:
-                if key not in known:
-                    raise self._wrong(f"has an unknown key {key!r} in {name}", did_you_mean(key, known))
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class ObjectStoreLocalConnection(_Files):
-    """Plain files in a local folder."""
-
-    kind: ClassVar[str] = "object_store_local"
-    required: ClassVar[tuple[str, ...]] = ("path", "format")
-
-    path: str = ""
-    format: str = ""
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class ObjectStoreS3Connection(_Files):
-    """Plain files in a bucket."""
-
-    kind: ClassVar[str] = "object_store_s3"
-    required: ClassVar[tuple[str, ...]] = (*DeltaS3Connection.required, "format")
-
-    endpoint: str = ""
-    bucket: str = ""
-    region: str = ""
-    access_key_id: str = ""
-    secret_access_key: str = ""
-    format: str = ""
-    prefix: str = ""
-    default_credentials: bool = field(default=False, kw_only=True)
-    """Take the endpoint and the keys from where the AWS libraries look for them."""
-    profile: str | None = field(default=None, kw_only=True)
-    """Take the keys from this profile of the AWS configuration."""
-    path_style: bool | None = field(default=None, kw_only=True)
-    """Name the bucket in the path of a request instead of its host; by default everywhere but at Amazon."""
-
-    def _needed(self) -> tuple[str, ...]:
-        chain = self.default_credentials or bool(self.profile)
-        return tuple(n for n in self.required if not (chain and n in _S3_KEYS))
-
-    def _check_family(self) -> None:
         if self.profile and self.access_key_id:
             raise self._wrong("has a profile and keys", "give one of them.")
 
@@ -284,6 +230,8 @@ class IcebergConnection(Connection):
     """Name the bucket in the path of a request instead of its host; by default everywhere but at Amazon."""
 
     def _check(self) -> None:
+        if self.warehouse.startswith(_CLOUD_SCHEMES):
+            raise self._wrong(*_NO_LAKE)
         if self.bucket and not self.warehouse and self.catalog_type != "rest":
             self._set("warehouse", f"s3://{self.bucket}/{self.prefix.strip('/')}".rstrip("/"))
         needs = {"hadoop": ("warehouse",), "jdbc": ("uri", "warehouse"), "rest": ("uri",), "glue": ("warehouse",)}

@@ -24,6 +24,8 @@ class SchemaRegistryConnection(Connection):
     url: str = ""
     basic_auth_user: str | None = None
     basic_auth_password: str | None = None
+    auto_register: bool = True
+    """Whether a schema is added for rows whose subject has none."""
 
     def _check(self) -> None:
         if bool(self.basic_auth_user) != bool(self.basic_auth_password):
@@ -42,6 +44,7 @@ class GlueSchemaRegistryConnection(Connection):
     aws_profile: str | None = None
     aws_access_key_id: str | None = None
     aws_secret_access_key: str | None = None
+    auto_register: bool = True
 
     def _check(self) -> None:
         if bool(self.aws_access_key_id) != bool(self.aws_secret_access_key):

@@ -6,7 +6,9 @@ import re
 
 MARK = "<redacted>"
 
-_SECRET_NAMES = frozenset({"access_key_id", "secret_access_key", "key_password", "private_key", "api_key"})
+_SECRET_NAMES = frozenset(
+    {"access_key_id", "secret_access_key", "key_password", "private_key", "api_key", "connection_string"}
+)
 _SECRET_PARTS = frozenset({"password", "secret", "token", "key"})
 
 _WHOLE_URL = re.compile(r"(://[^:]*:)(.+)(?=@)", re.DOTALL)
@@ -17,7 +19,7 @@ _PASSWORD_PAIR = re.compile(r"((?:password|passwd|passphrase|pwd)[\w.\-]*\s*=\s*
 # No spaces around "=" here: `s.token = t.token` is ordinary SQL.
 _SECRET_PAIR = re.compile(
     # A switch such as default_credentials=True is no secret.
-    r"((?:token|secret|credential|api_?key|access_?key|private_?key)[\w.\-]*=)(?!(?:true|false)[,)]*(?:[\s&]|$))"
+    r"((?:token|secret|credential|api_?key|access_?key|private_?key|account_?key|accesssignature|\bsig(?==))[\w.\-]*=)(?!(?:true|false)[,)]*(?:[\s&]|$))"
     + _VALUE,
     re.IGNORECASE,
 )

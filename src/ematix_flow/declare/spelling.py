@@ -21,6 +21,9 @@ KIND_SPELLINGS: Mapping[str, str] = MappingProxyType(
         "local_files": "object_store_local",
         "s3": "object_store_s3",
         "s3_files": "object_store_s3",
+        "gcs": "object_store_gcs",
+        "azure": "object_store_azure",
+        "azure_blob": "object_store_azure",
         "rabbit": "rabbitmq",
         "amqp": "rabbitmq",
         "pub_sub": "pubsub",
@@ -29,9 +32,19 @@ KIND_SPELLINGS: Mapping[str, str] = MappingProxyType(
 )
 
 KIND_IMPLIES: Mapping[str, Mapping[str, object]] = MappingProxyType(
-    {"s3": {"format": "parquet", "default_credentials": True}}
+    {word: {"format": "parquet", "default_credentials": True} for word in ("s3", "gcs", "azure")}
 )
 """Fields that a spelling of a kind fills in where the user gave none."""
+
+OTHER_CREDENTIALS = (
+    "access_key_id",
+    "credentials_path",
+    "anonymous",
+    "account_key",
+    "sas_token",
+    "connection_string",
+)
+"""Fields beside which nothing is looked for by default."""
 
 _URL = MappingProxyType({"dsn": "url"})
 _FILE = MappingProxyType({"url": "path", "dsn": "path"})
@@ -59,6 +72,10 @@ URL_SCHEMES: Mapping[str, str] = MappingProxyType(
         "duckdb": "duckdb",
         "amqp": "rabbitmq",
         "amqps": "rabbitmq",
+        "gs": "object_store_gcs",
+        "abfs": "object_store_azure",
+        "abfss": "object_store_azure",
+        "az": "object_store_azure",
     }
 )
 

@@ -193,18 +193,9 @@ def _tcp(place: str, port: int) -> str:
 
 
 def _registry(connection: Any) -> str:
-    import base64
-    from urllib.request import Request, urlopen
+    from ematix_flow.connect.schema_registry import probe
 
-    url = connection.url.rstrip("/")
-    if not url.startswith(("http://", "https://")):
-        raise OSError("the URL of a schema registry begins with http:// or https://")
-    request = Request(f"{url}/subjects")  # noqa: S310 - checked above
-    if connection.basic_auth_user:
-        login = f"{connection.basic_auth_user}:{connection.basic_auth_password}".encode()
-        request.add_header("Authorization", f"Basic {base64.b64encode(login).decode()}")
-    with urlopen(request, timeout=CONNECT_SECONDS) as answer:  # noqa: S310 - checked above
-        return f"answers with {answer.status}"
+    return probe(connection, CONNECT_SECONDS)
 
 
 def _python() -> str:

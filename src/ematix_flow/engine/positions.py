@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.ledger import Ledger, transaction
-from ematix_flow.connect.stream import as_text, from_text
+from ematix_flow.connect.stream import as_text, from_text, refuse_other_source
 from ematix_flow.errors import StreamLostError
 from ematix_flow.records import Watermark
 
@@ -41,9 +41,7 @@ def position_in(database: Database, name: str, source_id: str) -> Position | Non
         session.close()
     if mark is None:
         return None
-    if mark.column != source_id:
-        message = f"stream {name!r} read {mark.column} before, and reads {source_id} now"
-        raise StreamLostError(message, hint="give the stream another name, or say where to begin: flow stream rewind.")
+    refuse_other_source(name, mark.column, source_id)
     return from_text(mark.value)
 
 

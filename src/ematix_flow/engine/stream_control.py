@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.registry import open_stream
+from ematix_flow.connect.sinks import Way
+from ematix_flow.engine.broker_lanes import is_broker, sink_of
 from ematix_flow.engine.positions import position_in, remember
 from ematix_flow.engine.table_lanes import books_of
 from ematix_flow.errors import PlanError, StreamLostError, UnknownNameError, did_you_mean
@@ -81,8 +83,7 @@ def move_stream(
             return [Moved(stream.key_of(t), at, at) for t, at in zip(chosen, before, strict=True) if at is not None]
         after = [source.moved(at, where) for at in before]
         for target, position in zip(chosen, after, strict=True):
-            books = books_of(stream, target, options, stream.name)
-            remember(books.database, books.name, source.source_id, position, options.clock)
+            _move(stream, target, source, position, options)
     return [Moved(stream.key_of(t), was, now) for t, was, now in zip(chosen, before, after, strict=True)]
 
 
@@ -111,8 +112,22 @@ def _before(
 
 
 def _position(stream: Stream, target: StreamTarget, source: StreamSource, options: StreamOptions) -> Position | None:
+    if is_broker(target):
+        with closing(sink_of(stream, target)) as sink:
+            return sink.position(Way(stream.name, source.source_id))
     books = books_of(stream, target, options, stream.name)
     return position_in(books.database, books.name, source.source_id)
+
+
+def _move(
+    stream: Stream, target: StreamTarget, source: StreamSource, position: Position, options: StreamOptions
+) -> None:
+    if is_broker(target):
+        with closing(sink_of(stream, target)) as sink:
+            sink.remember(Way(stream.name, source.source_id), position)
+        return
+    books = books_of(stream, target, options, stream.name)
+    remember(books.database, books.name, source.source_id, position, options.clock)
 
 
 def _source(stream: Stream) -> StreamSource:

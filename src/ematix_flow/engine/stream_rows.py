@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.codecs import schema_decoder
 from ematix_flow.connect.stream import from_text
 from ematix_flow.engine.lookups import open_lookups
 from ematix_flow.engine.options import Options
@@ -71,6 +72,8 @@ def reader_for(source: StreamSource) -> Callable[[bytes], dict[str, Any] | str]:
             return json_payload
         case "raw_bytes":
             return raw_payload
+        case "avro" | "protobuf":
+            return schema_decoder(source).read
         case other:
             message = f"source {source.name!r} has payloads of {other}, which cannot be read yet"
             raise UnsupportedError(message)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.arrow_types import declared_type
 from ematix_flow.connect.found_types import found_type
+from ematix_flow.connect.registry import DATABASES
 from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.types import Text
 from ematix_flow.errors import PlanError
@@ -30,7 +31,7 @@ def name_of(target: StreamTarget) -> tuple[str, str]:
     """Give schema and name of the table that a target is."""
     if target.table_name is not None:
         return target.table_name
-    return FOLDER, (target.prefix or "").strip("/") or "all"
+    return FOLDER, (target.prefix or "").strip("/").replace("/", ".") or "all"
 
 
 def table_of(target: StreamTarget, database: Database, rows: pa.Schema) -> Table:
@@ -59,7 +60,7 @@ def with_drift(target: StreamTarget, database: Database) -> StreamTarget:
 
 def _may_create(target: StreamTarget, database: Database) -> bool:
     """Say whether the target begins to exist with the first rows; of databases that has to be asked for."""
-    return target.create_table or not database.capabilities.constraints
+    return target.create_table or database.kind not in DATABASES
 
 
 def _found(database: Database, schema: str, name: str) -> FoundTable | None:

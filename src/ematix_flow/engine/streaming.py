@@ -13,6 +13,7 @@ from ematix_flow.connect.redact import safe_text
 from ematix_flow.connect.registry import open_stream
 from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.connect.stream import EARLIEST, LATEST
+from ematix_flow.engine.broker_lanes import broker_lane, is_broker
 from ematix_flow.engine.conductor import as_ours
 from ematix_flow.engine.file_lanes import file_lane
 from ematix_flow.engine.lanes import Road
@@ -24,6 +25,7 @@ from ematix_flow.engine.supervising import Patience
 from ematix_flow.engine.table_lanes import table_lane
 from ematix_flow.errors import UnsupportedError
 from ematix_flow.events import StreamFailed
+from ematix_flow.plan.guarantees import refuse_unkept
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +45,7 @@ def run_stream(stream: Stream, options: StreamOptions | None = None) -> dict[str
 def follow(stream: Stream, options: StreamOptions) -> dict[str, Any]:
     """Run a stream, and again after errors where that was asked for; signals and watchers are the caller's business."""
     _refuse_unbuilt(stream)
+    _refuse_unkept(stream)
     tally = Tally()
     patience = Patience(f"stream {stream.name!r}", options.max_backoff)
     while True:
@@ -108,7 +111,14 @@ def kept_as(stream: Stream, options: StreamOptions) -> str:
 def _lane(road: Road, target: StreamTarget) -> Lane:
     """Give a target as what it is."""
     if isinstance(road.source, FileStream):
+        if is_broker(target):
+            message = f"stream {road.stream.name!r} reads files and writes to {target.place!r} of a broker, which is not built"
+            raise UnsupportedError(
+                message, hint="load the files into a table, or write them to the broker by a stream of their own."
+            )
         return file_lane(road, target, road.source)
+    if is_broker(target):
+        return broker_lane(road, target)
     return table_lane(road, target)
 
 
@@ -133,6 +143,13 @@ def _refuse_unbuilt(stream: Stream) -> None:
     if len(stream.sources) > 1:
         message = f"stream {stream.name!r} has several sources, which only a join would put together"
         raise UnsupportedError(message, origin=stream.origin)
+
+
+def _refuse_unkept(stream: Stream) -> None:
+    """Refuse a promise that a target cannot keep."""
+    source = resolve_connection(stream.sources[0].connection).kind
+    for target in stream.targets:
+        refuse_unkept(source, resolve_connection(target.connection).kind, stream.delivery, stream.origin)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.upkeep import forget_batches
+from ematix_flow.connect.codecs import schema_decoder
 from ematix_flow.connect.payloads import JsonDecoder, RawDecoder
 from ematix_flow.connect.registry import open_target
 from ematix_flow.connect.stream import EARLIEST, as_text
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from ematix_flow.engine.stream_options import StreamOptions
     from ematix_flow.records import Counts
 
+
+EVENT_KIND = "timestamp_tz"
+"""What the time of an event is read as where the table has no column for it."""
 
 _BAD_ROWS = {"dlq": "reject", "drop": DROP}
 """What becomes of messages that are no rows, by what the stream says about errors."""
@@ -168,6 +172,10 @@ def decoder_for(source: StreamSource, target: StreamTarget, table: Table) -> Dec
             return JsonDecoder(tuple(name for name in _wanted(target, table) if name not in beside))
         case "raw_bytes":
             return RawDecoder()
+        case "avro" | "protobuf":
+            kinds = {column.name: column.type.kind for column in table.columns}
+            names = [name for name in _wanted(target, table) if name not in beside]
+            return schema_decoder(source, tuple((name, kinds.get(name, EVENT_KIND)) for name in names))
         case _:
             return None
 

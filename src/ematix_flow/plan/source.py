@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base import TableName
     from ematix_flow.declare.connection import Connection
 
-FILE_KINDS = ("object_store_local", "object_store_s3")
+FILE_KINDS = ("object_store_local", "object_store_s3", "object_store_gcs", "object_store_azure")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+from ematix_flow import errors
 from ematix_flow.connect.redact import redact
-from ematix_flow.errors import FlowError, RunError
+from ematix_flow.errors import FlowError, RunError, TransientError
 
 _OURS = re.compile(r"ematix_flow\.errors\.(\w+): (.+?)(?:\n\s*(?:at |\n)|\Z)", re.DOTALL)
 _PYTHON = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Invalid|Failure)\w*): (.+)$", re.MULTILINE)
@@ -21,7 +22,9 @@ def reason_of(error: BaseException) -> BaseException:
     text = str(error)
     ours = _OURS.search(text)
     if ours:
-        return RunError(redact(ours[2].split("\n\n")[0].strip()))
+        # What passes by itself is tried again, whoever it happened to.
+        passing = getattr(getattr(errors, ours[1], None), "transient", False)
+        return (TransientError if passing else RunError)(redact(ours[2].split("\n\n")[0].strip()))
     raised = _RAISED.search(text)
     if raised:
         return RunError(redact(raised[1].strip()))

@@ -46,7 +46,7 @@ def typed_rows(
     columns = {name: _column([row.get(name) for row in values]) for name in names}
     columns |= {name: pa.chunked_array([kept.column(name) for _, kept, _ in parts]) for name in more if parts}
     bad = [row for _, _, wrong in parts for row in wrong]
-    return TypedRows(pa.table(columns), _rejects(bad) if bad else None)
+    return TypedRows(pa.table(columns), rejects_of(bad) if bad else None)
 
 
 def rows_of_payloads(messages: Sequence[tuple[bytes, str]], read: Callable[[bytes], dict[str, Any] | str]) -> TypedRows:
@@ -117,7 +117,8 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _rejects(bad: Sequence[tuple[str, str, bytes]]) -> pa.Table:
+def rejects_of(bad: Sequence[tuple[str, str, bytes]]) -> pa.Table:
+    """Give messages that are no rows, each with the reason, its place and its payload, as a table of rejects."""
     rows = [
         {
             "reason": reason,

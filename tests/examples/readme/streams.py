@@ -93,16 +93,27 @@ run_streaming_pipeline(
     """,
 )
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import math
 
-from ematix_flow import udf
+import numpy as np
+import pyarrow as pa
+
+from ematix_flow import run_streaming_pipeline, udf
 
 
 @udf(args=("Float64", "Float64", "Float64", "Float64", "Float64"),
      returns="Float64")
 def bs_call_delta(strike, spot, vol, rate, expiry):
-    return pc.divide(strike, spot)
+    # All five inputs arrive as PyArrow Float64 Arrays; convert
+    # once, do the math vectorised, ship a PyArrow Array back.
+    k = strike.to_numpy(zero_copy_only=False)
+    s = spot.to_numpy(zero_copy_only=False)
+    v = vol.to_numpy(zero_copy_only=False)
+    r = rate.to_numpy(zero_copy_only=False)
+    t = expiry.to_numpy(zero_copy_only=False)
+    d1 = (np.log(s / k) + (r + 0.5 * v * v) * t) / (v * np.sqrt(t))
+    cdf = 0.5 * (1.0 + np.vectorize(math.erf)(d1 / np.sqrt(2)))
+    return pa.array(cdf, type=pa.float64())
 
 
 run_streaming_pipeline(
@@ -124,7 +135,12 @@ run_streaming_pipeline(
     udfs=[bs_call_delta],
 )
 
-from ematix_flow import udaf
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ematix_flow import run_streaming_pipeline, udaf
+
+kafka_quotes = kafka_prod
 
 
 @udaf(args=("Float64", "Float64"),
@@ -155,7 +171,7 @@ class Vwap:
 
 run_streaming_pipeline(
     name="vwap-per-minute",
-    source=kafka_prod, source_query="quotes",
+    source=kafka_quotes, source_query="quotes",
     target=warehouse, target_table=("marketdata", "vwap_per_minute"),
     transform_sql="""
       SELECT date_trunc('minute', ts) AS minute,

@@ -60,7 +60,7 @@ _WHERE = "an instant, or a position as JSON"
 def consume(names: tuple[str, ...], module: str | None, everything: bool, form: str, **options: Any) -> int:
     """Run streams until SIGTERM or Ctrl-C: the batch under way is finished, then the totals are printed as JSON."""
     state = current()
-    state.json_errors = form != "text"
+    state.json_errors = form == "json"
     state.when_stopped = "nothing is lost: the stream goes on where it stopped."
     streams = find_streams(names, module, everything=everything)
     log = open_log(options["run_log_url"], options["run_log_path"], no_run_log=options["no_run_log"])

@@ -3,27 +3,43 @@
 from __future__ import annotations
 
 import io
+from abc import ABC, abstractmethod
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from ematix_flow.connect.s3_client import MissingObjectError, PreconditionError
-from ematix_flow.connect.store import Output, StoreError, StoreUnavailableError, told_path
+from ematix_flow.connect.bucket_requests import PreconditionError
+from ematix_flow.connect.store import Output, StoreUnavailableError, told_path
 
 if TYPE_CHECKING:
+    from ematix_flow.connect.bucket import BucketStore, Place
     from ematix_flow.connect.store import Found
-    from ematix_flow.connect.store_s3 import S3Store
 
 PART = 8 << 20
 """Bytes of one part of an upload; all but the last have this size, which some services insist on."""
 
-MOST_PARTS = 10_000
 SMALLEST_READ = 64 << 10
 LARGEST_READ = 8 << 20
 
 
-class S3Reader(io.RawIOBase):
+class Upload(ABC):
+    """An object that a service is sent part by part; nobody sees it before `finish`."""
+
+    @abstractmethod
+    def send(self, part: bytes) -> None:
+        """Send a part that is not the last one."""
+
+    @abstractmethod
+    def finish(self, part: bytes) -> None:
+        """Send the last part and make an object of all of them."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Forget the parts; an upload that is gone is no error."""
+
+
+class ObjectReader(io.RawIOBase):
     """One version of an object; who reads on is given more at a time."""
 
-    def __init__(self, store: S3Store, found: Found) -> None:
+    def __init__(self, store: BucketStore[Place], found: Found) -> None:
         super().__init__()
         self._store = store
         self._key = found.key
@@ -90,10 +106,10 @@ class S3Reader(io.RawIOBase):
         self._begin = self._position
 
 
-class S3Output(Output):
+class PartsOutput(Output):
     """An object that is uploaded part by part; one that fits into the buffer is sent at once."""
 
-    def __init__(self, store: S3Store, key: str) -> None:
+    def __init__(self, store: BucketStore[Place], key: str) -> None:
         self._parts = _Parts(store, key)
         self.stream = cast("IO[bytes]", self._parts)
 
@@ -107,14 +123,13 @@ class S3Output(Output):
 
 
 class _Parts(io.RawIOBase):
-    def __init__(self, store: S3Store, key: str) -> None:
+    def __init__(self, store: BucketStore[Place], key: str) -> None:
         super().__init__()
         self._store = store
         self._key = key
         self._buffer = bytearray()
         self._sent = 0
-        self._upload = ""
-        self._tags: list[str] = []
+        self._upload: Upload | None = None
 
     def writable(self) -> bool:
         return True
@@ -127,36 +142,25 @@ class _Parts(io.RawIOBase):
         for start in range(0, len(view), PART):
             self._buffer += view[start : start + PART]
             if len(self._buffer) > PART:
-                self._send(PART)
+                self._send()
         return len(view)
 
-    def _send(self, count: int) -> None:
-        if not self._upload:
-            self._upload = self._store.begin_upload(self._key)
-        if len(self._tags) == MOST_PARTS:
-            message = f"a file of more than {MOST_PARTS * PART} bytes cannot be written to {self._store.shown}"
-            raise StoreError(message)
-        part = bytes(memoryview(self._buffer)[:count])
-        self._tags.append(self._store.upload_part(self._key, self._upload, len(self._tags) + 1, part))
-        del self._buffer[:count]
-        self._sent += count
+    def _send(self) -> None:
+        if self._upload is None:
+            self._upload = self._store.upload(self._key)
+        self._upload.send(bytes(memoryview(self._buffer)[:PART]))
+        del self._buffer[:PART]
+        self._sent += PART
 
     def finish(self) -> str:
         size = self.tell()
-        if not self._upload:
+        if self._upload is None:
             self._store.put(self._key, bytes(self._buffer))
-            return told_path(self._key, size)
-        if self._buffer:
-            self._send(len(self._buffer))
-        try:
-            self._store.complete_upload(self._key, self._upload, self._tags)
-        except MissingObjectError:
-            # The answer to an earlier attempt was lost: the upload is gone because it is complete.
-            if self._store.size(self._key) != size:
-                raise
+        else:
+            self._upload.finish(bytes(self._buffer))
         return told_path(self._key, size)
 
     def abort(self) -> None:
         self._buffer.clear()
-        if self._upload:
-            self._store.abort_upload(self._key, self._upload)
+        if self._upload is not None:
+            self._upload.abort()

@@ -3,41 +3,44 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from contextlib import closing
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.file_rows import StoredFile, reaching
 from ematix_flow.connect.file_session import FileSession, visible
 from ematix_flow.connect.files import Files
-from ematix_flow.connect.s3_client import place_of
-from ematix_flow.connect.store_s3 import S3Store
 from ematix_flow.connect.store_session import COMMITS, HOME
 from ematix_flow.records import SourceFile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ematix_flow.connect.bucket import BucketStore, Place
     from ematix_flow.connect.store import Found
-    from ematix_flow.declare.connection import ObjectStoreS3Connection
+    from ematix_flow.declare.connection_files import BucketConnection
 
 _WILD = re.compile(r"[*?\[]")
 _WILDCARD = re.compile(r"(\*+|\?|\[[^\]]+\])")
 _MEANS = {"*": "[^/]*", "**": "[^/]*", "?": "[^/]"}
 
 
-class S3Files(Files):
+class BucketFiles(Files):
     """The objects below a prefix of a bucket."""
 
-    kind = "object_store_s3"
+    store: BucketStore[Place]
 
-    def __init__(self, connection: ObjectStoreS3Connection) -> None:
+    def __init__(self, connection: BucketConnection) -> None:
         self.name = connection.name
-        self.store = S3Store(place_of(connection))
+        self.store = self.opened(connection)
         self.shown_path = self.store.shown
         self.format = connection.format
         self.csv_options: Mapping[str, Any] = dict(connection.csv_read_options or {})
         self.json_options: Mapping[str, Any] = dict(connection.json_read_options or {})
+
+    @abstractmethod
+    def opened(self, connection: Any) -> BucketStore[Place]:
+        """Give the store that a connection names."""
 
     def identity(self) -> tuple[str, ...]:
         """Two connections are the same when they name the same objects."""
@@ -60,8 +63,7 @@ class S3Files(Files):
     def folders(self) -> tuple[str, ...]:
         """Give the names up to the first slash."""
         with reaching():
-            found = [entry["Prefix"] for page in self.store.pages("", "/") for entry in page.get("CommonPrefixes", ())]
-        names = (prefix.removeprefix(self.store.place.prefix).strip("/") for prefix in found)
+            names = self.store.folders()
         return tuple(sorted(name for name in names if name and visible(name)))
 
     def seen_at(self, path: str) -> SourceFile:
@@ -83,11 +85,11 @@ class S3Files(Files):
             with closing(FileSession(home)) as session:
                 return session.undisturbed(lambda: self._matching(pattern))
 
-    def _home(self) -> S3Store | None:
+    def _home(self) -> BucketStore[Place] | None:
         """Give the place, this one or one above, that loads brought files to."""
-        place, parts = self.store.place, self.store.place.prefix.split("/")[:-1]
+        parts = self.store.place.prefix.split("/")[:-1]
         for count in range(len(parts), -1, -1):
-            above = S3Store(replace(place, prefix="".join(f"{part}/" for part in parts[:count])))
+            above = self.store.at("".join(f"{part}/" for part in parts[:count]))
             if next(above.listed(HOME + COMMITS), None) is not None:
                 return above
         return None

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.file_tables import FileTables
-from ematix_flow.connect.s3_client import place_of
-from ematix_flow.connect.store_s3 import S3Store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ematix_flow.declare.connection import ObjectStoreS3Connection
+    from ematix_flow.connect.bucket import BucketStore, Place
+    from ematix_flow.declare.connection_files import BucketConnection
 
 
-class S3Tables(FileTables):
+class BucketTables(FileTables):
     """Tables that are folders below a prefix of a bucket."""
 
-    kind = "object_store_s3"
-    task_imports = ("ematix_flow.connect.file_parts", "boto3")
-
-    def __init__(self, connection: ObjectStoreS3Connection) -> None:
-        self._bucket = S3Store(place_of(connection))
+    def __init__(self, connection: BucketConnection) -> None:
+        self._bucket = self.opened(connection)
         self._keep(connection, self._bucket.shown, self._bucket)
+
+    @abstractmethod
+    def opened(self, connection: Any) -> BucketStore[Place]:
+        """Give the store that a connection names."""
 
     def identity(self) -> tuple[str, ...]:
         """Two connections are the same when they name the same objects."""

@@ -1,0 +1,34 @@
+"""Files in a container of Azure Blob Storage, as a source and as a target."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.azure_client import place_of
+from ematix_flow.connect.bucket_files import BucketFiles
+from ematix_flow.connect.bucket_tables import BucketTables
+from ematix_flow.connect.store_azure import AzureStore
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.connection import ObjectStoreAzureConnection
+
+
+class AzureFiles(BucketFiles):
+    """The files that are read."""
+
+    kind = "object_store_azure"
+
+    def opened(self, connection: ObjectStoreAzureConnection) -> AzureStore:
+        """Give the store that a connection names."""
+        return AzureStore(place_of(connection))
+
+
+class AzureTables(BucketTables):
+    """The tables that are written."""
+
+    kind = "object_store_azure"
+    task_imports = ("ematix_flow.connect.file_parts", "azure.storage.blob")
+
+    def opened(self, connection: ObjectStoreAzureConnection) -> AzureStore:
+        """Give the store that a connection names."""
+        return AzureStore(place_of(connection))

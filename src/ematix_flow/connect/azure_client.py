@@ -1,0 +1,215 @@
+"""Requests to Azure Blob Storage with deadlines, bounded repetition and errors for people; it knows no keys of tables.
+
+A client belongs to one process: what travels to tasks is the place with its credentials, never a client.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import threading
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+from ematix_flow.connect.bucket_requests import (
+    ATTEMPTS,
+    ConflictError,
+    MissingObjectError,
+    PreconditionError,
+    UnreachedError,
+    installed,
+    patience,
+    repeated,
+)
+from ematix_flow.connect.store import StoreError, StoreUnavailableError
+from ematix_flow.errors import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ematix_flow.declare.connection import ObjectStoreAzureConnection
+
+_Answer = TypeVar("_Answer")
+_making = threading.Lock()
+
+_SUFFIX = "core.windows.net"
+_MISSING = frozenset({"BlobNotFound", "ResourceNotFound"})
+_TAKEN = frozenset({"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet"})
+_BUSY = frozenset({"ServerBusy", "OperationTimedOut", "InternalError", "ContainerBeingDeleted", "AccountBeingCreated"})
+_REFUSALS = {
+    "ContainerNotFound": "container {container!r} does not exist",
+    "AuthenticationFailed": "the account_key or the token is wrong, or has expired",
+    "NoAuthenticationInformation": "the service takes no request without credentials",
+    "AuthorizationFailure": "the credentials may not {operation} there",
+    "AuthorizationPermissionMismatch": "the credentials may not {operation} there",
+    "AuthorizationServiceMismatch": "the token is for another service",
+    "AuthorizationResourceTypeMismatch": "the token may not {operation} there",
+    "AuthorizationProtocolMismatch": "the token does not allow this protocol",
+    "InsufficientAccountPermissions": "the credentials may not {operation} there",
+    "AccountIsDisabled": "the account is disabled",
+    "LeaseIdMissing": "somebody holds a lease there",
+    "BlobImmutableDueToPolicy": "a policy forbids to change what is there",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AzurePlace:
+    """A container, a prefix in it and how to get there; what it shows of itself holds no secret."""
+
+    account: str
+    container: str
+    prefix: str = ""
+    """Empty, or a path that ends with a slash."""
+    service: str = ""
+    """The address of the blob service."""
+    account_key: str = field(default="", repr=False)
+    sas_token: str = field(default="", repr=False)
+
+    @property
+    def endpoint(self) -> str:
+        """Give the address of the service."""
+        return self.service
+
+    @property
+    def shown(self) -> str:
+        """Give the address for people."""
+        return f"az://{self.container}/{self.prefix}".rstrip("/")
+
+    def address(self, key: str) -> str:
+        """Give the address of an object."""
+        return f"az://{self.container}/{self.prefix}{key}"
+
+    def identity(self) -> tuple[str, ...]:
+        """Give what two names of the same objects have in common."""
+        return ("azure", self.service, self.container, self.prefix)
+
+    def info(self) -> Mapping[str, object]:
+        """Give the service and the address for people."""
+        return {"host": self.service, "port": None, "dbname": self.shown, "user": self.account}
+
+    @property
+    def keeps_conditions(self) -> bool:
+        """Say yes for Microsoft's own service; others are asked."""
+        return (urlsplit(self.service).hostname or "").endswith(f".blob.{_SUFFIX}")
+
+
+def place_of(connection: ObjectStoreAzureConnection) -> AzurePlace:
+    """Give the place that a connection names; without a key and a token the Azure libraries look for credentials."""
+    said = _connection_string(connection)
+    account = connection.account or said.get("accountname", "")
+    suffix = said.get("endpointsuffix", _SUFFIX)
+    service = connection.endpoint or said.get("blobendpoint", "") or f"https://{account}.blob.{suffix}"
+    if not service.startswith(("http://", "https://")):
+        message = f"connection {connection.name!r}: the endpoint of a container begins with http:// or https://"
+        raise RunError(message)
+    return AzurePlace(
+        account,
+        connection.container,
+        f"{connection.prefix.strip('/')}/".lstrip("/"),
+        service.rstrip("/"),
+        connection.account_key or said.get("accountkey", ""),
+        (connection.sas_token or said.get("sharedaccesssignature", "")).lstrip("?"),
+    )
+
+
+def _connection_string(connection: ObjectStoreAzureConnection) -> dict[str, str]:
+    """Give what a connection string says, by its names in small letters."""
+    text = connection.connection_string or ""
+    pairs = (part.partition("=") for part in text.split(";") if part.strip())
+    said = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    if text and "${" not in text and not said.keys() & {"accountkey", "sharedaccesssignature"}:
+        message = (
+            f"connection {connection.name!r}: the connection_string holds no AccountKey and no SharedAccessSignature"
+        )
+        raise RunError(message)
+    return said
+
+
+def client_of(place: AzurePlace, seconds: float | None = None) -> Any:
+    """Give the client of this process for the container; `seconds` bounds how long an answer may take."""
+    with _making:
+        made = _client(os.getpid(), replace(place, container="", prefix=""), patience(seconds))
+    return made.get_container_client(place.container)
+
+
+@lru_cache(maxsize=32)
+def _client(process: int, place: AzurePlace, seconds: tuple[float, float]) -> Any:
+    del process
+    blob = _installed("azure.storage.blob")
+    try:
+        return blob.BlobServiceClient(
+            place.service,
+            credential=credential_of(place),
+            connection_timeout=seconds[0],
+            read_timeout=seconds[1],
+            # One attempt: whoever repeats a conditional write must know that it may have happened.
+            retry_total=0,
+        )
+    except ValueError:
+        raise StoreError(f"{place.service}: the account_key or the endpoint cannot be used") from None
+
+
+def credential_of(place: AzurePlace) -> Any:
+    """Give the credentials as the client takes them."""
+    if place.account_key:
+        base64.b64decode(place.account_key, validate=True)  # a ValueError now, and not with every signature
+        return {"account_name": place.account, "account_key": place.account_key}
+    return place.sas_token or _default_credential(os.getpid())
+
+
+@lru_cache(maxsize=1)
+def _default_credential(process: int) -> Any:
+    del process
+    return _installed("azure.identity").DefaultAzureCredential()
+
+
+def _installed(module: str) -> Any:
+    return installed(module, "azure")
+
+
+def asked(place: AzurePlace, operation: str, call: Callable[[], _Answer], attempts: int = ATTEMPTS) -> _Answer:
+    """Give what a request answers; it is made again while the service is away, busy or out of order."""
+    return repeated(lambda: once(place, operation, call), attempts)
+
+
+def once(place: AzurePlace, operation: str, call: Callable[[], _Answer]) -> _Answer:
+    """Give what a request answers, or raise what went wrong as an error of stores."""
+    exceptions = _installed("azure.core.exceptions")
+    try:
+        return call()
+    except exceptions.ServiceRequestError:
+        raise UnreachedError(f"{place.shown}: {place.service} cannot be reached") from None
+    except (exceptions.ServiceResponseError, exceptions.IncompleteReadError) as error:
+        raise StoreUnavailableError(f"{place.shown}: the answer was lost ({type(error).__name__})") from None
+    except exceptions.HttpResponseError as error:
+        raise _refusal(place, operation, error) from None
+    except exceptions.ClientAuthenticationError:
+        raise _no_credentials(place) from None
+    except exceptions.AzureError as error:
+        raise StoreError(f"{place.shown}: the client failed ({type(error).__name__})") from None
+
+
+def _refusal(place: AzurePlace, operation: str, error: Any) -> StoreError:
+    status = int(error.status_code or 0)
+    code = getattr(error, "error_code", None) or ""
+    code = str(getattr(code, "value", code))
+    if not status:
+        return _no_credentials(place)
+    said = _REFUSALS.get(code, "the service refuses with status {status}")
+    known = {"container": place.container, "operation": operation, "status": status}
+    told = f"{place.shown}: {said.format(**known)} ({code or status})"
+    if code in _MISSING or (status == 404 and code not in _REFUSALS):  # noqa: PLR2004 - not found
+        return MissingObjectError(told)
+    if code in _TAKEN or (status == 412 and code not in _REFUSALS):  # noqa: PLR2004 - the precondition failed
+        return PreconditionError(told)
+    if code == "PendingCopyOperation":
+        return ConflictError(told)
+    if code in _BUSY or (code not in _REFUSALS and (status >= 500 or status in (408, 429))):  # noqa: PLR2004 - out of order
+        return StoreUnavailableError(told)
+    return StoreError(told)
+
+
+def _no_credentials(place: AzurePlace) -> StoreError:
+    return StoreError(f"{place.shown}: no credentials were found where the Azure libraries look for them")

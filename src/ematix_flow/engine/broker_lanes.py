@@ -1,0 +1,132 @@
+"""Topics and queues as targets of streams: rows become messages, and the position moves with them or right behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.encoders import JSON, RAW, encoder_for
+from ematix_flow.connect.registry import SINKS, open_sink
+from ematix_flow.connect.resolve import resolve_connection
+from ematix_flow.connect.sinks import Way
+from ematix_flow.connect.stream import EARLIEST, PLACE, as_text
+from ematix_flow.engine.lanes import Lane
+from ematix_flow.engine.stream_rows import reader_for
+from ematix_flow.errors import BadRowsError, PlanError, UnsupportedError, did_you_mean
+from ematix_flow.plan.guarantees import sent_as
+from ematix_flow.plan.steps import Span
+from ematix_flow.records import Counts
+from ematix_flow.run.outgoing import Ids, encoded, passed_on
+from ematix_flow.run.typed_messages import typed_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ematix_flow.connect.encoders import Encoder
+    from ematix_flow.connect.sinks import Sink
+    from ematix_flow.connect.stream import Position, StreamSource
+    from ematix_flow.declare.stream import Stream, StreamTarget
+    from ematix_flow.engine.lanes import Road
+    from ematix_flow.run.outgoing import Outgoing
+
+
+@dataclass
+class BrokerLane(Lane):
+    """A topic or a queue."""
+
+    key: str
+    position: Position
+    road: Road
+    target: StreamTarget
+    sink: Sink
+    way: Way
+    encoder: Encoder
+
+    def load(self, end: Position) -> Counts:
+        """Send what the messages up to a position become, and stand there."""
+        made = self._messages(end)
+        rejects = 0
+        if made.rejects is not None:
+            rejects = made.rejects.num_rows
+            rejected(self.road.stream, made.rejects)
+        self.sink.write(self.way, self.position, end, made.messages)
+        self.position = end
+        return Counts(staged=len(made.messages), inserted=len(made.messages), rejected=rejects)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self.sink.close()
+
+    def _messages(self, end: Position) -> Outgoing:
+        source, rows = self.road.source, self.road.rows
+        key, ids = self.target.message_key_column, Ids(f"{self.way.name}\x1f{self.way.source}")
+        if rows.transforms:
+            span = Span(self.way.source, as_text(self.position), as_text(end), known=True)
+            return encoded(rows.rows(span), self.encoder, key, ids, f"{span.begin}\x1f{span.end}")
+        beside = [column.name for column in source.columns if column.name == key]
+        pieces = source.pieces(self.position, end, beside)
+        if _passes_on(source, self.encoder):
+            return passed_on(pieces, key, ids, objects=self.encoder.format == JSON)
+        found = typed_rows(pieces, reader_for(source), [PLACE, *beside])
+        return encoded(found, self.encoder, key, ids, hidden=beside)
+
+
+def broker_lane(road: Road, target: StreamTarget) -> BrokerLane:
+    """Give a target where it stands; one that stands nowhere begins where the stream begins."""
+    source, stream = road.source, road.stream
+    raw = source.payload_format == RAW and not road.rows.transforms
+    encoder = encoder_for(resolve_connection(target.connection), RAW if raw else JSON)
+    if not road.rows.transforms:
+        _refuse_key(stream, target, source, encoder)
+    sink, way = sink_of(stream, target), Way(road.name, source.source_id)
+    try:
+        found = sink.take_over(way)
+        position = source.start(road.begin) if found is None else found
+        if found is None and road.begin != EARLIEST:
+            # The end of a topic is another one a second later.
+            sink.remember(way, position)
+    except BaseException:
+        sink.close()
+        raise
+    return BrokerLane(stream.key_of(target), position, road, target, sink, way, encoder)
+
+
+def is_broker(target: StreamTarget) -> bool:
+    """Say whether a target takes messages, and no rows."""
+    return resolve_connection(target.connection).kind in SINKS
+
+
+def sink_of(stream: Stream, target: StreamTarget) -> Sink:
+    """Give the topic or queue of a target; no connection is made yet."""
+    connection = resolve_connection(target.connection)
+    return open_sink(connection, target.place, sent_as(connection.kind, stream.delivery))
+
+
+def rejected(stream: Stream, rejects: pa.Table) -> None:
+    """Do what a stream wants done with messages that cannot be read."""
+    match stream.transform.on_error:
+        case "drop":
+            return
+        case "fail":
+            first = rejects.slice(0, 1).to_pylist()[0]
+            count = rejects.num_rows
+            what = "message cannot be read" if count == 1 else "messages cannot be read"
+            message = f"{count} {what}: {first['reason'][:200]} at {first['source_position']}"
+            raise BadRowsError(message, hint="transform_on_error= may drop them.", origin=stream.origin)
+        case other:
+            message = f"stream {stream.name!r} has transform_on_error={other!r}, which is not built yet for this target"
+            raise UnsupportedError(message, origin=stream.origin)
+
+
+def _passes_on(source: StreamSource, encoder: Encoder) -> bool:
+    """Say whether payloads can be passed on without being taken apart."""
+    return encoder.format == RAW or (encoder.format == JSON and source.payload_format == JSON)
+
+
+def _refuse_key(stream: Stream, target: StreamTarget, source: StreamSource, encoder: Encoder) -> None:
+    """Refuse a key that payloads which nobody reads cannot have."""
+    key, names = target.message_key_column, [column.name for column in source.columns]
+    if key is None or key in names or encoder.format != RAW:
+        return
+    message = f"target {target.place!r} has message_key_column={key!r}, but its payloads are passed on unread"
+    raise PlanError(message, hint=did_you_mean(key, names), origin=stream.origin)

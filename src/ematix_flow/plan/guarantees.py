@@ -1,0 +1,81 @@
+"""What a stream promises about each message, by source, target and delivery; the one place that knows, for plans and documents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.sinks import AT_LEAST_ONCE, EXACTLY_ONCE
+from ematix_flow.errors import PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ematix_flow.errors import Origin
+
+QUEUES = ("rabbitmq", "pubsub")
+"""Sources that forget what was acknowledged; messages are kept on this machine until the targets have them."""
+
+CONFIRMING = ("rabbitmq", "pubsub", "kinesis")
+"""Targets that confirm messages and remember no position."""
+
+SOURCES = ("kafka", "kinesis", "files", "lake", *QUEUES)
+TARGETS = ("table", "kafka", *CONFIRMING)
+"""Kinds that differ in what can be promised; every database, lake and folder of files is a table."""
+
+_AGAIN = "after a crash some messages are sent again, with the same ids"
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """What is promised, and why."""
+
+    word: str
+    reason: str
+
+
+def guarantee_of(source: str, target: str, delivery: str = "auto") -> Guarantee:
+    """Give what a stream from a kind of source into a kind of target promises."""
+    if target in CONFIRMING:
+        return Guarantee(AT_LEAST_ONCE, f"{target} cannot take messages and a position in one commit; {_AGAIN}")
+    if sent_as(target, delivery) == AT_LEAST_ONCE:
+        return Guarantee(AT_LEAST_ONCE, f"delivery='at_least_once' sends without a transaction; {_AGAIN}")
+    together = "rows and position are one commit of the target"
+    if target == "kafka":
+        together = "messages and position are one transaction, for readers with isolation.level=read_committed"
+    return Guarantee(EXACTLY_ONCE, together + _of_source(source))
+
+
+def sent_as(target: str, delivery: str) -> str:
+    """Give how messages are sent to a kind of target."""
+    if target in CONFIRMING or (target == "kafka" and delivery == AT_LEAST_ONCE):
+        return AT_LEAST_ONCE
+    return EXACTLY_ONCE
+
+
+def refuse_unkept(source: str, target: str, delivery: str, origin: Origin | None = None) -> None:
+    """Refuse exactly_once where it cannot be promised."""
+    found = guarantee_of(source, target, delivery)
+    if delivery == EXACTLY_ONCE and found.word != EXACTLY_ONCE:
+        kept = ", ".join(kind for kind in TARGETS if guarantee_of(source, kind, delivery).word == EXACTLY_ONCE)
+        message = f"delivery='exactly_once' cannot be kept from {source} to {target}: {found.reason}"
+        hint = f"exactly once: {kept}; at least once: {', '.join(CONFIRMING)}. Leave delivery= out to have what is possible."
+        raise PlanError(message, hint=hint, origin=origin)
+
+
+def all_guarantees() -> Iterator[tuple[str, str, str, Guarantee]]:
+    """Give every source, target and delivery with what is promised."""
+    for source in SOURCES:
+        for target in TARGETS:
+            yield source, target, "auto", guarantee_of(source, target)
+        yield source, "kafka", AT_LEAST_ONCE, guarantee_of(source, "kafka", AT_LEAST_ONCE)
+
+
+def _of_source(source: str) -> str:
+    match source:
+        case "rabbitmq":
+            return "; messages need a message_id, or the queue may deliver one twice"
+        case "pubsub":
+            return "; redelivered messages are known by their ids"
+        case _:
+            return ""

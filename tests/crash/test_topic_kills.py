@@ -1,0 +1,112 @@
+"""A stream from topic to topic is killed again and again: a plain reader of committed messages sees each one once."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ematix_flow.connect.sinks import ID_HEADER
+from ematix_flow.failpoints import SINK_NAMES
+from tests.engine.topic_flows import TopicFlow
+from tests.services.topics import committed, fill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.crash.journey import Place
+    from tests.crash.nursery import Ending, Nursery
+    from tests.services.kafka import KafkaBroker
+
+pytestmark = [pytest.mark.crash, pytest.mark.service, pytest.mark.timeout(600)]
+
+KILLS = 20
+MESSAGES = 12_000
+AT_ONCE = 50
+"""Messages of a batch."""
+
+
+@pytest.fixture
+def place(place_of: Callable[[str], Place]) -> Place:
+    return place_of("sqlite")
+
+
+def flow_of(broker: KafkaBroker, count: int, **keywords: str) -> TopicFlow:
+    source, target = broker.create_topic(3), broker.create_topic(2)
+    payloads = [json.dumps({"id": n, "text": f"message {n}"}).encode() for n in range(count)]
+    fill(broker.address, source, payloads, [str(n % 7).encode() for n in range(count)])
+    return TopicFlow(broker.address, source, target, {"target_message_key_column": "id", **keywords})
+
+
+def complaints(flow: TopicFlow, count: int) -> list[str]:
+    """Say which messages are lost, doubled or changed."""
+    found = [row for _, row in flow.arrived()]
+    times = Counter(row["id"] for row in found)
+    said = [f"lost: {n}" for n in range(count) if not times[n]]
+    said += [f"doubled: {n}" for n, often in sorted(times.items()) if often > 1]
+    return said + [f"changed: {row}" for row in found if row["text"] != f"message {row['id']}"]
+
+
+def test_kills_lose_and_double_no_message(nursery: Nursery, place: Place, kafka_broker: KafkaBroker) -> None:
+    seed = int(os.environ.get("CRASH_SEED", "20260101"))
+    random = Random(seed)  # noqa: S311 - repeatable, not secret
+    flow = flow_of(kafka_broker, MESSAGES)
+    longest, kills, counts = 1.5, 0, [0]
+    while kills < KILLS:
+        ending = nursery.run("topics", place, flow, AT_ONCE, kill_after=random.uniform(0.3, longest))
+        assert ending.died, ending
+        kills += 1
+        counts.append(len(committed(flow.address, flow.target)))
+        # Lives of some batches each, however quick the machine is.
+        longest = longest * 1.3 if counts[-1] == counts[-2] else max(0.6, longest * 0.9)
+        assert counts[-1] % AT_ONCE == 0, "a part of a batch can be seen"
+    print(f"seed {seed}: {kills} kills, messages seen after each: {counts[1:]}")  # noqa: T201
+    assert nursery.run("topics", place, flow, 5000).answer is not None
+    assert complaints(flow, MESSAGES) == []
+    assert len({count for count in counts if 0 < count < MESSAGES}) >= 5, "the kills did not fall between batches"
+
+
+def test_a_kill_at_every_step_is_made_good_by_the_next_run(
+    nursery: Nursery, place: Place, kafka_broker: KafkaBroker
+) -> None:
+    flow = flow_of(kafka_broker, 600)
+    # The first passing is the take-over, the later ones are batches.
+    for name in (*SINK_NAMES, "stream.after_batch"):
+        for passing in (1, 2) if name in SINK_NAMES else (1,):
+            assert _killed(nursery, place, flow, f"{name}=kill@{passing}").died, (name, passing)
+    assert nursery.run("topics", place, flow, 100).answer is not None
+    assert complaints(flow, 600) == []
+
+
+def test_a_run_that_slept_through_a_takeover_sends_nothing(
+    nursery: Nursery, place: Place, kafka_broker: KafkaBroker
+) -> None:
+    flow = flow_of(kafka_broker, 200)
+    sleeper = _killed(nursery, place, flow, "sink.before_commit=stop@3")
+    assert sleeper.stopped, sleeper
+    assert nursery.run("topics", place, flow, 100).answer["total_rows"] == 150
+    assert nursery.resume(sleeper).error.startswith("FencedError")
+    assert complaints(flow, 200) == []
+
+
+def test_without_a_transaction_a_kill_doubles_messages_with_their_ids(
+    nursery: Nursery, place: Place, kafka_broker: KafkaBroker
+) -> None:
+    flow = flow_of(kafka_broker, 100, delivery="at_least_once")
+    assert _killed(nursery, place, flow, "sink.before_position=kill@2").died
+    assert nursery.run("topics", place, flow, AT_ONCE).answer["total_rows"] == 50
+    said = complaints(flow, 100)
+    assert len(said) == 50
+    assert all(text.startswith("doubled") for text in said)
+    found = committed(flow.address, flow.target)
+    assert len(found) == 150
+    assert len({dict(message.headers())[ID_HEADER] for message in found}) == 100
+
+
+def _killed(nursery: Nursery, place: Place, flow: TopicFlow, failpoints: str) -> Ending:
+    return nursery.run("topics", place, replace(flow), AT_ONCE, failpoints=failpoints)

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ematix_flow.clock import Clock
+from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+from ematix_flow.engine.stream_records import EVERY, StreamRecord
+from ematix_flow.errors import TransientError
+from ematix_flow.events import StreamIdle, StretchLoaded
+from ematix_flow.observe.stream_stats import StatsKeeper
+from ematix_flow.records import Counts
+
+if TYPE_CHECKING:
+    from ematix_flow.records import RunRecord
+
+START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+BATCH = StretchLoaded("orders", "t", Counts(staged=9, rejected=1), 0.5, messages=10, fresh=10)
+
+
+class Running:
+    """A stream whose run is remembered, at a time that the test chooses."""
+
+    def __init__(self) -> None:
+        self.now = START
+        clock = Clock(now=lambda: self.now)
+        self.log = SqliteRunLog(Path("runs.db"))
+        self.keeper = StatsKeeper(clock)
+        self.record = StreamRecord("orders", self.keeper.begin("orders"), self.log, clock)
+
+    def hears(self, event: StretchLoaded | StreamIdle, after: timedelta) -> RunRecord:
+        self.now += after
+        self.keeper(event)
+        self.record(event)
+        return self.kept()
+
+    def kept(self) -> RunRecord:
+        ((found,), total) = self.log.list_runs(pipeline="orders")
+        assert total == 1
+        return found
+
+
+def test_a_run_is_remembered_from_its_beginning() -> None:
+    found = Running().kept()
+    assert (found.status, found.kind, found.started_at) == ("running", "streaming", START.isoformat())
+    prefix, _, suffix = found.run_id.rpartition("-")
+    assert (prefix, len(suffix)) == ("orders-stream-20260102T030405Z", 8)
+
+
+def test_the_numbers_are_refreshed_every_thirty_seconds() -> None:
+    running = Running()
+    assert timedelta(seconds=30) == EVERY
+    assert running.hears(BATCH, timedelta(seconds=10)).extras["rows_consumed_total"] == 0
+    found = running.hears(StreamIdle("orders", ""), timedelta(seconds=20))
+    assert (found.extras["rows_consumed_total"], found.rows_inserted, found.rows_rejected) == (10, 9, 1)
+    assert found.extras["snapshot_at"] == running.now.isoformat()
+    assert found.status == "running"
+
+
+def test_events_of_other_streams_change_nothing() -> None:
+    running = Running()
+    found = running.hears(StreamIdle("copies", ""), timedelta(minutes=5))
+    assert found.extras["snapshot_at"] == START.isoformat()
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(None, "succeeded"), (TransientError("the broker is away"), "failed"), (KeyboardInterrupt(), "cancelled")],
+)
+def test_the_end_is_remembered(error: BaseException | None, status: str) -> None:
+    running = Running()
+    running.hears(BATCH, timedelta(seconds=1))
+    running.record.end(error)
+    found = running.kept()
+    assert (found.status, found.rows_inserted, found.finished_at) == (status, 9, running.now.isoformat())
+    assert ("the broker is away" in (found.error_summary or "")) == (status == "failed")
+
+
+def test_a_log_that_cannot_be_written_stops_nothing() -> None:
+    running = Running()
+    running.log.path = Path("nowhere") / "runs.db"
+    running.record(StreamIdle("orders", ""))
+    running.record.end(None)

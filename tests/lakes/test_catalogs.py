@@ -1,0 +1,68 @@
+"""Iceberg tables in the catalogs of services, REST and Glue: Spark loads into them, once, and reads them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ematix_flow.connect.s3_client import place_of
+from ematix_flow.connect.s3_spark import bucket_settings
+from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.engine.options import Options
+from ematix_flow.engine.spark import session_for
+from tests.lakes.lanes import START, Lane, bucket_of, told
+from tests.lakes.test_faults import FIRST, SECOND, committed, locks, words
+from tests.lakes.test_loads import copied
+from tests.services.rest_catalog import CLIENT, CLIENT_SECRET, TOKEN, RestCatalog
+from tests.services.s3 import KEY, SECRET
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.services.s3 import S3Server
+
+pytestmark = [pytest.mark.spark, pytest.mark.service, pytest.mark.xdist_group("lakes")]
+
+
+@pytest.fixture
+def rest(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lane]:
+    """Give a table in a bucket whose catalog is a REST service that wants a client id and a secret."""
+    bucket = bucket_of(request)
+    place = place_of(connection_from_fields("lake", {"kind": "delta_s3", **bucket}))  # type: ignore[arg-type]
+    warehouse = f"s3://{bucket['bucket']}/tables"
+    service = RestCatalog(session_for(Options())(), tmp_path, warehouse, bucket_settings(place))
+    login = {"uri": service.endpoint, "user": CLIENT, "password": CLIENT_SECRET}
+    yield Lane({"kind": "iceberg", "catalog_type": "rest", "prefix": "books", **login, **bucket}, tmp_path, {})
+    service.close()
+
+
+@pytest.fixture
+def glue(request: pytest.FixtureRequest, s3_server: S3Server, tmp_path: Path) -> Iterator[Lane]:
+    """Give a table in a bucket whose catalog is Glue; Python and Java find the keys where the AWS libraries look."""
+    given = request.getfixturevalue("monkeypatch")
+    given.setenv("AWS_ACCESS_KEY_ID", KEY)
+    given.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    java = session_for(Options())().sparkContext._jvm.java.lang.System
+    java.setProperty("aws.accessKeyId", KEY)
+    java.setProperty("aws.secretAccessKey", SECRET)
+    bucket = {name: value for name, value in bucket_of(request).items() if not name.endswith(("key_id", "access_key"))}
+    catalog = {"kind": "iceberg", "catalog_type": "glue", "uri": s3_server.endpoint, "default_credentials": True}
+    yield Lane({**catalog, "prefix": "lake", **bucket}, tmp_path, {})
+    java.clearProperty("aws.accessKeyId")
+    java.clearProperty("aws.secretAccessKey")
+
+
+@pytest.mark.parametrize("catalog", ["rest", "glue"])
+def test_loads_are_made_once_and_read_through_the_catalog(catalog: str, request: pytest.FixtureRequest) -> None:
+    lane: Lane = request.getfixturevalue(catalog)
+    for options, rows in (({"mode": "append"}, FIRST), ({"mode": "merge"}, SECOND)):
+        lane.options = options
+        made = lane.load(rows)
+    assert words(lane) == [("1", "a"), ("2", "c"), ("3", "d")]
+    assert told(lane.again([(9, "other", None, None, START)], "slot-2")) == told(made), "this load was made"
+    assert copied(lane, "SELECT id, word FROM shop.things") == [(1, "a"), (2, "c"), (3, "d")]
+    assert (committed(lane), locks(lane)) == (2, [])
+    shown = str(lane.database().engine().query("SET"))  # type: ignore[attr-defined]
+    assert not [secret for secret in (CLIENT_SECRET, TOKEN, SECRET) if secret in shown]

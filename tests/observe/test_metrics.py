@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from ematix_flow.errors import RunError
+from ematix_flow.events import StreamFailed, StreamIdle, StreamLag, StretchLoaded
+from ematix_flow.observe.metrics import StreamMetrics, served
+from ematix_flow.records import Counts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PREFIX = "ematix_streaming_"
+DOCUMENTED = {
+    "rows_consumed_total", "rows_written_total", "batches_total", "errors_total", "dlq_writes_total",
+    "idle_iterations_total", "cdc_creates_total", "cdc_updates_total", "cdc_deletes_total", "cdc_skipped_total",
+    "cdc_idempotent_skipped_total", "windows_emitted_total", "windows_active", "state_groups_total",
+}  # fmt: skip
+
+
+def scraped(port: int) -> Mapping[tuple[str, frozenset[tuple[str, str]]], float]:
+    """Give every sample by its name without the common beginning, and its labels."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    samples = [sample for family in families for sample in family.samples]
+    return {(one.name.removeprefix(PREFIX), frozenset(one.labels.items())): one.value for one in samples}
+
+
+def of(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
+    return name, frozenset({"pipeline": "orders", **labels}.items())
+
+
+def test_every_documented_name_is_there_before_the_first_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    metrics = StreamMetrics()
+    metrics.begin("orders")
+    with served(metrics, 0) as port:
+        found = scraped(port)
+    assert {name for name in DOCUMENTED if found.get(of(name)) == 0.0} == DOCUMENTED
+    assert capsys.readouterr().err == f"metrics: http://127.0.0.1:{port}/metrics\n"
+
+
+def test_events_become_numbers() -> None:
+    metrics = StreamMetrics()
+    first = StretchLoaded("orders", "a", Counts(staged=9, rejected=1), 0.3, messages=10, fresh=10)
+    metrics(first)
+    metrics(StretchLoaded("orders", "b", Counts(staged=10), 2.0, messages=10, fresh=0))
+    metrics(StreamLag("orders", "a", {"0": 4, "1": 5}))
+    metrics(StreamLag("orders", "a", {"0": 0, "1": 5}))
+    metrics(StreamIdle("orders", ""))
+    metrics(StreamFailed("orders", "b", "away", 1.0))
+    with served(metrics, 0) as port:
+        found = scraped(port)
+    numbers = {
+        "rows_consumed_total": 10, "rows_written_total": 19, "rows_rejected_total": 1, "dlq_writes_total": 1,
+        "batches_total": 1, "idle_iterations_total": 1, "errors_total": 1,
+    }  # fmt: skip
+    assert {name: found[of(name)] for name in numbers} == numbers
+    assert found[of("lag_messages", target="a", partition="0")] == 0
+    assert found[of("lag_messages", target="a", partition="1")] == 5
+    assert found[of("batch_seconds_sum", target="b")] == 2.0
+    assert found[of("batch_seconds_bucket", target="a", le="0.5")] == 1
+
+
+def test_a_port_that_is_taken_is_refused_in_words() -> None:
+    with served(StreamMetrics(), 0) as port:
+        with pytest.raises(RunError, match=f"metrics cannot be served on port {port}") as refused:
+            served(StreamMetrics(), port).__enter__()
+        assert "--metrics-port 0" in str(refused.value)

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from ematix_flow.clock import Clock
+from ematix_flow.events import RowsStaged, StreamFailed, StreamIdle, StreamLag, StretchLoaded
+from ematix_flow.observe.stream_stats import SPANS, StatsKeeper
+from ematix_flow.records import Counts
+
+
+class Hands:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.at = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def forward(self, seconds: float) -> None:
+        self.at += timedelta(seconds=seconds)
+
+
+def keeper() -> tuple[StatsKeeper, Hands]:
+    hands = Hands()
+    return StatsKeeper(Clock(now=lambda: hands.at)), hands
+
+
+def batch(target: str, rows: int, *, fresh: int | None = None, rejected: int = 0) -> StretchLoaded:
+    counts = Counts(staged=rows - rejected, rejected=rejected)
+    return StretchLoaded("s", target, counts, 0.5, messages=rows, fresh=rows if fresh is None else fresh)
+
+
+def test_messages_count_once_and_rows_once_for_each_target() -> None:
+    told, _ = keeper()
+    told(batch("a", 10, rejected=2))
+    told(batch("b", 10, fresh=0))
+    stats = told.streams["s"]
+    assert (stats.consumed, stats.written, stats.rejected, stats.batches) == (10, 18, 2, 1)
+    assert (stats.targets["a"].rows, stats.targets["b"].rows) == (8, 10)
+
+
+def test_rates_are_those_of_the_last_minutes() -> None:
+    told, hands = keeper()
+    stats = told.begin("s")
+    told(batch("a", 600))
+    hands.forward(120)
+    told(batch("a", 60))
+    hands.forward(30)
+    minute, five = (stats.rates(hands.at, span) for span in SPANS.values())
+    assert minute == {
+        "rows_consumed_per_sec": 1.0, "rows_written_per_sec": 1.0, "batches_per_sec": round(1 / 60, 3),
+        "errors_per_sec": 0.0, "avg_batch_cycle_ms": 500.0, "span_seconds": 60.0,
+    }  # fmt: skip
+    assert (five["rows_consumed_per_sec"], five["span_seconds"]) == (4.4, 150.0)
+
+
+def test_what_is_older_than_any_rate_is_forgotten() -> None:
+    told, hands = keeper()
+    for _ in range(1000):
+        told(batch("a", 1))
+        hands.forward(1)
+    assert len(told.streams["s"]._samples) <= 301
+    assert told.streams["s"].consumed == 1000
+
+
+def test_a_target_that_failed_rests_until_its_next_batch() -> None:
+    told, _ = keeper()
+    told(StreamLag("s", "a", {"0": 3, "1": 4}))
+    told(StreamFailed("s", "a", "away", 1.0))
+    told(StreamIdle("s", ""))
+    stats = told.streams["s"]
+    assert (stats.targets["a"].lag, stats.targets["a"].failure, stats.errors, stats.idle) == (7, "away", 1, True)
+    told(batch("a", 1))
+    assert (stats.targets["a"].failure, stats.idle) == ("", False)
+
+
+def test_events_of_batch_loads_are_no_streams() -> None:
+    told, _ = keeper()
+    told(RowsStaged("p", "t", 5, 0))
+    assert told.streams == {}

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
+
+from tests.serve.cli.streaming import make_project, running, stopped, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.serve.cli.streaming import Project
+    from tests.services.kafka import KafkaBroker
+
+    Flow = Callable[..., Any]
+
+pytestmark = [pytest.mark.service, pytest.mark.slow]
+
+
+@pytest.fixture
+def streams(kafka_broker: KafkaBroker, project: Path) -> Project:
+    return make_project(kafka_broker)
+
+
+def test_what_is_there_is_loaded_once_and_the_totals_are_json(flow: Flow, streams: Project) -> None:
+    streams.send(range(30))
+    said = flow("consume", "orders", "-m", "streams", "--once")
+    assert said.code == 0
+    assert json.loads(said.out) == {"total_rows": 30, "iterations": 1, "shutdown_triggered": False}
+    assert "orders: 30 rows written" in said.err
+    again = flow("consume", "orders", "-m", "streams", "--available-now")
+    assert json.loads(again.out) == {"total_rows": 0, "iterations": 0, "shutdown_triggered": False}
+    assert streams.ids() == list(range(30))
+
+
+def test_the_run_log_has_a_record_of_each_run_with_its_numbers(flow: Flow, streams: Project) -> None:
+    streams.send(range(7))
+    flow("consume", "orders", "-m", "streams", "--once", "--run-log-path", "runs.db")
+    (run,) = json.loads(flow("runs", "list", "--run-log-path", "runs.db", "--format", "json").out)["runs"]
+    assert run["run_id"].startswith("orders-stream-20")
+    assert (run["kind"], run["status"], run["rows_inserted"]) == ("streaming", "succeeded", 7)
+    extras = run["extras"]
+    totals = ("rows_consumed_total", "rows_written_total", "batches_total", "errors_total")
+    assert [extras[name] for name in totals] == [7, 7, 1, 0]
+    assert extras["stats_1m"].keys() == extras["stats_5m"].keys() == {
+        "rows_consumed_per_sec", "rows_written_per_sec", "batches_per_sec", "errors_per_sec", "avg_batch_cycle_ms",
+        "span_seconds",
+    }  # fmt: skip
+    assert extras["stats_1m"]["rows_written_per_sec"] > 0
+    assert run["run_id"] in flow("runs", "list", "--run-log-path", "runs.db").out
+
+
+def test_batches_are_lines_of_json_if_asked_for(flow: Flow, streams: Project) -> None:
+    streams.send(range(3))
+    lines = flow("consume", "orders", "-m", "streams", "--once", "--format", "lines").out.splitlines()
+    batch, end = (json.loads(line) for line in lines)
+    assert batch.pop("seconds") > 0
+    assert batch == {
+        "event": "batch", "pipeline": "orders", "target": "main.orders", "messages": 3, "rows_written": 3,
+        "rows_rejected": 0,
+    }  # fmt: skip
+    assert end == {"event": "end", "total_rows": 3, "iterations": 1, "shutdown_triggered": False}
+
+
+def test_several_streams_run_in_one_process(flow: Flow, streams: Project) -> None:
+    streams.send(range(5))
+    said = flow("consume", "--all", "-m", "streams", "--once")
+    assert said.code == 0
+    assert {name: one["total_rows"] for name, one in json.loads(said.out).items()} == {"copies": 5, "orders": 5}
+    assert streams.ids("orders") == streams.ids("copies") == list(range(5))
+
+
+def test_a_stream_that_fails_is_named_and_the_others_say_what_they_did(flow: Flow, streams: Project) -> None:
+    with Path("streams.py").open("a", encoding="utf-8") as module:
+        module.write('declare("lost", Copies, "no-such-topic")\n')
+    streams.send(range(5))
+    said = flow("consume", "orders", "lost", "-m", "streams", "--once", "--restart-on-error", "--max-backoff-ms", "1")
+    results = json.loads(said.out)
+    assert said.code == 1
+    assert results["orders"]["total_rows"] == 5
+    assert "there is no topic 'no-such-topic'" in results["lost"]["error"]
+    assert "there is no topic 'no-such-topic'" in said.err
+
+
+def test_a_file_that_is_no_stream_is_an_error_of_usage(flow: Flow, streams: Project) -> None:
+    Path("orders.toml").write_text('pipeline_name = "orders"\nsource_query = 5\n', encoding="utf-8")
+    said = flow("consume", "orders.toml", "--once")
+    assert said.code == 2
+    assert "orders.toml" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("order",), "did you mean 'orders'?"),
+        (("nothing.toml",), "there is no file nothing.toml"),
+        ((), "which streams?"),
+        (("orders", "--all"), "which streams?"),
+    ],
+)
+def test_streams_that_are_not_there_are_errors_of_usage(
+    flow: Flow, streams: Project, arguments: tuple[str, ...], words: str
+) -> None:
+    said = flow("consume", *arguments, "-m", "streams")
+    assert said.code == 2
+    assert words in said.err
+
+
+def test_streams_are_listed(flow: Flow, streams: Project) -> None:
+    assert flow("consume-list", "-m", "streams").out == "copies\norders\n"
+    listed = flow("consume-list", "-m", "streams", "--format", "json").out
+    assert json.loads(listed) == {"pipelines": ["copies", "orders"]}
+
+
+def test_kafka_tools_see_how_far_the_group_has_come(flow: Flow, streams: Project) -> None:
+    streams.send(range(12))
+    flow("consume", "orders", "-m", "streams", "--once")
+    admin = streams.broker.admin()
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(streams.topic)])
+    found = asked[streams.topic].result(30).topic_partitions
+    assert sum(place.offset for place in found) == 12
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_lets_a_batch_finish_and_the_exit_is_a_success(
+    streams: Project, tmp_path: Path, number: signal.Signals
+) -> None:
+    streams.send(range(10))
+    under_way, go_on = tmp_path / "under_way", tmp_path / "go_on"
+    os.mkfifo(under_way)
+    os.mkfifo(go_on)
+    points = f"commit.verified=note:{under_way},commit.applied=note:{go_on}"
+    with running("orders", FLOW_FAILPOINTS=points) as process:
+        assert "commit.verified" in under_way.read_text(encoding="utf-8")
+        process.send_signal(number)
+        wait_for("stopping", process.stderr)
+        assert "commit.applied" in go_on.read_text(encoding="utf-8")
+        out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert json.loads(out) == {"total_rows": 10, "iterations": 1, "shutdown_triggered": True}
+    assert streams.ids() == list(range(10))
+
+
+def test_the_second_signal_ends_at_once_and_nothing_is_lost(flow: Flow, streams: Project, tmp_path: Path) -> None:
+    streams.send(range(10))
+    under_way, never = tmp_path / "under_way", tmp_path / "never"
+    os.mkfifo(under_way)
+    os.mkfifo(never)
+    points = f"commit.verified=note:{under_way},commit.applied=note:{never}"
+    with running("orders", FLOW_FAILPOINTS=points) as process:
+        under_way.read_text(encoding="utf-8")
+        process.send_signal(signal.SIGTERM)
+        wait_for("stopping", process.stderr)
+        code, out, err = stopped(process)
+    assert (code, out) == (128 + signal.SIGTERM, "")
+    assert "ended at once" in err
+    assert json.loads(flow("consume", "orders", "-m", "streams", "--once").out)["total_rows"] == 10
+    assert streams.ids() == list(range(10))

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from urllib.request import urlopen
+
+import pytest
+
+from ematix_flow.events import StreamFailed, StreamIdle, StreamLag, StretchLoaded
+from ematix_flow.observe.bus import Bus
+from ematix_flow.records import Counts
+from ematix_flow.serve.cli import watching
+from ematix_flow.serve.cli.watching import watched
+from tests.serve.cli.streaming import SRC, make_project, running, stopped, wait_for, wait_for_rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.services.kafka import KafkaBroker
+
+BATCH = StretchLoaded("orders", "main.orders", Counts(staged=1234, rejected=2), 0.25, messages=1236, fresh=1236)
+LAG = StreamLag("orders", "main.orders", {"0": 3, "1": 4})
+
+WATCHED = """
+import sys, time
+from ematix_flow.events import StreamFailed, StreamLag, StretchLoaded
+from ematix_flow.observe.bus import Bus
+from ematix_flow.records import Counts
+from ematix_flow.serve.cli.watching import watched
+
+bus = Bus()
+with watched(bus, ["orders"]):
+    bus.emit(StretchLoaded("orders", "main.orders", Counts(staged=1234, rejected=2), 0.25, 1236, 1236))
+    bus.emit(StreamLag("orders", "main.orders", {"0": 3, "1": 4}))
+    bus.emit(StreamFailed("orders", "main.copies", "the database is away", 1.5))
+"""
+
+
+def test_away_from_a_terminal_the_first_batch_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    bus = Bus()
+    with watched(bus, ["orders"]):
+        bus.emit(LAG)
+        bus.emit(BATCH)
+        bus.emit(BATCH)
+        bus.emit(StreamIdle("orders", ""))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("orders: 1,234 rows written, ")
+    assert line.endswith("/s, 2 rejected, 7 waiting, last batch 0.25 s")
+
+
+def test_then_there_is_a_line_now_and_then(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "LINE_EVERY", timedelta(0))
+    bus = Bus()
+    with watched(bus, ["orders"]):
+        for _ in range(3):
+            bus.emit(BATCH)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(" rows")[0] for line in lines] == ["orders: 1,234", "orders: 2,468", "orders: 3,702"]
+
+
+def test_a_failure_is_told_at_once_with_its_pause(capsys: pytest.CaptureFixture[str]) -> None:
+    bus = Bus()
+    with watched(bus, ["orders"]):
+        bus.emit(StreamFailed("orders", "main.orders", "it is away\nHint: wait.", 1.5))
+        bus.emit(StreamFailed("orders", "", "it is gone"))
+    assert capsys.readouterr().err.splitlines() == [
+        "orders (main.orders): it is away; trying again in 1.5 s.",
+        "orders: it is gone",
+    ]
+
+
+def test_on_a_terminal_there_is_a_table_that_moves() -> None:
+    mine, theirs = pty.openpty()
+    os.set_inheritable(theirs, True)
+    environ = {**os.environ, "PYTHONPATH": SRC, "TERM": "xterm", "COLUMNS": "120", "NO_COLOR": ""}
+    process = subprocess.Popen([sys.executable, "-c", WATCHED], env=environ, stderr=theirs)
+    os.close(theirs)
+    seen = b""
+    while block := _read(mine):
+        seen += block
+    os.close(mine)
+    assert process.wait(60) == 0
+    text = seen.decode()
+    for words in ("STREAM", "WAITING", "main.orders", "1,234", "0.25 s", "loading", "the database is away"):
+        assert words in text
+
+
+def _read(end: int) -> bytes:
+    try:
+        return os.read(end, 4096)
+    except OSError:  # the other end was closed
+        return b""
+
+
+@pytest.mark.service
+@pytest.mark.slow
+def test_a_running_stream_can_be_scraped(kafka_broker: KafkaBroker, project: Path) -> None:
+    streams = make_project(kafka_broker)
+    streams.send(range(10))
+    with running("orders", "--metrics-port", "0", "--format", "lines") as process:
+        url = wait_for("metrics: ", process.stderr).split()[1]
+        wait_for_rows(process.stdout, 10)
+        with urlopen(url, timeout=10) as answer:  # noqa: S310 - the address is our own
+            lines = answer.read().decode().splitlines()
+        code, _, _ = stopped(process)
+    assert code == 0
+    assert 'ematix_streaming_rows_consumed_total{pipeline="orders"} 10.0' in lines
+    assert 'ematix_streaming_batches_total{pipeline="orders"} 1.0' in lines

@@ -1,0 +1,1 @@
+"""Streams against real brokers and targets."""

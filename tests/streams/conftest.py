@@ -1,0 +1,26 @@
+"""Topics for the tests of streams."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.streams.feeds import Topic
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.services.kafka import KafkaBroker
+
+
+@pytest.fixture
+def topic(kafka_broker: KafkaBroker) -> Topic:
+    """Give an empty topic of three partitions."""
+    return Topic(kafka_broker, kafka_broker.create_topic(3))
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Path:
+    """Give the path of a DuckDB file that is not there yet."""
+    return tmp_path / "warehouse.duckdb"

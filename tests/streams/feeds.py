@@ -1,0 +1,68 @@
+"""Topics with messages, streams that read them, and what their tables hold."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.stream_making import stream_from_keywords
+from ematix_flow.engine.stream_options import StreamOptions
+from ematix_flow.engine.streaming import run_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ematix_flow.declare.connection import Connection
+    from ematix_flow.declare.stream import Stream
+    from tests.services.kafka import KafkaBroker
+
+
+@dataclass
+class Topic:
+    """A topic of a broker."""
+
+    broker: KafkaBroker
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def write(self, values: Sequence[Any], **given: Any) -> None:
+        """Write values as JSON, bytes and None as they are."""
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": self.broker.address, "log_level": 0})
+        for value in values:
+            plain = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
+            producer.produce(self.name, plain, **given)
+        assert producer.flush(20) == 0
+
+    @property
+    def connection(self) -> Connection:
+        """Give the connection to the broker."""
+        fields = {"kind": "kafka", "bootstrap_servers": self.broker.address, **self.options}
+        return connection_from_fields("feed", fields)
+
+    def stream(self, target: Connection | None, **keywords: Any) -> Stream:
+        """Declare a stream from the topic."""
+        given = {"name": f"s_{self.name}", "source": self.connection, "source_query": self.name, "target": target}
+        return stream_from_keywords(given | keywords, None)
+
+
+def duckdb_at(path: Path) -> Connection:
+    """Give the connection to a DuckDB file."""
+    return connection_from_fields("warehouse", {"kind": "duckdb", "path": str(path)})
+
+
+def rows_in(path: Path, sql: str) -> list[tuple[Any, ...]]:
+    """Give the rows of a query on a DuckDB file."""
+    import duckdb
+
+    with duckdb.connect(str(path)) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def drain(stream: Stream, **options: Any) -> dict[str, Any]:
+    """Run a stream until it has everything that is there."""
+    return run_stream(stream, StreamOptions(available_now=True, **options))

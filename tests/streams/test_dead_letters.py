@@ -1,0 +1,110 @@
+"""Messages that cannot be loaded: kept with their payload, counted, sent through the stream again, parked, copied to a topic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ematix_flow.engine import dead_letters
+from ematix_flow.engine.dead_letters import Selection
+from ematix_flow.errors import UnknownNameError
+from tests.streams.feeds import drain, duckdb_at, rows_in
+from tests.streams.test_tables import Orders
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ematix_flow.declare.stream import Stream
+    from tests.streams.feeds import Topic
+
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("streams")]
+
+POISON = [b"{oops", b"\xff\xfe", b"[1]", b""]
+
+
+@pytest.fixture(params=[True, False], ids=["declared", "made"])
+def stream(request: pytest.FixtureRequest, topic: Topic, warehouse: Path) -> Stream:
+    """Give a stream that keeps dead letters, into a declared table and into one that it makes."""
+    where = {"target_table": Orders} if request.param else {"target_table": ("main", "made"), "create_table": True}
+    return topic.stream(duckdb_at(warehouse), transform_on_error="dlq", **where)
+
+
+def test_poison_is_set_aside_and_its_neighbours_are_loaded(stream: Stream, topic: Topic, warehouse: Path) -> None:
+    topic.write([{"id": 1}, *POISON, {"id": 2}], partition=0)
+    assert drain(stream)["total_rows"] == 6
+    letters = dead_letters.records(stream)
+    assert len(letters) == len(POISON)
+    assert {letter.source_position for letter in letters} == {
+        f'{{"topic": "{topic.name}", "partition": 0, "offset": {offset}}}' for offset in range(1, 5)
+    }
+    assert dead_letters.stats(stream)["pending"] == len(POISON)
+    place = ".".join(stream.targets[0].table_name or ())
+    assert rows_in(warehouse, f"SELECT id FROM {place} ORDER BY id") == [(1,), (2,)]
+
+
+def test_what_fails_again_is_parked_after_its_last_attempt(stream: Stream, topic: Topic) -> None:
+    topic.write([{"id": 1}, b"{oops", b"{again"])
+    drain(stream)
+    assert dead_letters.replay(stream, Selection(first=1))["redeadlettered"] == 1
+    assert dead_letters.replay(stream, Selection())["parked"] == 1
+    left = dead_letters.records(stream)
+    assert [letter.attempt for letter in left] == [2]
+    assert dead_letters.stats(stream)["parked"] == 1
+
+
+def test_a_value_that_did_not_fit_can_be_loaded_when_the_table_takes_it(topic: Topic, warehouse: Path) -> None:
+    rows_in(warehouse, "CREATE TABLE main.small (id BIGINT, size SMALLINT)")
+    stream = topic.stream(duckdb_at(warehouse), target_table=("main", "small"), transform_on_error="dlq")
+    topic.write([{"id": 1, "size": 70_000}, {"id": 2, "size": 7}])
+    drain(stream)
+    assert [letter.column_name for letter in dead_letters.records(stream)] == ["size"]
+    rows_in(warehouse, "ALTER TABLE main.small ALTER size TYPE BIGINT")
+    result = dead_letters.replay(stream, Selection())
+    assert (result["taken"], result["succeeded"]) == (1, 1)
+    assert rows_in(warehouse, "SELECT * FROM main.small ORDER BY id") == [(1, 70_000), (2, 7)]
+
+
+def test_dead_letters_can_be_parked_and_purged_by_id(stream: Stream, topic: Topic) -> None:
+    topic.write([{"id": 1}, *POISON])
+    drain(stream)
+    first, second = (letter.reject_id for letter in dead_letters.records(stream)[:2])
+    assert dead_letters.park(stream, Selection(ids=(first,))) == 1
+    assert dead_letters.purge(stream, Selection(ids=(second,))) == 1
+    assert dead_letters.stats(stream) | {"pipeline": ""} == {
+        "pipeline": "", "pending": 2, "parked": 1, "sent": 0, "replayed": 0,
+        "pending_by_target": {f"warehouse:{'.'.join(stream.targets[0].table_name or ())}": 2},
+    }  # fmt: skip
+    with pytest.raises(UnknownNameError, match="no dead letter has the id"):
+        dead_letters.record_by_id(stream, "nobody")
+
+
+def test_dropped_messages_are_counted_and_forgotten(topic: Topic, warehouse: Path) -> None:
+    stream = topic.stream(duckdb_at(warehouse), target_table=Orders, transform_on_error="drop")
+    topic.write([{"id": 1}, b"{oops"])
+    assert drain(stream)["total_rows"] == 2
+    assert dead_letters.records(stream, status=None) == []
+    assert rows_in(warehouse, "SELECT SUM(rows_rejected) FROM ematix_flow.run_history") == [(1,)]
+
+
+def test_a_topic_gets_copies_with_headers(stream: Stream, topic: Topic, warehouse: Path) -> None:
+    from confluent_kafka import Consumer
+
+    dead = topic.broker.create_topic(1)
+    named = topic.stream(
+        duckdb_at(warehouse), target_table=Orders, transform_on_error="dlq", dead_letter_topic=dead, name=stream.name
+    )
+    topic.write([{"id": 1}, b"\xff\xfe"], partition=2)
+    drain(named)
+    reader = Consumer(
+        {"bootstrap.servers": topic.broker.address, "group.id": dead, "auto.offset.reset": "earliest", "log_level": 0}
+    )
+    reader.subscribe([dead])
+    (copy,) = reader.consume(1, 20)
+    reader.close()
+    headers = dict(copy.headers() or [])
+    assert copy.value() == b"\xff\xfe"
+    assert headers["emat-dlq-pipeline"] == stream.name.encode()
+    assert headers["emat-dlq-stage"] == b"transform"
+    assert b'"partition": 2, "offset": 1' in headers["emat-dlq-offset-bytes"]
+    assert dead_letters.stats(named)["sent"] == 1
