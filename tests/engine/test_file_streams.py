@@ -11,6 +11,7 @@ import pytest
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.stream import Stream, StreamSource, StreamTarget, StreamTransform
 from ematix_flow.declare.write import write
+from ematix_flow.engine.stream_control import move_stream, stream_status
 from ematix_flow.engine.stream_options import StreamOptions
 from ematix_flow.engine.streaming import run_stream
 from ematix_flow.errors import PlanError, RunError, UnsupportedError
@@ -92,6 +93,16 @@ def test_a_file_that_changed_stops_the_stream(inbox: Inbox) -> None:
     with pytest.raises(PlanError, match="changed since they were loaded"):
         drained(inbox)
     assert inbox.ids() == [1]
+
+
+def test_an_operator_sees_what_waits_and_cannot_move_it(inbox: Inbox) -> None:
+    inbox.put("a.csv", 1)
+    stream = stream_of(inbox)
+    assert [one.lag for one in stream_status(stream, StreamOptions())] == [1]
+    drained(inbox)
+    assert [one.lag for one in stream_status(stream, StreamOptions())] == [0]
+    with pytest.raises(RunError, match="known file by file"):
+        move_stream(stream, "earliest", StreamOptions())
 
 
 def test_what_streams_of_files_cannot_do_is_said(inbox: Inbox) -> None:
