@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.stream import Stream, StreamSource, StreamTarget, StreamTransform
+from ematix_flow.declare.stream import Stream, StreamSource, StreamTarget
 from ematix_flow.declare.write import write
 from ematix_flow.engine.stream_control import move_stream, stream_status
 from ematix_flow.engine.stream_options import StreamOptions
 from ematix_flow.engine.streaming import run_stream
-from ematix_flow.errors import PlanError, RunError, UnsupportedError
+from ematix_flow.errors import PlanError, RunError
 from ematix_flow.events import StreamIdle
 from tests.engine.bucket_loads import Bucket
 from tests.engine.inboxes import Inbox, content
@@ -107,8 +107,6 @@ def test_an_operator_sees_what_waits_and_cannot_move_it(inbox: Inbox) -> None:
 
 def test_what_streams_of_files_cannot_do_is_said(inbox: Inbox) -> None:
     inbox.put("a.csv", 1)
-    with pytest.raises(UnsupportedError, match="declared tables"):
-        run_stream(stream_of(inbox, transform=StreamTransform(sql="SELECT * FROM source")))
     with pytest.raises(RunError, match="no place in a folder"):
         run_stream(stream_of(inbox), StreamOptions(end="2026-01-01"))
 

@@ -48,8 +48,9 @@ class World:
         hosts = {
             "localhost:9092": "${KAFKA_BOOTSTRAP}",
             "postgres://localhost/mydb": "${WAREHOUSE_DSN}",
-            "https://s3.amazonaws.com": self.s3.endpoint if self.s3 else "",
         }
+        if self.s3 is not None:
+            hosts["https://s3.amazonaws.com"] = self.s3.endpoint
         for host, mine in hosts.items():
             text = text.replace(host, mine)
         return text
@@ -62,6 +63,21 @@ class World:
         for message in messages:
             producer.produce(topic, message if isinstance(message, str) else json.dumps(message))
         assert producer.flush(30) == 0
+
+    def received(self, topic: str) -> list[str]:
+        """Give the payloads that a topic of one partition has, as readers of committed records see them."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        settings = {"bootstrap.servers": self.broker.address, "group.id": "documents", "enable.partition.eof": True}
+        consumer = Consumer(settings)
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        found = []
+        try:
+            while (message := consumer.poll(30)) is not None and message.error() is None:
+                found.append((message.value() or b"").decode())
+        finally:
+            consumer.close()
+        return found
 
     def objects(self, bucket: str, prefix: str) -> dict[str, bytes]:
         """Give the objects of a folder of a bucket, by key."""

@@ -167,4 +167,4 @@ def test_the_options_of_csv_files_are_kept(events: World, stored: World) -> None
     written = stored.run("events_archive", lambda: bool(stored.objects("ematix-archive", "events/csv/")))
     assert written["csv_lake"].format == "csv"
     (body,) = stored.objects("ematix-archive", "events/csv/").values()
-    assert body.decode().splitlines() == []
+    assert body.decode().splitlines() == ["1;opened;19.90", r"2;\N;0.10", r"3;closed;\N", r"4;'it\'s; \\ here';1"]

@@ -64,7 +64,7 @@ class FileStream(StreamSource):
         """Refuse to give rows of files as messages."""
         del begin, end, wanted
         message = f"the files of {self.query!r} are loaded as they are, and cannot be taken apart into messages"
-        raise UnsupportedError(message, hint="give the target a declared table and no SQL of the stream.")
+        raise UnsupportedError(message, hint="give the stream a table or a folder as its target.")
 
     def distance(self, begin: Position, end: Position) -> int:
         """Give at least one where the folder has changed."""

@@ -11,11 +11,11 @@ from ematix_flow.engine.choosing import loaded_before
 from ematix_flow.engine.lanes import Lane
 from ematix_flow.engine.loading import load_target
 from ematix_flow.engine.options import Options
+from ematix_flow.engine.shaped_files import shaped_file_lane
 from ematix_flow.engine.sourcing import OpenSource
 from ematix_flow.engine.spark import session_for
-from ematix_flow.engine.table_lanes import declaration_of, pipeline_of
+from ematix_flow.engine.table_lanes import declaration_of, pipeline_of, placeholder
 from ematix_flow.engine.targets import target_for
-from ematix_flow.errors import UnsupportedError
 from ematix_flow.plan.source import SourceValue
 
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ class FileLane(Lane):
         return loaded.committed.counts
 
 
-def file_lane(road: Road, target: StreamTarget, source: FileStream) -> FileLane:
+def file_lane(road: Road, target: StreamTarget, source: FileStream) -> Lane:
     """Give a target where it stands."""
     if target.declared_table is None or road.rows.transforms:
-        raise _refused(road.stream)
+        return shaped_file_lane(road, target, source)
     pipeline, declared = _load_of(road.stream, target, road.name)
     options = Options(bus=road.options.bus, clock=road.options.clock, spark=road.options.spark)
     position = file_position(road.stream, target, source, options, road.name)
@@ -71,14 +71,6 @@ def file_position(stream: Stream, target: StreamTarget, source: FileStream, opti
 
 def _load_of(stream: Stream, target: StreamTarget, name: str) -> tuple[Pipeline, TargetDeclaration]:
     """Give the load of new files that the batches of a stream are."""
-    if target.declared_table is None:
-        raise _refused(stream)
-    declared = declaration_of(stream, target, target.declared_table)
+    declared = declaration_of(stream, target, target.declared_table or placeholder(target))
     declared = replace(declared, write=replace(declared.write, incremental=FILES))
     return pipeline_of(stream, declared, name), declared
-
-
-def _refused(stream: Stream) -> UnsupportedError:
-    message = f"stream {stream.name!r} reads files, which go into declared tables without SQL of the stream"
-    hint = "give target_table= a table class; rows of files can be shaped by a batch pipeline."
-    return UnsupportedError(message, hint=hint, origin=stream.origin)

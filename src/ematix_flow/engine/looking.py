@@ -64,7 +64,8 @@ def look_at_source(source: OpenSource, opened: Opener = wait_for, loaded: Loaded
     )
     if value.frame is not None:
         columns = frame_columns(value.frame)
-        return Look(replace(seen, source_columns=columns, rows_in_spark=is_spark_frame(value.frame)))
+        in_spark = is_spark_frame(value.frame)
+        return Look(replace(seen, source_columns=columns, rows_in_spark=in_spark, files=source.chosen))
     if source.files is not None:
         return _look_at_files(source, source.files, seen, loaded)
     if source.lake is not None:

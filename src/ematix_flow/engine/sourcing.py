@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connection import Connection as Declared
     from ematix_flow.declare.pipeline import Pipeline
     from ematix_flow.engine.options import Options
-    from ematix_flow.plan.steps import Span
+    from ematix_flow.plan.steps import FileChoice, Span
     from ematix_flow.run.messages import Stretch
 
 
@@ -44,6 +44,8 @@ class OpenSource:
     """The stretch of a stream that the rows are; the target remembers its end."""
     rejects: pa.Table | None = None
     """Messages that could not be read before the rows were made, as rejects are staged."""
+    chosen: FileChoice | None = None
+    """The files that rows in memory were made of; the target remembers them."""
     user_dialect: str = ""
     """What the user's expressions are written in, where that is not the dialect of the source."""
 

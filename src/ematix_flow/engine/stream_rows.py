@@ -60,7 +60,10 @@ class StreamRows:
         named = mentioned(sql, self._stream.transform.dialect) if sql else frozenset()
         beside = [column.name for column in self._source.columns if column.name in named]
         pieces = timed_pieces(self._source, from_text(span.begin), from_text(span.end), beside)
-        found = typed_rows(pieces, self._read, beside)
+        return self.transformed(typed_rows(pieces, self._read, beside))
+
+    def transformed(self, found: TypedRows) -> TypedRows:
+        """Give what the SQL of the stream makes of rows."""
         if self._stage is None:
             return found
         return self._stage.rows(found, lenient=self._stream.transform.on_error != "fail")

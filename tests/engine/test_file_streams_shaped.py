@@ -1,0 +1,108 @@
+"""Streams of files into tables that nobody declared: every file once, in the types that its values show or exactly as written."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.stream_making import stream_from_keywords
+from ematix_flow.engine import shaped_files
+from ematix_flow.engine.streaming import StreamOptions, run_stream
+from ematix_flow.errors import FlowError
+from ematix_flow.run.typed_files import valued
+
+
+def _run(target: dict[str, Any], form: str = "csv", **keywords: Any) -> dict[str, Any]:
+    source = connection_from_fields("inbox", {"kind": "object_store_local", "path": "inbox", "format": form})
+    place = connection_from_fields("place", target)
+    settings = {"name": "inbox", "source": source, "source_query": "in", "target": place, **keywords}
+    return run_stream(stream_from_keywords(settings, None), StreamOptions(available_now=True))
+
+
+def _write(name: str, text: str) -> None:
+    (Path("inbox") / "in").mkdir(parents=True, exist_ok=True)
+    (Path("inbox") / "in" / name).write_text(text, "utf-8")
+
+
+@pytest.fixture
+def table() -> dict[str, Any]:
+    """Give the connection of a database that has a table of parts."""
+    with closing(duckdb.connect("place.duckdb")) as connection:
+        connection.execute("CREATE TABLE parts (id BIGINT, code VARCHAR, price DECIMAL(30,10))")
+    return {"kind": "duckdb", "path": "place.duckdb"}
+
+
+def _parts() -> list[tuple[Any, ...]]:
+    with closing(duckdb.connect("place.duckdb")) as connection:
+        return connection.execute("SELECT id, code, price::VARCHAR FROM parts ORDER BY id, code").fetchall()
+
+
+def test_a_table_that_is_there_gets_every_file_once_and_exactly(table: dict[str, Any]) -> None:
+    _write("b.csv", "id,code,price\n2,007,12345678901234567890.1234567891\n")
+    for expected in (1, 0):
+        assert _run(table, target_table=("main", "parts"))["total_rows"] == expected
+    _write("a.csv", "id,code,price\n1,x,1\n")
+    assert _run(table, target_table=("main", "parts"))["total_rows"] == 1
+    assert _parts() == [(1, "x", "1.0000000000"), (2, "007", "12345678901234567890.1234567891")]
+
+
+def test_some_files_at_a_time_are_all_files_in_the_end(table: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shaped_files, "BYTES", 40)
+    for number in range(5):
+        _write(f"{number}.csv", f"id,code,price\n{number},c,{number}\n")
+    counts = _run(table, target_table=("main", "parts"))
+    assert (counts["total_rows"], counts["iterations"] > 1) == (5, True)
+    assert [row[0] for row in _parts()] == [0, 1, 2, 3, 4]
+
+
+def test_a_bad_line_fails_the_batch_or_is_set_aside(table: dict[str, Any]) -> None:
+    _write("a.csv", "id,code,price\n1,x,1\n2,y\n3,z,3\n")
+    with pytest.raises(FlowError, match="2,y"):
+        _run(table, target_table=("main", "parts"))
+    assert _parts() == []
+    counts = _run(table, target_table=("main", "parts"), transform_on_error="dlq")
+    assert counts["total_rows"] == 3
+    assert [row[0] for row in _parts()] == [1, 3]
+
+
+def test_a_file_that_changed_under_its_name_is_refused(table: dict[str, Any]) -> None:
+    _write("a.csv", "id,code,price\n1,x,1\n")
+    _run(table, target_table=("main", "parts"))
+    _write("a.csv", "id,code,price\n1,x,22\n")
+    with pytest.raises(FlowError, match="have changed since they were loaded"):
+        _run(table, target_table=("main", "parts"))
+
+
+def test_a_folder_gets_files_in_the_types_that_values_show() -> None:
+    lines = [{"id": 1, "code": "007", "on": True}, {"id": 2, "code": "12", "on": None}]
+    _write("a.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    target = {"kind": "object_store_local", "path": "outbox", "format": "json_lines"}
+    assert _run(target, "json_lines", target_prefix="copies")["total_rows"] == 2
+    (file,) = Path("outbox/copies").glob("*.jsonl")
+    found = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    assert found == [{"id": 1, "code": "007", "on": True}, {"id": 2, "code": "12"}]
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["1", None, "-20"], pa.array([1, None, -20])),
+        (["1", "1.50", "2e3"], pa.array([1.0, 1.5, 2000.0])),
+        (["007", "8"], pa.array(["007", "8"])),
+        (["+1"], pa.array(["+1"])),
+        (["true", "false"], pa.array([True, False])),
+        (["1", "true"], pa.array(["1", "true"])),
+        ([None], pa.array([None], pa.string())),
+        (["12345678901234567890"], pa.array([12345678901234567890.0])),
+    ],
+)
+def test_texts_are_numbers_where_all_of_them_are_written_as_such(texts: list[str | None], expected: pa.Array) -> None:
+    found = valued(pa.chunked_array([pa.array(texts, pa.string())]))
+    assert found.combine_chunks().equals(expected)
