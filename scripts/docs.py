@@ -16,8 +16,9 @@ from ematix_flow.connect.capabilities import ALL_MODES
 from ematix_flow.connect.registry import DATABASES, FILE_TABLES, FILES, LAKE_SOURCES, LAKES, STREAMS
 from ematix_flow.declare import connection, keywords, normalize, stream_keywords, stream_toml, transforms
 from ematix_flow.declare.spark_settings import PREFIX, SETTINGS
-from ematix_flow.failpoints import LAKE_NAMES, NAMES, STORE_NAMES
+from ematix_flow.failpoints import LAKE_NAMES, NAMES, SINK_NAMES, STORE_NAMES
 from ematix_flow.plan.bookkeeping import COLUMNS
+from ematix_flow.plan.guarantees import QUEUES, SOURCES, TARGETS, guarantee_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -76,6 +77,20 @@ LAKE_TABLES = (
     " one wins; other programs that write to the same Delta table must do the same."
 )
 
+PROMISES = (
+    "A stream remembers how far it has come in each of its targets. What a reader of a target sees of each message, with"
+    " `delivery=` left out:"
+)
+PROMISES_IN_KAFKA = (
+    "`delivery='exactly_once'` is refused where the table says at least once. Positions of streams into Kafka stand in the"
+    " compacted topic `ematix-flow-positions` of the same cluster, in the transaction of the messages; a newer run of a"
+    " stream shuts the older one out. Readers that do not set `isolation.level=read_committed` see messages of"
+    " transactions that were never committed as well. For the other brokers positions stand in `positions.db` below"
+    " `~/.ematix-flow/state` (or `EMATIX_FLOW_STATE_DIR`), so keep that folder. Ids are made of the stream's name and the"
+    " message's place in its source; after `transform_sql=` of the batch and the row's number in it, so that there a"
+    " second copy may have another id when batches are cut elsewhere."
+)
+
 STREAM_VALUES = ("Source", "Target", "Lookup", "Watermark", "StateStore", "Window", "Aggregation", "Join", "CDC")
 STREAM_FILE = (
     '`run_pipeline(config=...)` reads it. A connection is named (`connection = "warehouse"`) or written out with its'
@@ -110,16 +125,33 @@ def guarantees() -> str:
             FOLDERS,
             LAKE_TABLES,
             "Files and frames as sources: a file is read once per run, and a broken line is a reject or refuses the load.",
+            "## Streams",
+            PROMISES,
+            table(("from", *(f"to {target}" for target in TARGETS)), [_promised(source) for source in SOURCES]),
+            "\n".join(f"- {what}: {reason}." for what, reason in _reasons().items()),
+            PROMISES_IN_KAFKA,
             "## What each system can do",
             table(("kind", "source", *ALL_MODES, *ABILITIES), [_abilities(*one) for one in found.items()]),
             ABOUT,
             HELD_TO,
             "## Where a crash is tried",
             TRIED,
-            ", ".join(f"`{name}`" for name in dict.fromkeys((*NAMES, *STORE_NAMES, *LAKE_NAMES))),
+            ", ".join(f"`{name}`" for name in dict.fromkeys((*NAMES, *STORE_NAMES, *LAKE_NAMES, *SINK_NAMES))),
             "How each system stores a declared type: [types](types.md).",
         ]
     )
+
+
+def _promised(source: str) -> tuple[str, ...]:
+    """Give what streams from a source promise, target by target."""
+    return (source, *(guarantee_of(source, target).word.replace("_", " ") for target in TARGETS))
+
+
+def _reasons() -> dict[str, str]:
+    """Give why, for each target from a source that can be read again, and for the sources that cannot."""
+    found = {f"to {target}": guarantee_of("kafka", target).reason for target in TARGETS}
+    found["to kafka, `delivery='at_least_once'`"] = guarantee_of("kafka", "kafka", "at_least_once").reason
+    return found | {f"from {source}": guarantee_of(source, "table").reason for source in QUEUES}
 
 
 def _abilities(kind: str, system: Any) -> tuple[str, ...]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
-from ematix_flow.errors import RunError, UnsupportedError
+from ematix_flow.connect.codecs import schema_encoder
+from ematix_flow.errors import RunError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ematix_flow.declare.connection import Connection
+    from ematix_flow.declare.connection_streams import KafkaConnection
 
 JSON, RAW = "json", "raw_bytes"
 
 
-class Encoder(ABC):
+class Encoder(Protocol):
     """Turns rows into payloads."""
 
     format: ClassVar[str]
 
-    @abstractmethod
     def encode(self, rows: pa.Table) -> Sequence[bytes]:
         """Give the payload of each row."""
 
 
-class JsonEncoder(Encoder):
+class JsonEncoder:
     """Objects of JSON; a NULL has no field."""
 
     format: ClassVar[str] = JSON
@@ -39,7 +39,7 @@ class JsonEncoder(Encoder):
         return [text.encode() for batch in rows.to_batches() for text in json_objects(batch).to_pylist()]
 
 
-class RawEncoder(Encoder):
+class RawEncoder:
     """The bytes of the only column."""
 
     format: ClassVar[str] = RAW
@@ -52,17 +52,16 @@ class RawEncoder(Encoder):
         return [_bytes(value) for value in rows.column(0).to_pylist()]
 
 
-def encoder_for(connection: Connection, usual: str = JSON) -> Encoder:
-    """Give what writes payloads for a connection; `usual` is the format where the connection names none."""
+def encoder_for(connection: Connection, place: str, usual: str = JSON) -> Encoder:
+    """Give what writes payloads for a topic of a connection; `usual` is the format where the connection names none."""
     wanted = getattr(connection, "payload_format", None) or usual
     match wanted:
         case "json":
             return JsonEncoder()
         case "raw_bytes":
             return RawEncoder()
-        case other:
-            message = f"connection {connection.name!r} has payloads of {other}, which cannot be written yet"
-            raise UnsupportedError(message, hint="json and raw_bytes can.")
+        case _:
+            return schema_encoder(cast("KafkaConnection", connection), place)
 
 
 def _bytes(value: Any) -> bytes:

@@ -132,7 +132,7 @@ def _last(consumer: Consumer, key: bytes, end: int) -> Kept | None:
     from confluent_kafka import KafkaError
 
     found, at = None, 0
-    heard = time.monotonic()
+    until = time.monotonic() + SILENCE
     while at < end:
         for record in consumer.consume(10_000, timeout=0.2):
             error = record.error()
@@ -140,7 +140,7 @@ def _last(consumer: Consumer, key: bytes, end: int) -> Kept | None:
                 found = record.value()
             if error is None or error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                 at = int(record.offset() or 0) + (error is None)
-        if time.monotonic() - heard > SILENCE:
+        if time.monotonic() > until:
             message = f"the end of {TOPIC!r} cannot be read: somebody's transaction does not end"
             raise TransientError(message)
     return None if found is None else Kept(**json.loads(found))

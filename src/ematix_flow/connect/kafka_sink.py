@@ -52,7 +52,7 @@ class KafkaSink(Sink):
         self._name, self._topic = connection.name, place
         self._settings = client_settings(connection)
         self._positions = KafkaPositions(self._settings)
-        self._owner = uuid.uuid4().hex
+        self._owner, self._taken = uuid.uuid4().hex, False
         self._producer: Producer | None = None
         self._failed: list[KafkaError] = []
 
@@ -70,6 +70,7 @@ class KafkaSink(Sink):
         position = _position(way, self._begin_anew(way))
         if self.guarantee == EXACTLY_ONCE:
             self._sent(way, Kept(way.source, position, position, self._owner), ())
+            self._taken = True
         return position
 
     def remember(self, way: Way, position: Position) -> None:
@@ -205,10 +206,11 @@ class KafkaSink(Sink):
             raise self._fenced(way)
         # The transaction failed, took too long, or nobody knows: a new producer ends it, and the position tells.
         found = self._begin_anew(way)
-        if self.guarantee == EXACTLY_ONCE and not self._is_owner(found):
+        if found == kept:
+            return
+        if self._taken and not self._is_owner(found):
             raise self._fenced(way)
-        if found is None or found.after != kept.after:
-            raise self._refusal(error)
+        raise self._refusal(error)
 
     def _is_owner(self, found: Kept | None) -> bool:
         return found is not None and found.owner == self._owner
@@ -229,13 +231,16 @@ class KafkaSink(Sink):
         return self._producer
 
     def _fenced(self, way: Way) -> FencedError:
-        message = f"a newer run of stream {way.name!r} took over topic {self._topic!r}; nothing was sent"
+        message = f"a newer run of stream {way.name!r} took over topic {self._topic!r}; this one may not send any more"
         return FencedError(message)
 
     def _refusal(self, error: KafkaError) -> RunError:
         from confluent_kafka import KafkaError as Known
 
         message = f"Kafka did not take messages for {self._topic!r}: {error.str()}"
+        if _is_fenced(error):
+            hint = f"a batch has {TRANSACTION_SECONDS} seconds; max_rows_per_batch= makes batches smaller."
+            return TransientError(message, hint=hint)
         if error.code() == Known.MSG_SIZE_TOO_LARGE:
             return RunError(message, hint="raise max.message.bytes of the topic, or send smaller rows.")
         if error.code() in (Known.TOPIC_AUTHORIZATION_FAILED, Known.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):

@@ -75,7 +75,7 @@ def broker_lane(road: Road, target: StreamTarget) -> BrokerLane:
     """Give a target where it stands; one that stands nowhere begins where the stream begins."""
     source, stream = road.source, road.stream
     raw = source.payload_format == RAW and not road.rows.transforms
-    encoder = encoder_for(resolve_connection(target.connection), RAW if raw else JSON)
+    encoder = encoder_for(resolve_connection(target.connection), target.place, RAW if raw else JSON)
     if not road.rows.transforms:
         _refuse_key(stream, target, source, encoder)
     sink, way = sink_of(stream, target), Way(road.name, source.source_id)
