@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ematix_flow.declare.connection import Connection
-    from ematix_flow.declare.connection_streams import KafkaConnection
 
 JSON, RAW = "json", "raw_bytes"
 
