@@ -10,6 +10,8 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.declare.connection import clear_registry
+from ematix_flow.declare.project import PROJECT
 from tests.examples.conftest import README
 from tests.services.s3 import KEY, SECRET
 
@@ -105,6 +107,8 @@ class World:
             return self._done(only(DOCUMENT.read_text("utf-8"), name))
 
     def _done(self, text: str) -> dict[str, Any]:
+        PROJECT.clear()
+        clear_registry()
         names: dict[str, Any] = {"__name__": "documented"}
         exec(compile(self.here(text), str(DOCUMENT), "exec"), names)  # noqa: S102 - the documented example itself
         return names

@@ -35,18 +35,19 @@ class StreamRows:
         self._source = source
         self._read = reader_for(source)
         self._stage = _stage(stream, options, kept)
-        self._last: tuple[str, str, TypedRows] | None = None
+        self._last: tuple[str, str, frozenset[str], TypedRows] | None = None
 
     @property
     def transforms(self) -> bool:
         """Say whether there is SQL between source and target."""
         return self._stage is not None
 
-    def rows(self, span: Span) -> TypedRows:
-        """Give the rows between two positions."""
-        if self._last is None or self._last[:2] != (span.begin, span.end):
-            self._last = (span.begin, span.end, self._made(span))
-        return self._last[2]
+    def rows(self, span: Span, wanted: frozenset[str] = frozenset()) -> TypedRows:
+        """Give the rows between two positions; `wanted` has what messages tell beside their payload, where no SQL says it."""
+        asked = (span.begin, span.end, wanted)
+        if self._last is None or self._last[:3] != asked:
+            self._last = (*asked, self._made(span, wanted))
+        return self._last[3]
 
     def of_payloads(self, messages: Sequence[tuple[bytes, str]], *, transform: bool) -> TypedRows:
         """Give the rows of payloads, each with the place it came from; with the SQL of the stream, or as they are."""
@@ -55,9 +56,9 @@ class StreamRows:
             return found
         return self._stage.rows(found, lenient=True)
 
-    def _made(self, span: Span) -> TypedRows:
+    def _made(self, span: Span, wanted: frozenset[str]) -> TypedRows:
         sql = self._stream.transform.sql
-        named = mentioned(sql, self._stream.transform.dialect) if sql else frozenset()
+        named = mentioned(sql, self._stream.transform.dialect) if sql else wanted
         beside = [column.name for column in self._source.columns if column.name in named]
         pieces = timed_pieces(self._source, from_text(span.begin), from_text(span.end), beside)
         return self.transformed(typed_rows(pieces, self._read, beside))

@@ -51,6 +51,14 @@ def table_of(target: StreamTarget, database: Database, rows: pa.Schema) -> Table
     return Table(schema, name, tuple(columns), stamped=False)
 
 
+def columns_there(target: StreamTarget, database: Database) -> frozenset[str]:
+    """Give the names of the columns that a target is declared with or has."""
+    if target.declared_table is not None:
+        return frozenset(target.declared_table.column_names)
+    found = None if target.table_name is None else _found(database, *target.table_name)
+    return frozenset() if found is None else frozenset(column.name for column in found.columns)
+
+
 def with_drift(target: StreamTarget, database: Database) -> StreamTarget:
     """Let a table grow that no one declared and that is made of rows."""
     if target.declared_table is None and _may_create(target, database):

@@ -113,10 +113,10 @@ def _lane(road: Road, target: StreamTarget) -> Lane:
     if is_broker(target) and isinstance(road.source, FileStream):
         message = f"stream {road.stream.name!r} reads files and writes to a broker, which is not built"
         raise UnsupportedError(message, hint="load the files into a table.", origin=road.stream.origin)
-    if is_broker(target):
-        return broker_lane(road, target)
     if isinstance(road.source, FileStream):
         return file_lane(road, target, road.source)
+    if is_broker(target):
+        return broker_lane(road, target)
     return table_lane(road, target)
 
 

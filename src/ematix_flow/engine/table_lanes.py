@@ -21,7 +21,7 @@ from ematix_flow.engine.options import Options
 from ematix_flow.engine.positions import Books, onward, position_in, remember
 from ematix_flow.engine.sourcing import OpenSource
 from ematix_flow.engine.spark import session_for
-from ematix_flow.engine.stream_tables import UNKNOWN, name_of, table_of, with_drift
+from ematix_flow.engine.stream_tables import UNKNOWN, columns_there, name_of, table_of, with_drift
 from ematix_flow.engine.targets import target_for
 from ematix_flow.errors import PlanError, did_you_mean
 from ematix_flow.plan.batch import history_name
@@ -61,6 +61,8 @@ class TableLane(Lane):
     database: Database
     forwards: bool = False
     """Whether dead letters are copied into a topic."""
+    beside: frozenset[str] | None = None
+    """What the table has a column for that messages tell beside their payload; None before that was asked."""
 
     def load(self, end: Position) -> Counts:
         """Load the messages up to a position, and stand there."""
@@ -97,12 +99,18 @@ class TableLane(Lane):
 
     def _typed(self, span: Span) -> tuple[TargetDeclaration, OpenSource]:
         """Give the messages as rows in the types they show."""
-        found = self.road.rows.rows(span)
+        found = self.road.rows.rows(span, self._beside())
         declared, rows = typed_declaration(
             self.road.stream, self.target, found.rows, refuse=self.road.rows.transforms, database=self.database
         )
         value = SourceValue(self.road.source.name, frame=rows)
         return declared, OpenSource(value, self.road.source.name, span=span, rejects=found.rejects)
+
+    def _beside(self) -> frozenset[str]:
+        if self.beside is None:
+            sides = frozenset(column.name for column in self.road.source.columns)
+            self.beside = sides & columns_there(self.target, self.database)
+        return self.beside
 
     def _batch(self) -> Options:
         return Options(bus=self.road.options.bus, clock=self.road.options.clock, spark=self.road.options.spark)

@@ -55,14 +55,14 @@ def register(
     spark: SparkSession, udfs: Sequence[PythonScalarUdfHandle], aggregates: Sequence[PythonAggregateUdfHandle]
 ) -> None:
     """Make functions and aggregates known to a session under their names."""
-    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+    from pyspark.sql.pandas import functions
 
+    # Spark reads off annotations what takes and gives arrays, and warns where it is told; its stubs know only that.
+    arrow_udf: Any = functions.arrow_udf
     for handle in udfs:
-        made = arrow_udf(_scalar(handle), _SPARK[handle.returns], ArrowUDFType.SCALAR)
-        spark.udf.register(handle.name, made)
+        spark.udf.register(handle.name, arrow_udf(_scalar(handle), _SPARK[handle.returns]))
     for group in aggregates:
-        made = arrow_udf(_aggregate(group), _SPARK[group.returns], ArrowUDFType.SCALAR)
-        spark.udf.register(group.name, made)
+        spark.udf.register(group.name, arrow_udf(_aggregate(group), _SPARK[group.returns]))
 
 
 def call(handle: PythonScalarUdfHandle, arrays: Sequence[pa.Array]) -> pa.Array:
