@@ -79,11 +79,11 @@ LAKE_TABLES = (
     " one wins; other programs that write to the same Delta table must do the same."
 )
 
-STREAMS = (
+STREAM_PROMISE = (
     "A stream remembers how far it has come in each of its targets. What a reader of a target sees of each message, with"
     " `delivery=` left out:"
 )
-STREAMS_IN_KAFKA = (
+POSITIONS_OF_STREAMS = (
     "`delivery='exactly_once'` is refused where the table says at least once. Positions of streams into Kafka stand in the"
     " compacted topic `ematix-flow-positions` of the same cluster, in the transaction of the messages; a newer run of a"
     " stream shuts the older one out. Readers that do not set `isolation.level=read_committed` see messages of"
@@ -128,10 +128,10 @@ def guarantees() -> str:
             LAKE_TABLES,
             "Files and frames as sources: a file is read once per run, and a broken line is a reject or refuses the load.",
             "## Streams",
-            STREAMS,
+            STREAM_PROMISE,
             table(("from", *(f"to {target}" for target in TARGETS)), [_promised(source) for source in SOURCES]),
             "\n".join(f"- {what}: {reason}." for what, reason in _reasons().items()),
-            STREAMS_IN_KAFKA,
+            POSITIONS_OF_STREAMS,
             "## What each system can do",
             table(("kind", "source", *ALL_MODES, *ABILITIES), [_abilities(*one) for one in found.items()]),
             ABOUT,

@@ -153,6 +153,8 @@ def test_rows_come_back_as_they_were_written(registry: Registry, rows: list[dict
 
 def test_rows_without_a_schema_get_one_that_grows_with_them(registry: Registry, subject: str) -> None:
     encoder = AvroEncoder(registry, subject)
+    assert encoder.encode(pa.table({"id": pa.array([], pa.int64())})) == []
+    assert registry.latest(subject) is None, "no row says what the schema is"
     (first,) = encoder.encode(pa.table({"id": [1], "doc": [{"a": 1}], "later": pa.nulls(1)}))
     latest = registry.latest(subject)
     assert latest is not None

@@ -121,6 +121,12 @@ def test_a_certificate_lets_its_owner_in_and_nobody_else(kafka_broker: KafkaBrok
         Kafka(KafkaConnection("events", **fields)).probe()
 
 
+def test_a_certificate_that_is_not_there_is_final() -> None:
+    with pytest.raises(RunError, match="'events'") as told:
+        Kafka(KafkaConnection("events", bootstrap_servers="127.0.0.1:1", tls_ca_path="none.pem")).probe()
+    assert not told.value.transient
+
+
 def test_a_broker_that_is_away_may_come_back() -> None:
     away = Kafka(KafkaConnection("events", bootstrap_servers="127.0.0.1:1"), seconds=0.5)
     with pytest.raises(TransientError, match=r"'events': 127.0.0.1:1: "):

@@ -230,3 +230,16 @@ def damage(file: Path, offset: int) -> bytes:
     data = file.read_bytes()
     file.write_bytes(data[:offset] + bytes(byte ^ 0xFF for byte in data[offset : offset + 4]) + data[offset + 4 :])
     return data
+
+
+def test_somebody_else_can_look_and_changes_nothing(folder: Path) -> None:
+    spool = Spool(folder)
+    spool.append(some(0, 3))
+    with next(segments(folder)).open("ab") as file:
+        file.write(b"half a batch")
+    size = next(segments(folder)).stat().st_size
+    look = Spool(folder, own=False)
+    assert (look.id, look.first, look.end) == (spool.id, 0, 3)
+    look.close()
+    assert next(segments(folder)).stat().st_size == size
+    spool.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,14 +11,19 @@ import pytest
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.stream import Stream, StreamSource, StreamTarget
 from ematix_flow.declare.write import write
+from ematix_flow.engine.stream_control import move_stream, stream_status
 from ematix_flow.engine.stream_options import StreamOptions
 from ematix_flow.engine.streaming import run_stream
 from ematix_flow.errors import PlanError, RunError
 from ematix_flow.events import StreamIdle
-from tests.engine.inboxes import Inbox
+from tests.engine.bucket_loads import Bucket
+from tests.engine.inboxes import Inbox, content
+from tests.services.s3 import s3_fields
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.services.s3 import S3Server
 
 
 @pytest.fixture
@@ -89,7 +95,28 @@ def test_a_file_that_changed_stops_the_stream(inbox: Inbox) -> None:
     assert inbox.ids() == [1]
 
 
+def test_an_operator_sees_what_waits_and_cannot_move_it(inbox: Inbox) -> None:
+    inbox.put("a.csv", 1)
+    stream = stream_of(inbox)
+    assert [one.lag for one in stream_status(stream, StreamOptions())] == [1]
+    drained(inbox)
+    assert [one.lag for one in stream_status(stream, StreamOptions())] == [0]
+    with pytest.raises(RunError, match="known file by file"):
+        move_stream(stream, "earliest", StreamOptions())
+
+
 def test_what_streams_of_files_cannot_do_is_said(inbox: Inbox) -> None:
     inbox.put("a.csv", 1)
     with pytest.raises(RunError, match="no place in a folder"):
         run_stream(stream_of(inbox), StreamOptions(end="2026-01-01"))
+
+
+@pytest.mark.service
+def test_objects_of_a_bucket_are_loaded_once(s3_server: S3Server, s3_bucket: str, inbox: Inbox) -> None:
+    bucket = Bucket(s3_fields(s3_server, s3_bucket, prefix="raw", format="csv"))
+    inbox = replace(inbox, source=bucket.fields)
+    bucket.put("in/b.csv", content(1).encode())
+    assert drained(inbox) == 1
+    bucket.put("in/a.csv", content(2, 3).encode())
+    assert [drained(inbox), drained(inbox)] == [2, 0]
+    assert inbox.ids() == [1, 2, 3]

@@ -167,3 +167,18 @@ def test_a_table_that_nobody_declared_gets_the_types_of_the_schema(place: Place)
     )
     assert (types["id"], types["score"], types["raw"]) == ("BIGINT", "DOUBLE", "BLOB")
     assert place.asked("SELECT sum(id), min(raw) FROM shop.found") == [(15, b"\1\xff")]
+
+
+def test_rows_go_on_to_a_topic_of_another_format(
+    kafka_broker: KafkaBroker, registry_server: RegistryServer, tmp_path: Path
+) -> None:
+    place = Place(kafka_broker, registry_server.url, tmp_path, "avro")
+    place.send(*schema_encoder(place.connection, place.topic).encode(rows(1, 20)))
+    onwards = Place(kafka_broker, registry_server.url, tmp_path, "protobuf")
+    target = StreamTarget(onwards.connection, write(mode="append"), topic=onwards.topic)
+    stream = Stream("onwards", (StreamSource(place.connection, place.topic, "orders"),), (target,))
+    run_stream(stream, StreamOptions(available_now=True))
+    run_stream(stream, StreamOptions(available_now=True))
+    onwards.run()
+    expected = [(n, f"name {n}", Decimal(n) / 100, bytes([n, 0xFF])) for n in range(1, 21)]
+    assert onwards.asked("SELECT id, name, amount, raw FROM shop.orders ORDER BY id") == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,8 +13,10 @@ from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.spark import session_for
 from tests.lakes.lanes import START, Lane, bucket_of, told
+from tests.lakes.test_buckets import MERGED, made_at_last
 from tests.lakes.test_faults import FIRST, SECOND, committed, locks, words
 from tests.lakes.test_loads import copied
+from tests.services.http_faults import FaultyProxy
 from tests.services.rest_catalog import CLIENT, CLIENT_SECRET, TOKEN, RestCatalog
 from tests.services.s3 import KEY, SECRET
 
@@ -27,15 +30,30 @@ pytestmark = [pytest.mark.spark, pytest.mark.service, pytest.mark.xdist_group("l
 
 
 @pytest.fixture
-def rest(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lane]:
-    """Give a table in a bucket whose catalog is a REST service that wants a client id and a secret."""
+def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RestCatalog]:
+    """Give a REST catalog whose tables are in the bucket of this test."""
     bucket = bucket_of(request)
     place = place_of(connection_from_fields("lake", {"kind": "delta_s3", **bucket}))  # type: ignore[arg-type]
-    warehouse = f"s3://{bucket['bucket']}/tables"
-    service = RestCatalog(session_for(Options())(), tmp_path, warehouse, bucket_settings(place))
-    login = {"uri": service.endpoint, "user": CLIENT, "password": CLIENT_SECRET}
-    yield Lane({"kind": "iceberg", "catalog_type": "rest", "prefix": "books", **login, **bucket}, tmp_path, {})
-    service.close()
+    spark, warehouse = session_for(Options())(), f"s3://{bucket['bucket']}/tables"
+    started = RestCatalog(spark, tmp_path, warehouse, bucket_settings(place))
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def proxy(service: RestCatalog) -> Iterator[FaultyProxy]:
+    """Give the faults of the way to the REST catalog."""
+    between = FaultyProxy(service.server_port)
+    yield between
+    between.close()
+
+
+@pytest.fixture
+def rest(request: pytest.FixtureRequest, proxy: FaultyProxy, tmp_path: Path) -> Lane:
+    """Give a table in a bucket whose catalog is a REST service that wants a client id and a secret."""
+    login = {"uri": proxy.endpoint, "user": CLIENT, "password": CLIENT_SECRET}
+    catalog = {"kind": "iceberg", "catalog_type": "rest", "prefix": "books", **login}
+    return Lane({**catalog, **bucket_of(request)}, tmp_path, {"mode": "merge"})
 
 
 @pytest.fixture
@@ -60,9 +78,18 @@ def test_loads_are_made_once_and_read_through_the_catalog(catalog: str, request:
     for options, rows in (({"mode": "append"}, FIRST), ({"mode": "merge"}, SECOND)):
         lane.options = options
         made = lane.load(rows)
-    assert words(lane) == [("1", "a"), ("2", "c"), ("3", "d")]
+    assert words(lane) == MERGED
     assert told(lane.again([(9, "other", None, None, START)], "slot-2")) == told(made), "this load was made"
     assert copied(lane, "SELECT id, word FROM shop.things") == [(1, "a"), (2, "c"), (3, "d")]
     assert (committed(lane), locks(lane)) == (2, [])
     shown = str(lane.database().engine().query("SET"))  # type: ignore[attr-defined]
     assert not [secret for secret in (CLIENT_SECRET, TOKEN, SECRET) if secret in shown]
+
+
+def test_a_commit_whose_answer_is_lost_is_made_once(rest: Lane, proxy: FaultyProxy) -> None:
+    rest.load(FIRST)
+    proxy.faults = deque([("POST tables/things", "unanswered")] * 2)
+    made_at_last(rest, SECOND, "slot-2")
+    assert not proxy.faults
+    assert words(rest) == MERGED
+    assert (committed(rest), locks(rest)) == (2, [])

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from tests.services.emulators import azurite_command
-from tests.services.server import Server
+from tests.services.server import DatabaseServer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +18,7 @@ ACCOUNT = "flowcanary"
 KEY = base64.b64encode(b"canary-azure-key-7Kq2 of thirty-two bytes and more").decode()
 
 
-class AzureServer(Server):
+class AzureServer(DatabaseServer):
     """Azurite, which checks signatures and keeps everything in memory."""
 
     name = "azure"

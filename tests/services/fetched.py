@@ -13,7 +13,7 @@ from ematix_flow.run.driver import spark_jars
 from ematix_flow.run.ivy import Wanted, fetch
 from ematix_flow.run.java import find_java
 
-FOLDER = Path(sys.prefix) / "servers"
+FOLDER = Path(sys.prefix).resolve() / "servers"
 
 JAVA_SERVERS = {
     "Kafka": (Wanted("org.apache.kafka:kafka_2.13:4.3.1", alone=False), Wanted("org.slf4j:slf4j-simple:1.7.36")),

@@ -7,10 +7,10 @@ import uuid
 from typing import Any
 
 from tests.services.emulators import gcs_program
-from tests.services.server import Server
+from tests.services.server import DatabaseServer
 
 
-class GcsServer(Server):
+class GcsServer(DatabaseServer):
     """fake-gcs-server with its objects in memory; of writers with a condition one wins."""
 
     name = "gcs"

@@ -43,13 +43,7 @@ class RestCatalog(HTTPServer):
     def __init__(self, spark: Any, folder: Path, warehouse: str, bucket: Mapping[str, str]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self._iceberg = _Iceberg(spark, folder / "rest.db", warehouse, bucket)
-        self.asked: list[str] = []
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
-
-    @property
-    def endpoint(self) -> str:
-        """Give the address of the catalog."""
-        return f"http://127.0.0.1:{self.server_port}"
 
     def close(self) -> None:
         """End the service."""
@@ -59,7 +53,6 @@ class RestCatalog(HTTPServer):
     def answer(self, method: str, path: str, token: str, body: str) -> Answer:
         """Give status and text for a request."""
         parts = [unquote(part) for part in path.strip("/").split("/")]
-        self.asked.append(f"{method} {'/'.join(parts)}")
         if parts[1:] == ["oauth", "tokens"]:
             return _login(body)
         if token != f"Bearer {TOKEN}":

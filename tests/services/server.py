@@ -24,7 +24,7 @@ _START_SECONDS = 60.0
 _STOP_SECONDS = 30.0
 _LOG_LINES = 40
 # Reads until the test process is gone, however it went, then ends the server and removes its folder.
-_WATCH = 'cat >/dev/null; kill -QUIT -- "$1"; sleep 2; kill -KILL -- "$1"; rm -rf "$2"'
+_WATCH = 'cat >/dev/null; kill -s QUIT -- "$1"; sleep 2; kill -s KILL -- "$1"; rm -rf "$2"'
 
 
 class ServerError(Exception):

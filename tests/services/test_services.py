@@ -18,6 +18,7 @@ from tests.services.azure import AzureServer
 from tests.services.gcs import GcsServer
 from tests.services.mariadb import MariaDBServer
 from tests.services.postgres import PostgresServer
+from tests.services.rabbitmq import RabbitMQServer
 from tests.services.s3 import S3Server
 from tests.services.server import ServerError
 
@@ -123,27 +124,32 @@ def test_a_server_that_cannot_start_shows_its_log(kind: type[DatabaseServer]) ->
 
 @pytest.mark.service
 @pytest.mark.crash
-def test_no_server_outlives_a_killed_test_process(kind: type[DatabaseServer]) -> None:
+@pytest.mark.parametrize("kind", [PostgresServer, MariaDBServer, RabbitMQServer])
+def test_no_server_outlives_a_killed_test_process(kind: type[Server]) -> None:
     code = (
         f"from {kind.__module__} import {kind.__name__} as kind\n"
         "server = kind(); server.start()\n"
-        "print(server._process.pid, server.folder, flush=True); input()"
+        "print(server._process.pid, server.port, server.folder, flush=True); input()"
     )
     owner = subprocess.Popen(
         [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     with owner:
         assert owner.stdout is not None
-        pid, folder = owner.stdout.readline().split()
+        pid, port, folder = owner.stdout.readline().split()
         os.kill(int(pid), 0)
         owner.send_signal(signal.SIGKILL)
+    # The program that was started may have been the launcher only: nobody may listen any more.
     watcher_done = [
         "sh",
         "-c",
-        'while kill -0 "$1" 2>/dev/null || [ -e "$2" ]; do sleep 0.1; done',
+        'while kill -0 "$1" 2>/dev/null || [ -e "$2" ] || "$3" -c "$4" "$5" 2>/dev/null; do sleep 0.1; done',
         "wait",
         pid,
         folder,
+        sys.executable,
+        "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1])), 1)",
+        port,
     ]
     subprocess.run(watcher_done, check=True, timeout=60)
 

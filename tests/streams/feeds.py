@@ -38,6 +38,18 @@ class Topic:
             producer.produce(self.name, plain, **given)
         assert producer.flush(20) == 0
 
+    def read(self, name: str, count: int) -> list[bytes | None]:
+        """Give the values of so many messages of a topic, as a reader of committed messages sees them."""
+        from confluent_kafka import Consumer
+
+        given = {"group.id": f"read-{name}", "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+        reader = Consumer({"bootstrap.servers": self.broker.address, "log_level": 0, **given})
+        reader.subscribe([name])
+        try:
+            return [message.value() for message in reader.consume(count, 20)]
+        finally:
+            reader.close()
+
     @property
     def connection(self) -> Connection:
         """Give the connection to the broker."""

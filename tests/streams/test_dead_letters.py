@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -108,3 +109,15 @@ def test_a_topic_gets_copies_with_headers(stream: Stream, topic: Topic, warehous
     assert headers["emat-dlq-stage"] == b"transform"
     assert b'"partition": 2, "offset": 1' in headers["emat-dlq-offset-bytes"]
     assert dead_letters.stats(named)["sent"] == 1
+
+
+def test_a_topic_that_keeps_no_rejects_sends_them_to_the_dead_letter_topic(topic: Topic) -> None:
+    from ematix_flow.errors import PlanError
+
+    out, dead = topic.broker.create_topic(1), topic.broker.create_topic(1)
+    topic.write([{"id": 1}, b"{oops", {"id": 2}], partition=0)
+    with pytest.raises(PlanError, match="have no place"):
+        drain(topic.stream(topic.connection, target_topic=out, transform_on_error="dlq", name="without"))
+    drain(topic.stream(topic.connection, target_topic=out, transform_on_error="dlq", dead_letter_topic=dead))
+    assert [json.loads(value) for value in topic.read(out, 2)] == [{"id": 1}, {"id": 2}]
+    assert topic.read(dead, 1) == [b"{oops"]

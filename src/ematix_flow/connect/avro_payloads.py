@@ -94,6 +94,8 @@ class AvroEncoder(SchemaEncoder):
 
     def encode(self, rows: pa.Table) -> list[bytes]:
         """Give a message for each row; columns that the newest schema lacks become optional fields of a newer one."""
+        if not rows.num_rows:
+            return []
         schema = self._schema(rows)
         parsed = _writing(schema)
         types = types_of(parsed)

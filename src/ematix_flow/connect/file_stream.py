@@ -39,6 +39,12 @@ class FileStream(StreamSource):
         message = f"{where!r} is no place in a folder: which files were loaded is known file by file"
         raise RunError(message, hint="a stream of files begins with all files that are there.")
 
+    def moved(self, position: Position | None, where: str) -> Position:
+        """Refuse to go on from elsewhere: the books of each target know its files one by one."""
+        del position
+        message = f"a stream of files cannot go on from {where!r}: which files were loaded is known file by file"
+        raise RunError(message, hint="a stream with another name loads all files again.")
+
     def seen(self) -> list[SourceFile]:
         """Give the files that are there."""
         return [file for _, file in self.files.seen(self.query)]

@@ -25,6 +25,9 @@ _GLIMPSE_SECONDS = 0.3
 _BUSY = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "LEADER_NOT_AVAILABLE",
                    "NOT_LEADER_FOR_PARTITION"})  # fmt: skip
 """What a cluster says for a moment, while somebody takes over."""
+_AWAY = _BUSY | {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_MSG_TIMED_OUT", "_RESOLVE", "REQUEST_TIMED_OUT",
+                 "NETWORK_EXCEPTION", "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"}  # fmt: skip
+"""What may be otherwise later, without a change by the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,10 @@ class _Admin:
         from confluent_kafka.admin import AdminClient
 
         waiting = {"socket.timeout.ms": int(self._seconds * 1000), "error_cb": self._said.append, "log_level": 0}
-        self._client = AdminClient(client_settings(self._connection) | waiting)
+        try:
+            self._client = AdminClient(client_settings(self._connection) | waiting)
+        except require_kafka().KafkaException as error:  # such as a certificate that is no file
+            raise broker_error(self._connection, error) from error
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -243,5 +249,4 @@ def broker_error(connection: KafkaConnection, error: Any, said: Iterable[Any] = 
     message = f"connection {connection.name!r}: {connection.bootstrap_servers}: {words}"
     if cause is not None and cause.code() in final:
         return RunError(message, hint="look at the login, security_protocol and the tls_ settings of the connection.")
-    away = cause is None or cause.code() < 0 or cause.name() in _BUSY
-    return TransientError(message) if away else RunError(message)
+    return TransientError(message) if cause is None or cause.name() in _AWAY else RunError(message)

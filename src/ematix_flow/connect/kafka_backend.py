@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
+from collections import deque
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ematix_flow.connect.codecs import decoder_of, schema_encoder
@@ -42,7 +43,7 @@ class KafkaBackend(Backend):
         self._producer: Any = None
         self._consumer: Any = None
         self._topic = ""
-        self._said: list[Any] = []
+        self._said: deque[Any] = deque(maxlen=8)
         self._pending: dict[tuple[str, int], int] = {}
         self._fresh: dict[tuple[str, int], tuple[int, int]] = {}
 

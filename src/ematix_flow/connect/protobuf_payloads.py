@@ -112,6 +112,8 @@ class ProtobufEncoder(SchemaEncoder):
 
     def encode(self, rows: pa.Table) -> list[bytes]:
         """Give a message for each row; a NULL is a field that is not set."""
+        if not rows.num_rows:
+            return []
         schema, made = self._schema(rows)
         head = _written_number(compiled(schema).place(made)) if schema.by_order else b"\0"
         fields = made.DESCRIPTOR.fields_by_name

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 AT_ONCE = 500
 REQUEST_BYTES = 4 << 20
 _SECONDS = 30.0
+_PING_SECONDS = 5.0
 
 
 class PubSubBackend(Backend):
@@ -51,7 +52,8 @@ class PubSubBackend(Backend):
     def ping(self) -> None:
         """Ask whether the service answers and lets us in."""
         with talking():
-            next(iter(self._publisher.list_topics(project=f"projects/{self._project}", timeout=_SECONDS)), None)
+            asked = {"project": f"projects/{self._project}"}
+            next(iter(self._publisher.list_topics(asked, timeout=_PING_SECONDS, retry=None)), None)
 
     def write_arrow_stream(self, dest: str, batches: Iterable[pa.RecordBatch]) -> int:
         """Send every row to a topic and come back when the service has them all."""
@@ -83,7 +85,7 @@ class PubSubBackend(Backend):
         """Let the service forget what was handed out."""
         for ids in _parts(self._pending):
             with talking():
-                self._subscriber.acknowledge(subscription=self._subscription, ack_ids=ids, timeout=_SECONDS)
+                self._subscriber.acknowledge(subscription=self._subscription, ack_ids=ids, **_patience())
         self._pending.clear()
 
     def nack_pending(self) -> None:
@@ -123,7 +125,7 @@ class PubSubBackend(Backend):
         for part in _parts(ids):
             asked = {"subscription": self._subscription, "ack_ids": part, "ack_deadline_seconds": 0}
             with talking():
-                self._subscriber.modify_ack_deadline(asked, timeout=_SECONDS)
+                self._subscriber.modify_ack_deadline(asked, **_patience())
 
     def qualified(self, kind: str, name: str) -> str:
         """Give the full name of a topic or a subscription."""
@@ -133,6 +135,13 @@ class PubSubBackend(Backend):
 def _parts(ids: Sequence[str]) -> Iterator[list[str]]:
     for start in range(0, len(ids), AT_ONCE):
         yield list(ids[start : start + AT_ONCE])
+
+
+def _patience() -> dict[str, Any]:
+    """Give how long a request is tried; left to itself the client tries it for ten minutes."""
+    from google.api_core.retry import Retry
+
+    return {"timeout": _SECONDS, "retry": Retry(timeout=_SECONDS)}
 
 
 @contextmanager

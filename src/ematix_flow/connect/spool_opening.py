@@ -57,7 +57,11 @@ def recovered(folder: Path, *, mend: bool = True) -> list[Batch]:
     paths = sorted(folder.glob(f"*{SEGMENT}"))
     found: list[Batch] = []
     for number, path in enumerate(paths, 1):
-        batches = list(batches_in(str(path)))
+        try:
+            batches = list(batches_in(str(path)))
+        except FileNotFoundError:
+            # Its owner removed it while somebody else looks: every target has what it held.
+            continue
         if number == len(paths):
             found += _whole(path, batches, mend=mend)
         else:

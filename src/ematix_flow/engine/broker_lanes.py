@@ -11,9 +11,10 @@ from ematix_flow.connect.registry import SINKS, open_sink
 from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.connect.sinks import Way
 from ematix_flow.connect.stream import EARLIEST, PLACE, as_text
+from ematix_flow.engine.dead_letter_topic import send_rejects, wants_topic
 from ematix_flow.engine.lanes import Lane
 from ematix_flow.engine.stream_rows import reader_for
-from ematix_flow.errors import BadRowsError, PlanError, UnsupportedError, did_you_mean
+from ematix_flow.errors import BadRowsError, PlanError, did_you_mean
 from ematix_flow.plan.guarantees import sent_as
 from ematix_flow.plan.steps import Span
 from ematix_flow.records import Counts
@@ -49,7 +50,7 @@ class BrokerLane(Lane):
         rejects = 0
         if made.rejects is not None:
             rejects = made.rejects.num_rows
-            rejected(self.road.stream, made.rejects)
+            rejected(self.road, made.rejects)
         self.sink.write(self.way, self.position, end, made.messages)
         self.position = end
         return Counts(staged=len(made.messages), inserted=len(made.messages), rejected=rejects)
@@ -79,6 +80,10 @@ def broker_lane(road: Road, target: StreamTarget) -> BrokerLane:
     encoder = encoder_for(resolve_connection(target.connection), target.place, RAW if raw else JSON)
     if not road.rows.transforms:
         _refuse_key(stream, target, source, encoder)
+    if stream.transform.on_error == "dlq" and not wants_topic(stream):
+        message = f"dead letters of stream {stream.name!r} have no place: {target.place!r} keeps none"
+        hint = "name a dead_letter_topic=, or say transform_on_error='drop'."
+        raise PlanError(message, hint=hint, origin=stream.origin)
     sink, way = sink_of(stream, target), Way(road.name, source.source_id)
     try:
         found = sink.take_over(way)
@@ -103,8 +108,9 @@ def sink_of(stream: Stream, target: StreamTarget) -> Sink:
     return open_sink(connection, target.place, sent_as(connection.kind, stream.delivery))
 
 
-def rejected(stream: Stream, rejects: pa.Table) -> None:
+def rejected(road: Road, rejects: pa.Table) -> None:
     """Do what a stream wants done with messages that cannot be read."""
+    stream = road.stream
     match stream.transform.on_error:
         case "drop":
             return
@@ -113,10 +119,10 @@ def rejected(stream: Stream, rejects: pa.Table) -> None:
             count = rejects.num_rows
             what = "message cannot be read" if count == 1 else "messages cannot be read"
             message = f"{count} {what}: {first['reason'][:200]} at {first['source_position']}"
-            raise BadRowsError(message, hint="transform_on_error= may drop them.", origin=stream.origin)
-        case other:
-            message = f"stream {stream.name!r} has transform_on_error={other!r}, which is not built yet for this target"
-            raise UnsupportedError(message, origin=stream.origin)
+            hint = "transform_on_error= may drop them, or send them to a dead_letter_topic=."
+            raise BadRowsError(message, hint=hint, origin=stream.origin)
+        case _:
+            send_rejects(stream, rejects, road.options.clock.now())
 
 
 def _passes_on(source: StreamSource, encoder: Encoder) -> bool:

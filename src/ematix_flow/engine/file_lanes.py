@@ -14,7 +14,7 @@ from ematix_flow.engine.options import Options
 from ematix_flow.engine.shaped_files import shaped_file_lane
 from ematix_flow.engine.sourcing import OpenSource
 from ematix_flow.engine.spark import session_for
-from ematix_flow.engine.table_lanes import declaration_of, pipeline_of
+from ematix_flow.engine.table_lanes import declaration_of, pipeline_of, placeholder
 from ematix_flow.engine.targets import target_for
 from ematix_flow.plan.source import SourceValue
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.file_stream import FileStream
     from ematix_flow.connect.stream import Position
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
-    from ematix_flow.declare.stream import StreamTarget
+    from ematix_flow.declare.stream import Stream, StreamTarget
     from ematix_flow.engine.lanes import Road
     from ematix_flow.records import Counts
 
@@ -49,18 +49,28 @@ class FileLane(Lane):
 
 
 def file_lane(road: Road, target: StreamTarget, source: FileStream) -> Lane:
-    """Give a target where it stands: at the folder as it is where it has all files, before all of them otherwise."""
-    table = target.declared_table
-    if table is None or road.rows.transforms:
+    """Give a target where it stands."""
+    if target.declared_table is None or road.rows.transforms:
         return shaped_file_lane(road, target, source)
+    pipeline, declared = _load_of(road.stream, target, road.name)
     options = Options(bus=road.options.bus, clock=road.options.clock, spark=road.options.spark)
-    declared = declaration_of(road.stream, target, table)
-    declared = replace(declared, write=replace(declared.write, incremental=FILES))
-    pipeline = pipeline_of(road.stream, declared, road.name)
-    database = target_for(declared.connection, table, session_for(options))
+    position = file_position(road.stream, target, source, options, road.name)
+    return FileLane(road.stream.key_of(target), position, source, pipeline, declared, options)
+
+
+def file_position(stream: Stream, target: StreamTarget, source: FileStream, options: Options, name: str) -> Position:
+    """Give where a target stands: at the folder as it is where it has all files, before all of them otherwise."""
+    pipeline, declared = _load_of(stream, target, name)
+    database = target_for(declared.connection, declared.table, session_for(options))
     loaded = loaded_before(pipeline, declared, database, lambda one: one.session())
     known = set() if loaded is None else {(file.key, file.etag, file.size) for file in loaded.files.values()}
     seen = source.seen()
     has_all = all((file.key, file.etag, file.size) in known for file in seen)
-    position = source.look_at(seen) if has_all else source.start(EARLIEST)
-    return FileLane(road.stream.key_of(target), position, source, pipeline, declared, options)
+    return source.look_at(seen) if has_all else source.start(EARLIEST)
+
+
+def _load_of(stream: Stream, target: StreamTarget, name: str) -> tuple[Pipeline, TargetDeclaration]:
+    """Give the load of new files that the batches of a stream are."""
+    declared = declaration_of(stream, target, target.declared_table or placeholder(target))
+    declared = replace(declared, write=replace(declared.write, incremental=FILES))
+    return pipeline_of(stream, declared, name), declared

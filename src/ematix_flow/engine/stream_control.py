@@ -6,9 +6,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.file_stream import FileStream
 from ematix_flow.connect.registry import open_stream
 from ematix_flow.connect.sinks import Way
 from ematix_flow.engine.broker_lanes import is_broker, sink_of
+from ematix_flow.engine.file_lanes import file_position
+from ematix_flow.engine.options import Options
 from ematix_flow.engine.positions import position_in, remember
 from ematix_flow.engine.table_lanes import books_of
 from ematix_flow.errors import PlanError, StreamLostError, UnknownNameError, did_you_mean
@@ -114,6 +117,8 @@ def _before(
 
 
 def _position(stream: Stream, target: StreamTarget, source: StreamSource, options: StreamOptions) -> Position | None:
+    if isinstance(source, FileStream):
+        return file_position(stream, target, source, Options(spark=options.spark), stream.name)
     if is_broker(target):
         with closing(sink_of(stream, target)) as sink:
             return sink.position(Way(stream.name, source.source_id))

@@ -110,12 +110,10 @@ def kept_as(stream: Stream, options: StreamOptions) -> str:
 
 def _lane(road: Road, target: StreamTarget) -> Lane:
     """Give a target as what it is."""
+    if is_broker(target) and isinstance(road.source, FileStream):
+        message = f"stream {road.stream.name!r} reads files and writes to a broker, which is not built"
+        raise UnsupportedError(message, hint="load the files into a table.", origin=road.stream.origin)
     if isinstance(road.source, FileStream):
-        if is_broker(target):
-            message = f"stream {road.stream.name!r} reads files and writes to {target.place!r} of a broker, which is not built"
-            raise UnsupportedError(
-                message, hint="load the files into a table, or write them to the broker by a stream of their own."
-            )
         return file_lane(road, target, road.source)
     if is_broker(target):
         return broker_lane(road, target)

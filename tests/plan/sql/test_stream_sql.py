@@ -1,0 +1,62 @@
+"""The SQL of streams: read in three dialects, translated into Spark's, and refused where that has no word for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from ematix_flow.errors import PlanError
+from ematix_flow.plan.sql.stream_sql import mentioned, row_by_row, spark_sql, tables_in
+
+
+@pytest.mark.parametrize(
+    ("written", "dialect", "wanted"),
+    [
+        ("SELECT id FROM source", "datafusion", "SELECT id FROM source"),
+        ('SELECT "id" AS "Key" FROM source', "datafusion", "SELECT `id` AS `Key` FROM source"),
+        ("SELECT make_array(a, b) AS c FROM source", "datafusion", "SELECT ARRAY(a, b) AS c FROM source"),
+        ("SELECT strpos(a, 'x') AS c FROM source", "datafusion", "SELECT LOCATE('x', a) AS c FROM source"),
+        ("SELECT to_timestamp_millis(a) AS c FROM source", "datafusion", "SELECT TIMESTAMP_MILLIS(a) AS c FROM source"),
+        ("SELECT list_value(a) AS c FROM source", "duckdb", "SELECT ARRAY(a) AS c FROM source"),
+        ("SELECT nvl(a, 0) AS c FROM source", "spark", "SELECT COALESCE(a, 0) AS c FROM source"),
+        ("SELECT a::DOUBLE AS c FROM source", "duckdb", "SELECT CAST(a AS DOUBLE) AS c FROM source"),
+    ],
+)
+def test_a_query_is_translated(written: str, dialect: str, wanted: str) -> None:
+    assert spark_sql(written, dialect).upper() == wanted.upper()
+
+
+def test_an_aggregate_of_the_user_gets_the_rows_of_its_group() -> None:
+    made = spark_sql("SELECT k, vwap(p, q) AS v FROM source GROUP BY k", "datafusion", frozenset({"vwap"}))
+    assert "VWAP(COLLECT_LIST(NAMED_STRUCT('a0', p, 'a1', q)))".lower() in made.lower()
+
+
+def test_what_spark_has_no_word_for_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"arrow_cast\(\) has no translation"):
+        spark_sql("SELECT arrow_cast(a, 'Int8') FROM source", "datafusion")
+
+
+@pytest.mark.parametrize("written", ["SELECT FROM WHERE", "DROP TABLE x", "SELECT 1; SELECT 2"])
+def test_anything_but_one_query_is_refused(written: str) -> None:
+    with pytest.raises(PlanError):
+        spark_sql(written, "datafusion")
+
+
+def test_the_tables_and_columns_of_a_query_are_known() -> None:
+    sql = "WITH mine AS (SELECT a FROM source) SELECT mine.a, u.b FROM mine JOIN users u ON u.id = mine.a"
+    assert tables_in(sql, "datafusion") == {"source", "users"}
+    assert mentioned(sql, "datafusion") == {"a", "b", "id"}
+
+
+@pytest.mark.parametrize(
+    ("written", "alone"),
+    [
+        ("SELECT a + 1 AS b FROM source WHERE a > 0", True),
+        ("SELECT s.a FROM source s JOIN users u ON u.id = s.a", True),
+        ("SELECT COUNT(*) FROM source", False),
+        ("SELECT DISTINCT a FROM source", False),
+        ("SELECT a FROM source ORDER BY a LIMIT 1", False),
+        ("SELECT mine(a) FROM source", False),
+    ],
+)
+def test_rows_that_depend_on_others_are_told(written: str, alone: bool) -> None:
+    assert row_by_row(written, "datafusion", frozenset({"mine"})) is alone
