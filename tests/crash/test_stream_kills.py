@@ -28,7 +28,7 @@ pytestmark = [
 FULL = os.environ.get("CRASH_FULL") == "1"
 KILLS = 60 if FULL else 15
 LAKE_KILLS = 60 if FULL else 6
-BATCHES = 25 if FULL else 10
+BATCHES, LAKE_BATCHES = (25, 11) if FULL else (10, 3)
 """Batches of one life at most."""
 
 POINTS = (
@@ -59,11 +59,11 @@ def feed(broker: KafkaBroker) -> Feed:
     return Feed(broker.address, broker.create_topic(3), 40)
 
 
-def one_life(nursery: Nursery, place: Place, feed: Feed, chance: Random, life: int) -> Ending:
+def one_life(nursery: Nursery, place: Place, feed: Feed, chance: Random, life: int, batches: int = BATCHES) -> Ending:
     """Run the stream until it is killed: at a moment, or when it passes a place for the so-manieth time."""
     if life % 4 == 3:
         return nursery.run("stream", place, feed, False, kill_after=chance.uniform(0.5, 4.0))
-    point = f"{chance.choice(POINTS)}=kill@{chance.randint(1, BATCHES)}"
+    point = f"{chance.choice(POINTS)}=kill@{chance.randint(1, batches)}"
     return nursery.run("stream", place, feed, False, failpoints=point, kill_after=60)
 
 
@@ -107,7 +107,7 @@ def test_kills_of_a_stream_into_delta(lake_nursery: Nursery, place_of: Callable[
     writer.start()
     killed = 0
     for life in range(LAKE_KILLS):
-        killed += one_life(lake_nursery, place, feed, chance, life).died
+        killed += one_life(lake_nursery, place, feed, chance, life, LAKE_BATCHES).died
     written = writer.stop()
     finish(lake_nursery, place, feed)
     assert complaints(place, written) == []

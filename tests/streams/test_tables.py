@@ -156,6 +156,19 @@ def test_messages_that_the_topic_dropped_are_missed(topic: Topic, warehouse: Pat
         drain(stream)
 
 
+def test_records_that_vanish_while_they_are_read_are_missed(topic: Topic) -> None:
+    from confluent_kafka import TopicPartition
+
+    from ematix_flow.connect.kafka_reader import read_records
+
+    topic.write([{"id": number} for number in range(4)], partition=0)
+    admin = topic.broker.admin()
+    for future in admin.delete_records([TopicPartition(topic.name, 0, 2)]).values():
+        future.result(20)
+    with pytest.raises(StreamLostError, match="are gone"):
+        list(read_records(topic.connection, topic.name, ((0, 0, 4),), ()))  # type: ignore[arg-type]
+
+
 def test_a_topic_that_is_not_there_is_named(topic: Topic, warehouse: Path) -> None:
     missing = Topic(topic.broker, f"{topic.name}x")
     with pytest.raises(RunError, match="there is no topic"):

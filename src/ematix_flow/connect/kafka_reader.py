@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ematix_flow.connect.kafka_settings import client_settings
-from ematix_flow.connect.stream import PLACE, VALUE
-from ematix_flow.errors import TransientError
+from ematix_flow.connect.stream import PLACE, REWIND, VALUE
+from ematix_flow.errors import StreamLostError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
-    from confluent_kafka import Consumer, Message
+    from confluent_kafka import Consumer, KafkaError, Message
 
     from ematix_flow.declare.connection_streams import KafkaConnection
 
@@ -30,7 +30,13 @@ AT_ONCE = 20_000
 SILENCE = 60.0
 """Seconds without a record after which a stretch cannot be read now."""
 
-_READING = {"enable.auto.commit": False, "enable.partition.eof": True, "group.id": "ematix-flow-reader"}
+_READING = {
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "group.id": "ematix-flow-reader",
+    # Left to itself a consumer goes on at the end when its records are gone.
+    "auto.offset.reset": "error",
+}
 # What a broker that is away would say many times a second is said once, by the stream that waits for it.
 _QUIET = {"log_level": 0}
 _TUNED = {"fetch.wait.max.ms": 50, "queued.min.messages": 200_000, "queued.max.messages.kbytes": 65_536}
@@ -141,10 +147,8 @@ def _taken(reader: _Reader, record: Message, ends: dict[int, int], open_: set[in
     partition, offset, error = int(record.partition() or 0), int(record.offset() or 0), record.error()
     if error is not None:
         if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-            if error.retriable() or not error.fatal():
-                return False
-            message = f"Kafka cannot be read: {error.str()}"
-            raise TransientError(message)
+            _refuse(error, record.topic())
+            return False
         reader.ends[partition] = offset
         if offset >= ends[partition]:
             open_.discard(partition)
@@ -156,6 +160,18 @@ def _taken(reader: _Reader, record: Message, ends: dict[int, int], open_: set[in
     if offset == ends[partition] - 1:
         open_.discard(partition)
     return True
+
+
+def _refuse(error: KafkaError, topic: str | None) -> None:
+    """Raise for an error that will not pass while this stretch is read."""
+    from confluent_kafka import KafkaError
+
+    if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001 - its public name
+        message = f"records of {topic!r} that were not read yet are gone"
+        raise StreamLostError(message, hint=REWIND)
+    if error.fatal() or (error.code() > 0 and not error.retriable()):
+        message = f"Kafka cannot be read: {error.str()}"
+        raise TransientError(message)
 
 
 def _table(records: Sequence[Message], topic: str, wanted: Sequence[str]) -> pa.Table:

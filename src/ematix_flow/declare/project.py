@@ -55,7 +55,9 @@ class Project:
         """Give a pipeline by name."""
         if name not in self.pipelines:
             message = f"no pipeline named {name!r}"
-            hint = "it is a stream; flow consume runs it." if name in self.streams else did_you_mean(name, self.pipelines)
+            hint = (
+                "it is a stream; flow consume runs it." if name in self.streams else did_you_mean(name, self.pipelines)
+            )
             raise UnknownNameError(message, hint=hint)
         return self.pipelines[name]
 
