@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tests.examples.streaming import World
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("brokers")]
 
 SRC = str(Path(__file__).parents[2] / "src")
 EVENTS = [
@@ -168,3 +168,10 @@ def test_the_options_of_csv_files_are_kept(events: World, stored: World) -> None
     assert written["csv_lake"].format == "csv"
     (body,) = stored.objects("ematix-archive", "events/csv/").values()
     assert body.decode().splitlines() == ["1;opened;19.90", r"2;\N;0.10", r"3;closed;\N", r"4;'it\'s; \\ here';1"]
+
+
+@pytest.mark.usefixtures("events")
+def test_options_for_reading_may_stand_on_a_target(stored: World) -> None:
+    stored.run("events_read_back", lambda: bool(stored.objects("ematix-archive", "events/csv/")))
+    (body,) = stored.objects("ematix-archive", "events/csv/").values()
+    assert body.decode().splitlines() == ["event_id,name,amount", "1,opened,19.90", "2,,0.10", "3,closed,"]
