@@ -86,7 +86,7 @@ class PubSubCase(Case):
         return PubSubBackend.open(PROJECT, endpoint=self._server.endpoint, anonymous_auth=True, **wait)  # type: ignore[arg-type]
 
     def send(self, payload: bytes) -> None:
-        self.open()._publish(self.dest, [payload])
+        self.open().publish(self.dest, [{"data": payload}])
 
     def again(self, backend: Any) -> Backend:
         backend.nack_pending()
