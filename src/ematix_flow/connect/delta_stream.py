@@ -44,6 +44,7 @@ class DeltaStream(LakeStream):
         first, last = versions[0], versions[-1]
         if position.get(_TABLE) not in (None, self._id(last)):
             raise self.lost(f"Delta table {self.query!r} is not the one that was read before: it was made again")
+        self._refuse_mapped(last)
         if number is not None and not first - 1 <= number <= last:
             raise self.lost(f"Delta table {self.query!r} has versions {first} to {last}, and {number + 1} is next")
         later = tuple(self._commit(one) for one in versions if number is None or one > number)
@@ -61,7 +62,6 @@ class DeltaStream(LakeStream):
         """Give the files that the log adds."""
         if begin[self.key] is None:
             return WholeTable(self.relation, end[self.key])
-        self._refuse_mapped()
         groups: dict[tuple[tuple[str, str | None], ...], list[str]] = {}
         for number in range(begin[self.key] + 1, end[self.key] + 1):
             for add in _adds(self._actions(number)):
@@ -77,13 +77,16 @@ class DeltaStream(LakeStream):
         return found
 
     def _id(self, newest: int) -> str:
-        """Give the id of the table; asked again whenever there is a new version."""
+        return str(self._about(newest).get("id"))
+
+    def _about(self, newest: int) -> dict[str, Any]:
+        """Give what the log says of the table; asked again whenever there is a new version."""
         if self._described[0] != newest:
             before, now = self._described[1].get("id"), delta_log.described(self._store, self._folder) or {}
             if before != now.get("id"):
                 self._known.clear()
             self._described = (newest, now)
-        return str(self._described[1].get("id"))
+        return self._described[1]
 
     def _commit(self, number: int) -> LakeCommit:
         if number not in self._known:
@@ -105,8 +108,8 @@ class DeltaStream(LakeStream):
             raise self.lost(f"files of version {number} of Delta table {self.query!r} were vacuumed")
         return self._store.path(key)
 
-    def _refuse_mapped(self) -> None:
-        if self._described[1].get("configuration", {}).get(_MAPPING, "none") != "none":
+    def _refuse_mapped(self, newest: int) -> None:
+        if self._about(newest).get("configuration", {}).get(_MAPPING, "none") != "none":
             message = (
                 f"Delta table {self.query!r} has columns under other names in its files, which streams cannot read"
             )
@@ -133,4 +136,5 @@ def _told(number: int, actions: Sequence[dict[str, Any]]) -> LakeCommit:
     moment = info.get("inCommitTimestamp") or info.get("timestamp") or 0
     rows = sum(int(json.loads(add.get("stats") or "{}").get("numRecords", 1)) for add in adds)
     at = datetime.fromtimestamp(moment / 1000, UTC)
-    return LakeCommit(number, at, max(rows, int(bool(adds))), removes or marked)
+    replaces = any("remove" in action for action in actions)
+    return LakeCommit(number, at, max(rows, int(bool(adds))), removes or marked, replaces)

@@ -63,11 +63,11 @@ class IcebergStream(LakeStream):
             "SELECT snapshot_id, parent_id, operation, unix_millis(committed_at), summary, "
             f"snapshot_id IN (SELECT snapshot_id FROM {table}.refs WHERE name = 'main') FROM {table}.snapshots"
         )
-        self._line = _line(rows)
+        self._line = line_of(rows)
         return self._line
 
 
-def _line(rows: list[tuple[Any, ...]]) -> History:
+def line_of(rows: list[tuple[Any, ...]]) -> History:
     """Give the snapshots that lead to the newest one; those of branches and those that were taken back are not among them."""
     by_number = {row[0]: row for row in rows}
     at = next((row[0] for row in rows if row[5]), None)

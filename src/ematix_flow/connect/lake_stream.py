@@ -32,6 +32,8 @@ class LakeCommit:
     """About how many rows it added; at least one where it added files."""
     removes: bool = False
     """Whether it took rows away or changed them."""
+    replaces: bool = False
+    """Whether files of earlier commits may be removed since, though their rows are all there."""
 
     @property
     def matters(self) -> bool:
@@ -157,8 +159,9 @@ class LakeStream(StreamSource):
         history = self.history(position, goal)
         commits = history.commits if goal is None else history.until(goal[self.key])
         changes = [commit for commit in commits if commit.matters]
-        if commits and position[self.key] is None and (history.cut or any(change.removes for change in changes)):
-            # What the past was cannot be told row by row; what there is now can.
+        told = not history.cut and not any(commit.removes or commit.replaces for commit in commits)
+        if commits and position[self.key] is None and not told:
+            # What came when cannot be read commit by commit; what there is now can.
             return self.place(commits[-1].number)
         if not changes:
             return position
