@@ -22,13 +22,23 @@ def commits(store: Store, folder: str, after: int = -1) -> Iterator[list[dict[st
 def _numbered(store: Store, folder: str, after: int = -1) -> Iterator[tuple[int, list[dict[str, Any]]]]:
     keys = [f.key for f in store.listed(f"{folder}{LOG}") if _is_commit(f.key) and _number(f.key) > after]
     for key in reversed(keys):
-        data = store.read(key)
-        yield _number(key), [json.loads(line) for line in (data or b"").splitlines() if line]
+        yield _number(key), _actions(store.read(key) or b"")
+
+
+def versions(store: Store, folder: str) -> list[int]:
+    """Give the numbers of all commits that the log still holds one by one, the oldest first; none where there is no table."""
+    return sorted(_number(f.key) for f in store.listed(f"{folder}{LOG}") if _is_commit(f.key))
 
 
 def version(store: Store, folder: str) -> int | None:
     """Give the number of the newest commit, or None where there is no table."""
-    return max((_number(f.key) for f in store.listed(f"{folder}{LOG}") if _is_commit(f.key)), default=None)
+    return max(versions(store, folder), default=None)
+
+
+def commit(store: Store, folder: str, number: int) -> list[dict[str, Any]] | None:
+    """Give the actions of one commit, or None where the log does not hold it any more."""
+    data = store.read(f"{folder}{LOG}{number:020}.json")
+    return None if data is None else _actions(data)
 
 
 def last_change(store: Store, folder: str) -> str:
@@ -90,6 +100,10 @@ def _names(said: str) -> str:
         return str(json.loads(said).get("ematix_flow", ""))
     except ValueError:
         return ""
+
+
+def _actions(data: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in data.splitlines() if line]
 
 
 def _number(key: str) -> int:

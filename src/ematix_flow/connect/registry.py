@@ -65,6 +65,9 @@ STREAMS = {
     "object_store_s3": ("ematix_flow.connect.bucket_file_streams", "S3FileStream"),
     "object_store_gcs": ("ematix_flow.connect.bucket_file_streams", "GcsFileStream"),
     "object_store_azure": ("ematix_flow.connect.bucket_file_streams", "AzureFileStream"),
+    "delta_local": ("ematix_flow.connect.delta_stream", "DeltaStream"),
+    "delta_s3": ("ematix_flow.connect.delta_stream", "DeltaS3Stream"),
+    "iceberg": ("ematix_flow.connect.iceberg_stream", "IcebergStream"),
 }
 """Kind -> module and class of what a stream reads."""
 

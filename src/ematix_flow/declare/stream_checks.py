@@ -32,7 +32,7 @@ _PLACE = {
     "kinesis": "partition_key_prefix",
 }
 _PLACES = ("table", "topic", "queue", "prefix", "partition_key_prefix")
-_SOURCES = ("kafka", "rabbitmq", "pubsub", "kinesis", "delta_local", "delta_s3")
+_SOURCES = ("kafka", "rabbitmq", "pubsub", "kinesis", *LAKES)
 
 
 def given(reference: str | Connection) -> Connection | None:

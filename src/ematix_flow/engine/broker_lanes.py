@@ -62,7 +62,7 @@ class BrokerLane(Lane):
     def _messages(self, end: Position) -> Outgoing:
         source, rows = self.road.source, self.road.rows
         key, ids = self.target.message_key_column, Ids(f"{self.way.name}\x1f{self.way.source}")
-        if rows.transforms:
+        if rows.reads_rows:
             span = Span(self.way.source, as_text(self.position), as_text(end), known=True)
             return encoded(rows.rows(span), self.encoder, key, ids, f"{span.begin}\x1f{span.end}")
         beside = [column.name for column in source.columns if column.name == key]

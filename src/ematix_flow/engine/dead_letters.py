@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.ledger import Ledger, transaction
-from ematix_flow.connect.registry import open_stream, open_target
+from ematix_flow.connect.registry import open_target
 from ematix_flow.connect.stream import payload_of
 from ematix_flow.engine.loading import load_target
 from ematix_flow.engine.options import Options
@@ -17,6 +17,7 @@ from ematix_flow.engine.rejecting import list_rejects
 from ematix_flow.engine.sourcing import OpenSource
 from ematix_flow.engine.stream_options import StreamOptions
 from ematix_flow.engine.stream_rows import StreamRows, reader_for
+from ematix_flow.engine.stream_sources import source_of
 from ematix_flow.engine.stream_tables import name_of
 from ematix_flow.engine.table_lanes import declaration_of, pipeline_of, placeholder, typed_declaration
 from ematix_flow.errors import RunError, UnknownNameError, UnsupportedError
@@ -114,8 +115,7 @@ def replay(stream: Stream, chosen: Selection, options: StreamOptions | None = No
     letters = chosen.among(records(stream, limit=EVERYTHING))
     done = Counter({"taken": len(letters)})
     with ExitStack() as kept:
-        one = stream.sources[0]
-        source = kept.enter_context(closing(open_stream(one.connection, one.query)))
+        source = kept.enter_context(closing(source_of(stream, options)))
         again = _Replay(stream, StreamRows(stream, source, options, kept), reader_for(source), options)
         for target in _tables(stream):
             for group in _groups(letters, target):

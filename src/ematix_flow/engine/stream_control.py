@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.file_stream import FileStream
-from ematix_flow.connect.registry import open_stream
 from ematix_flow.connect.sinks import Way
 from ematix_flow.engine.broker_lanes import is_broker, sink_of
 from ematix_flow.engine.file_lanes import file_position
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.positions import position_in, remember
+from ematix_flow.engine.stream_sources import source_of
 from ematix_flow.engine.table_lanes import books_of
 from ematix_flow.errors import PlanError, StreamLostError, UnknownNameError, did_you_mean
 
@@ -56,7 +56,7 @@ class Moved:
 
 def stream_status(stream: Stream, options: StreamOptions) -> list[Standing]:
     """Give where every target of a stream stands and what waits for it."""
-    with closing(_source(stream)) as source:
+    with closing(source_of(stream, options)) as source:
         return [_standing(stream, target, source, options) for target in stream.targets]
 
 
@@ -80,7 +80,7 @@ def move_stream(
     With `healthy`, only targets that stand somewhere can be moved. The word `ledger` moves nothing.
     """
     chosen = _chosen(stream, only)
-    with closing(_source(stream)) as source:
+    with closing(source_of(stream, options)) as source:
         stays = where == LEDGER
         before = [_before(stream, t, source, options, healthy=healthy or stays, stays=stays) for t in chosen]
         if where == LEDGER:
@@ -135,8 +135,3 @@ def _move(
         return
     books = books_of(stream, target, options, stream.name)
     remember(books.database, books.name, source.source_id, position, options.clock)
-
-
-def _source(stream: Stream) -> StreamSource:
-    one = stream.sources[0]
-    return open_stream(one.connection, one.query)

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.codecs import schema_decoder
 from ematix_flow.connect.event_times import timed_pieces
+from ematix_flow.connect.lake_stream import LakeStream
 from ematix_flow.connect.stream import from_text
 from ematix_flow.engine.lookups import open_lookups
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.spark import session_for
+from ematix_flow.engine.stream_sources import lake_frame
 from ematix_flow.errors import PlanError, UnsupportedError, did_you_mean
 from ematix_flow.plan.sql.stream_sql import SOURCE, mentioned, row_by_row, spark_sql, tables_in
-from ematix_flow.run.typed_messages import json_payload, raw_payload, rows_of_payloads, typed_rows
+from ematix_flow.run.typed_messages import TypedRows, json_payload, raw_payload, rows_of_payloads, typed_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from ematix_flow.engine.stream_options import StreamOptions
     from ematix_flow.plan.steps import Span
     from ematix_flow.run.stream_sql import SqlStage
-    from ematix_flow.run.typed_messages import TypedRows
 
 
 class StreamRows:
@@ -33,6 +34,7 @@ class StreamRows:
     def __init__(self, stream: Stream, source: StreamSource, options: StreamOptions, kept: ExitStack) -> None:
         self._stream = stream
         self._source = source
+        self._options = options
         self._read = reader_for(source)
         self._stage = _stage(stream, options, kept)
         self._last: tuple[str, str, frozenset[str], TypedRows] | None = None
@@ -41,6 +43,11 @@ class StreamRows:
     def transforms(self) -> bool:
         """Say whether there is SQL between source and target."""
         return self._stage is not None
+
+    @property
+    def reads_rows(self) -> bool:
+        """Say whether there are rows in any case: of SQL, or of a source that has no messages."""
+        return self.transforms or isinstance(self._source, LakeStream)
 
     def rows(self, span: Span, wanted: frozenset[str] = frozenset()) -> TypedRows:
         """Give the rows between two positions; `wanted` has what messages tell beside their payload, where no SQL says it."""
@@ -57,6 +64,9 @@ class StreamRows:
         return self._stage.rows(found, lenient=True)
 
     def _made(self, span: Span, wanted: frozenset[str]) -> TypedRows:
+        if isinstance(self._source, LakeStream):
+            frame = lake_frame(self._source, span, session_for(Options(spark=self._options.spark)))
+            return self.transformed(TypedRows(frame.toArrow()))
         sql = self._stream.transform.sql
         named = mentioned(sql, self._stream.transform.dialect) if sql else wanted
         beside = [column.name for column in self._source.columns if column.name in named]

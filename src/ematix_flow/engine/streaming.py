@@ -9,20 +9,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.file_stream import FileStream
+from ematix_flow.connect.lake_stream import LakeStream
 from ematix_flow.connect.redact import safe_text
-from ematix_flow.connect.registry import open_stream
 from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.connect.stream import EARLIEST, LATEST
 from ematix_flow.engine.broker_lanes import broker_lane, is_broker
 from ematix_flow.engine.conductor import as_ours
 from ematix_flow.engine.file_lanes import file_lane
+from ematix_flow.engine.lake_lanes import LakeLane
 from ematix_flow.engine.lanes import Road
 from ematix_flow.engine.stream_loop import Loop, Tally, Track
 from ematix_flow.engine.stream_observing import observed
 from ematix_flow.engine.stream_options import StreamOptions
 from ematix_flow.engine.stream_rows import StreamRows
+from ematix_flow.engine.stream_sources import source_of
 from ematix_flow.engine.supervising import Patience
-from ematix_flow.engine.table_lanes import table_lane
+from ematix_flow.engine.table_lanes import TableLane, table_lane
 from ematix_flow.errors import UnsupportedError
 from ematix_flow.events import StreamFailed
 from ematix_flow.plan.guarantees import refuse_unkept
@@ -75,9 +77,8 @@ def _pause(stream: Stream, options: StreamOptions, patience: Patience, error: Ex
 
 
 def _run_once(stream: Stream, options: StreamOptions, tally: Tally) -> None:
-    one = stream.sources[0]
     with ExitStack() as kept:
-        source = kept.enter_context(closing(open_stream(one.connection, one.query)))
+        source = kept.enter_context(closing(source_of(stream, options)))
         source.begin()
         if tally.goal is None:
             tally.goal = _goal(source, options)
@@ -117,7 +118,7 @@ def _lane(road: Road, target: StreamTarget) -> Lane:
         return file_lane(road, target, road.source)
     if is_broker(target):
         return broker_lane(road, target)
-    return table_lane(road, target)
+    return table_lane(road, target, LakeLane if isinstance(road.source, LakeStream) else TableLane)
 
 
 def _beginning(stream: Stream) -> str:

@@ -68,7 +68,7 @@ class TableLane(Lane):
         """Load the messages up to a position, and stand there."""
         end = onward(self.position, end)
         span = Span(self.road.source.source_id, as_text(self.position), as_text(end), self.known)
-        declared, opened = self._exact(span) or self._typed(span)
+        declared, opened = self.exact(span) or self._typed(span)
         pipeline = pipeline_of(self.road.stream, declared, self.road.name)
         loaded = load_target(pipeline, declared, opened, f"{span.source} {span.begin} {span.end}", self._batch())
         self.position, self.known = end, True
@@ -76,7 +76,7 @@ class TableLane(Lane):
             forward(self.road.stream, pipeline, self.database)
         return loaded.committed.counts
 
-    def _exact(self, span: Span) -> tuple[TargetDeclaration, OpenSource] | None:
+    def exact(self, span: Span) -> tuple[TargetDeclaration, OpenSource] | None:
         """Give the messages as the table's columns, converted by nobody on the way; None where that cannot be."""
         table = self.target.declared_table
         decoder = (
@@ -116,7 +116,7 @@ class TableLane(Lane):
         return Options(bus=self.road.options.bus, clock=self.road.options.clock, spark=self.road.options.spark)
 
 
-def table_lane(road: Road, target: StreamTarget) -> TableLane:
+def table_lane(road: Road, target: StreamTarget, kind: type[TableLane] | None = None) -> TableLane:
     """Give a target where it stands; one that stands nowhere begins where the stream begins."""
     source, begin = road.source, road.begin
     books = books_of(road.stream, target, road.options, road.name)
@@ -132,7 +132,7 @@ def table_lane(road: Road, target: StreamTarget) -> TableLane:
         forward(
             road.stream, pipeline_of(road.stream, declaration_of(road.stream, target, table), road.name), books.database
         )
-    return TableLane(road.stream.key_of(target), position, known, road, target, books.database, forwards)
+    return (kind or TableLane)(road.stream.key_of(target), position, known, road, target, books.database, forwards)
 
 
 def books_of(stream: Stream, target: StreamTarget, options: StreamOptions, name: str) -> Books:
