@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 PIECES = 8
 """Into how many parts a stretch is cut at most; a part reads several partitions."""
 
+SMALL = 10_000
+"""Records up to which a stretch stays in one part: to begin another takes longer than to read them."""
+
 
 class KafkaSource(StreamSource):
     """One topic."""
@@ -92,7 +95,7 @@ class KafkaSource(StreamSource):
     def pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:
         """Give the records between two positions; neighbours of few records are read together."""
         spans = self._spans(begin, end)
-        count = min(PIECES, len(spans))
+        count = min(PIECES, len(spans), 1 if _records(spans) <= SMALL else PIECES)
         groups: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]
         for span in sorted(spans, key=lambda span: span[1] - span[2]):
             min(groups, key=_records).append(span)
