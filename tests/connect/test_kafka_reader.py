@@ -9,7 +9,7 @@ import pytest
 
 from ematix_flow.connect import kafka_reader
 from ematix_flow.connect.kafka_reader import KEPT, close_readers, read_records
-from ematix_flow.connect.kafka_stream import SMALL, KafkaSource
+from ematix_flow.connect.kafka_stream import ENOUGH, KafkaSource
 from ematix_flow.connect.stream import PLACE, VALUE
 from ematix_flow.declare.connection_streams import KafkaConnection
 
@@ -84,6 +84,7 @@ def test_few_records_are_one_part_and_many_are_several(topic: tuple[KafkaConnect
     connection, name = topic
     source = KafkaSource(connection, name)
     begin = {"offsets": dict.fromkeys("0123", 0)}
-    few, many = ({"offsets": dict.fromkeys("0123", count)} for count in (SMALL // 4, SMALL // 4 + 1))
-    assert [len(source.pieces(begin, end, ())) for end in (few, many)] == [1, 4]
+    few, many, most = ({"offsets": dict.fromkeys("0123", count)} for count in (10, ENOUGH // 2, ENOUGH * 4))
+    shown = [[piece.shown.rpartition("/")[2] for piece in source.pieces(begin, end, ())] for end in (few, many, most)]
+    assert shown == [["0,1,2,3"], ["0,2", "1,3"], ["0", "1", "2", "3"]]
     source.close()
