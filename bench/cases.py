@@ -90,6 +90,8 @@ class Case:
     """Bring it to the state before a round and give the command of that round."""
     rounds: int = 3
     watch: bool = False
+    figures: Callable[[Bench, str], dict[str, float]] | None = None
+    """Gives what was measured beside the time of the command, after its end."""
 
 
 # Commands

@@ -85,6 +85,11 @@ class _Peaks(threading.Thread):
             self.java = max(self.java, memory["java"] // 1024)
 
 
+def tree_memory(root: int) -> int:
+    """Give the memory of a process and everything below it, in KiB."""
+    return sum(kib for _, kib in _tree(root))
+
+
 def _tree(root: int) -> list[tuple[str, int]]:
     """Give the name and the proportional memory of every process below one."""
     children: dict[int, list[int]] = {}

@@ -25,6 +25,7 @@ SETTINGS = {
     "shared_buffers": "512MB",
     "max_wal_size": "8GB",
     "wal_level": "replica",
+    "track_commit_timestamp": "on",
 }
 """What differs from PostgreSQL's defaults; fsync and full_page_writes are on."""
 

@@ -19,7 +19,13 @@ NAMES = {
     "dlt": "dlt",
     "copy": "COPY pipe",
     "psql": "SQL in psql",
+    "pika": "bare consumer",
 }
+
+_FIGURES = {
+    "rows_per_second": "rows/s", "p50_ms": "p50 ms", "p95_ms": "p95 ms", "p99_ms": "p99 ms",
+    "first_mib": "first fifth MiB", "last_mib": "last fifth MiB", "most_mib": "most MiB",
+}  # fmt: skip
 
 PHASES = (
     ("start and plan", None, "ddl.after_expand"),
@@ -37,7 +43,9 @@ def render(results: Path) -> str:
     words = HERE / "NOTES.md"
     parts = ["# Speed and memory", "", words.read_text().strip() if words.exists() else "", ""]
     if rows:
-        parts += [_machine(rows), "", _table(rows), "", _phases(rows), "", _memory(rows)]
+        whole = [row for row in rows if not row.get("figures")]
+        streams = [row for row in rows if row.get("figures")]
+        parts += [_machine(rows), "", _table(whole), "", _streams(streams), "", _phases(whole), "", _memory(whole)]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -86,6 +94,27 @@ def _table(rows: list[dict[str, Any]]) -> str:
             lines.append(
                 f"| {title} | {shown} | {NAMES[name]} | {len(samples)} | {seconds:.2f} | {ratio} | {load:.1f} |"
             )
+    return "\n".join(lines)
+
+
+def _streams(rows: list[dict[str, Any]]) -> str:
+    """Give what was measured of streams beside the time of their commands."""
+    if not rows:
+        return ""
+    lines = [
+        "## Streams",
+        "",
+        "Rows a second: from the commit that brought the first tenth of the rows to the last one. Milliseconds: from the",
+        "moment at which a record was sent until its row was seen. MiB: all processes of the command.",
+        "",
+        "| case | rows | contender | rounds | medians |",
+        "|---|---:|---|---:|---|",
+    ]
+    for (_, title, size), by_name in _grouped(rows).items():
+        for name, samples in by_name.items():
+            found = {figure: median(s["figures"][figure] for s in samples) for figure in samples[0]["figures"]}
+            told = ", ".join(f"{_FIGURES.get(figure, figure)} {value:,.0f}" for figure, value in found.items())
+            lines.append(f"| {title} | {size:,} | {NAMES[name]} | {len(samples)} | {told} |")
     return "\n".join(lines)
 
 

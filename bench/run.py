@@ -24,6 +24,7 @@ import places  # noqa: E402
 import report  # noqa: E402
 from cases import Bench  # noqa: E402
 from lake_cases import LAKE_CASES  # noqa: E402
+from stream_cases import SOAK_RATE, STREAM_CASES  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from cases import Case
 
 RESULTS = HERE / "results.jsonl"
-CASES = cases.CASES | {case.name: case for case in LAKE_CASES}
+CASES = cases.CASES | {case.name: case for case in (*LAKE_CASES, *STREAM_CASES)}
 
 
 def main() -> int:
@@ -42,6 +43,7 @@ def main() -> int:
     )
     parser.add_argument("--rows", type=int, help="rows, instead of the case's own number")
     parser.add_argument("--rounds", type=int, help="rounds, instead of the case's own number")
+    parser.add_argument("--minutes", type=float, help="how long the soak of a stream lasts, instead of 15")
     parser.add_argument("--only", action="append", help="contenders, instead of all")
     parser.add_argument("--label", default="", help="a word that marks these results")
     parser.add_argument("--dry", action="store_true", help="print, and write nothing")
@@ -69,7 +71,7 @@ def measure_case(case: Case, server: places.Server, asked: argparse.Namespace) -
     """Measure one case: all contenders in every round, beginning with another one each time."""
     folder = places.WORK / "homes" / case.name
     shutil.rmtree(folder, ignore_errors=True)
-    bench = Bench(server, case.rows if asked.rows is None else asked.rows, folder)
+    bench = Bench(server, rows_of(case, asked), folder)
     contenders = [name for name in case.contenders if not asked.only or name in asked.only]
     # Without its preparation a contender would be timed at another load than the others.
     contenders = [c for c in contenders if attempt(lambda c=c: case.prepare(bench, c), f"{case.name} {c} preparation")]
@@ -80,6 +82,13 @@ def measure_case(case: Case, server: places.Server, asked: argparse.Namespace) -
     for contender in case.contenders:
         server.execute(f"DROP DATABASE IF EXISTS dst_{contender} WITH (FORCE)")
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def rows_of(case: Case, asked: argparse.Namespace) -> int:
+    """Give how many rows a case has."""
+    if case.name == "stream-soak" and asked.minutes:
+        return int(SOAK_RATE * 60 * asked.minutes)
+    return case.rows if asked.rows is None else int(asked.rows)
 
 
 def attempt(work: Callable[[], None], name: str) -> bool:
@@ -96,11 +105,13 @@ def one(case: Case, bench: Bench, contender: str, number: int, asked: argparse.N
     """Measure one contender once and keep the result."""
     command = case.command(bench, contender, number)
     sample = measure.run(command.words, command.env, bench.notes(contender), watch=case.watch)
+    figures = case.figures(bench, contender) if case.figures else {}
     found = {
         "case": case.name, "title": case.title, "rows": bench.rows, "contender": contender, "label": asked.label,
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **asdict(sample),
+        "figures": figures,
     }  # fmt: skip
-    moments = " ".join(f"{name}={at:.2f}" for name, at in sample.moments.items())
+    moments = " ".join(f"{name}={at:.2f}" for name, at in (sample.moments | figures).items())
     print(
         f"{case.name:<16} {contender:<7} {sample.seconds:7.2f} s  cpu {sample.cpu:6.2f}  load {sample.load:4.1f}  {moments}",
         flush=True,

@@ -6,6 +6,7 @@ import json
 import os
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -50,10 +51,14 @@ class _Reader:
     at: dict[int, int]
     ends: dict[int, int] = field(default_factory=dict)
     """Offsets at which a partition was seen to end."""
-    early: list[Message] = field(default_factory=list)
+    early: dict[int, deque[Message]] = field(default_factory=dict)
+    """By partition, records behind the end of the last stretch; the next one begins with them."""
     resting: list[int] = field(default_factory=list)
     """Partitions that wait for the others of their stretch."""
 
+
+KEPT = 8
+"""Consumers of a topic that a process keeps open; the one that was not used for longest is given up for another."""
 
 _lock = threading.Lock()
 _idle: dict[tuple[Any, ...], _Reader] = {}
@@ -65,8 +70,7 @@ def read_records(
 ) -> Iterator[pa.Table]:
     """Give the records of some partitions between two offsets each."""
     key = (os.getpid(), connection, topic, tuple(span[0] for span in spans))
-    with _lock:
-        reader = _idle.pop(key, None)
+    reader = _resting(key)
     if reader is None or reader.at != {partition: begin for partition, begin, _ in spans}:
         reader = _opened(client_settings(connection), topic, spans, reader)
     try:
@@ -83,11 +87,24 @@ def read_records(
         twin.consumer.close()
 
 
+def _resting(key: tuple[Any, ...]) -> _Reader | None:
+    """Give the consumer that read these partitions before, or the oldest of many that read others of their topic."""
+    with _lock:
+        others = _of_topic(key)
+        if key not in _idle and len(others) >= KEPT:
+            return _idle.pop(others[0])
+        return _idle.pop(key, None)
+
+
+def _of_topic(key: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """Give the keys of all open consumers of a topic, the one that was used last at the end."""
+    return [other for other in _idle if other[:3] == key[:3]]
+
+
 def close_readers(connection: KafkaConnection, topic: str) -> None:
     """Close the consumers of a topic that this process keeps open."""
     with _lock:
-        keys = [key for key in _idle if key[:3] == (os.getpid(), connection, topic)]
-        readers = [_idle.pop(key) for key in keys]
+        readers = [_idle.pop(key) for key in _of_topic((os.getpid(), connection, topic))]
     for reader in readers:
         reader.consumer.close()
 
@@ -104,13 +121,13 @@ def _stretch(reader: _Reader, topic: str, spans: tuple[Span, ...]) -> Iterator[l
     """Give the records until every partition has reached its end."""
     ends = {partition: end for partition, _, end in spans}
     open_ = {partition for partition, end in ends.items() if reader.ends.get(partition, -1) < end}
-    early, reader.early = reader.early, []
     _wake(reader, topic)
     heard = time.monotonic()
+    early = _early(reader, ends, open_)
     while True:
         got = early or reader.consumer.consume(AT_ONCE, timeout=0.2 if open_ else 0)
         early = []
-        records = [record for record in got if _taken(reader, record, ends, open_)]
+        records = _taken(reader, got, ends, open_)
         if records:
             yield records
         if not open_:
@@ -121,6 +138,17 @@ def _stretch(reader: _Reader, topic: str, spans: tuple[Span, ...]) -> Iterator[l
         elif time.monotonic() - heard > SILENCE:
             message = f"no record of {topic!r} came for {SILENCE:.0f} seconds, though there are more"
             raise TransientError(message)
+
+
+def _early(reader: _Reader, ends: dict[int, int], open_: set[int]) -> list[Message]:
+    """Give the records that came with those of the stretch before; what lies behind this one stays."""
+    records: list[Message] = []
+    for partition, waiting in reader.early.items():
+        while waiting and (waiting[0].offset() or 0) < ends[partition]:
+            records.append(waiting.popleft())
+        if waiting:
+            open_.discard(partition)
+    return records
 
 
 def _rest(reader: _Reader, topic: str, done: set[int]) -> None:
@@ -140,26 +168,33 @@ def _wake(reader: _Reader, topic: str) -> None:
         reader.resting = []
 
 
-def _taken(reader: _Reader, record: Message, ends: dict[int, int], open_: set[int]) -> bool:
-    """Say whether a record belongs to the stretch, and note where partitions end."""
+def _taken(reader: _Reader, got: list[Message], ends: dict[int, int], open_: set[int]) -> list[Message]:
+    """Give the records that belong to the stretch, and note where partitions end."""
+    records: list[Message] = []
+    for record in got:
+        partition, offset, error = record.partition() or 0, record.offset() or 0, record.error()
+        if error is not None:
+            if _is_end(error):
+                reader.ends[partition] = offset
+                if offset >= ends[partition]:
+                    open_.discard(partition)
+            else:
+                _refuse(error, record.topic())
+            continue
+        if offset >= ends[partition] - 1:
+            open_.discard(partition)
+        if offset < ends[partition]:
+            records.append(record)
+        else:
+            reader.early.setdefault(partition, deque()).append(record)
+    return records
+
+
+def _is_end(error: KafkaError) -> bool:
+    """Say whether an error only tells that a partition ends."""
     from confluent_kafka import KafkaError
 
-    partition, offset, error = int(record.partition() or 0), int(record.offset() or 0), record.error()
-    if error is not None:
-        if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-            _refuse(error, record.topic())
-            return False
-        reader.ends[partition] = offset
-        if offset >= ends[partition]:
-            open_.discard(partition)
-        return False
-    if offset >= ends[partition]:
-        open_.discard(partition)
-        reader.early.append(record)
-        return False
-    if offset == ends[partition] - 1:
-        open_.discard(partition)
-    return True
+    return error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001 - its public name
 
 
 def _refuse(error: KafkaError, topic: str | None) -> None:
@@ -179,9 +214,17 @@ def _table(records: Sequence[Message], topic: str, wanted: Sequence[str]) -> pa.
 
     columns = {VALUE: pa.array([record.value() for record in records], pa.binary())}
     columns |= {name: _COLUMNS[name](records, topic) for name in wanted}
-    head = json.dumps({"topic": topic})[:-1]
-    places = [f'{head}, "partition": {record.partition()}, "offset": {record.offset()}}}' for record in records]
-    return pa.table(columns | {PLACE: pa.array(places, pa.string())})
+    return pa.table(columns | {PLACE: _places(records, topic)})
+
+
+def _places(records: Sequence[Message], topic: str) -> pa.Array:
+    """Give the texts by which records are found again."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    head = json.dumps({"topic": topic})[:-1] + ', "partition": '
+    partitions, offsets = (pc.cast(of(records, topic), pa.string()) for of in (_partitions, _offsets))
+    return pc.binary_join_element_wise(head, partitions, ', "offset": ', offsets, "}", "")
 
 
 def _keys(records: Sequence[Message], _: str) -> pa.Array:

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 PIECES = 8
 """Into how many parts a stretch is cut at most; a part reads several partitions."""
 
+ENOUGH = 50_000
+"""Records that are worth a part of their own: to begin one takes as long as to read some thousand of them."""
+
 
 class KafkaSource(StreamSource):
     """One topic."""
@@ -90,19 +93,22 @@ class KafkaSource(StreamSource):
         return self._position(topic, _limited(at, last, most))
 
     def pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:
-        """Give the records between two positions; neighbours of few records are read together."""
+        """Give the records between two positions, in parts.
+
+        A partition stays in its part from stretch to stretch, so that its consumer goes on where it is.
+        """
         spans = self._spans(begin, end)
-        count = min(PIECES, len(spans))
-        groups: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]
-        for span in sorted(spans, key=lambda span: span[1] - span[2]):
-            min(groups, key=_records).append(span)
+        count = min(PIECES, max(1, _records(spans) // ENOUGH))
+        groups: dict[int, list[tuple[int, int, int]]] = {}
+        for span in sorted(spans):
+            groups.setdefault(span[0] % count, []).append(span)
         return tuple(
             MessagePiece(
                 f"{self.query}/{','.join(str(span[0]) for span in group)}",
                 _records(group),
-                partial(read_records, self._connection, self.query, tuple(sorted(group)), tuple(wanted)),
+                partial(read_records, self._connection, self.query, tuple(group), tuple(wanted)),
             )
-            for group in groups
+            for group in groups.values()
         )
 
     def distance(self, begin: Position, end: Position) -> int:

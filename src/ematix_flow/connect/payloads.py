@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ematix_flow.connect.arrow import family_of
 from ematix_flow.connect.base import SourceColumn
-from ematix_flow.connect.json_rows import row_of
+from ematix_flow.connect.json_layouts import read_alike
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Decoded:
     """The columns of some messages, and for each message what is wrong with it, or None."""
 
-    columns: tuple[pa.Array, ...]
+    columns: tuple[pa.Array | pa.ChunkedArray, ...]
     wrong: Sequence[str | None]
 
 
@@ -63,12 +63,11 @@ class JsonDecoder(Decoder):
 
     def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
         """Read one object from each payload."""
-        import pyarrow as pa
-
-        rows = [row_of(payload or b"") for payload in payloads]
-        wrong = [row if isinstance(row, str) else None for row in rows]
-        known = [{} if isinstance(row, str) else row for row in rows]
-        return Decoded(tuple(pa.array([row.get(n) for row in known], pa.string()) for n in self.names), wrong)
+        read = read_alike(payloads, self.names)
+        wrong: list[str | None] = [None] * len(payloads)
+        for place, row in read.others.items():
+            wrong[place] = row if isinstance(row, str) else None
+        return Decoded(read.columns(self.names), wrong)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ematix_flow.errors import PlanError, did_you_mean
@@ -15,6 +16,8 @@ from ematix_flow.plan.sql.user_sql import read_query
 from ematix_flow.plan.steps import SPARK, TASK, Choice
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ematix_flow.connect.base import Database
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.plan.batch import Observed
@@ -50,22 +53,54 @@ def plan_shape(
     if not over_rows:
         # A family without a rule is passed on as it is: no conversion, and nothing that could fail.
         columns |= dict.fromkeys(_fitting(target, observed, source), "other")
-    reading = read_columns(target.table, dialect, columns, column_map=target.column_map, user_dialect=user)
-    marked = reading.can_fail or CORRUPT in columns
-    marks: tuple[str, ...] = (FAILED,) if marked else ()
     if over_rows:
         from_database = observed.source_dialect != "spark"
         read = _bounded(observed.source_sql, target, observed) if from_database else observed.source_sql
-        shaped = _shaped(f"SELECT * FROM {SOURCE_VIEW}", pipeline, target, columns, reading, user, marks=marks)
-        final = _final(shaped, target, columns, dialect, {}, marks=marks)
+        event, transforms = target.write.event_timestamp_column, pipeline.transforms_pre
+        rows = _Rows(repr(target.table), event, tuple(columns.items()), dialect, user, target, transforms)
+        alone = not target.column_map and not transforms
+        final, marked = _known_rows(rows) if alone else _over_rows(rows)
         return Shaping(place, dialect, _bounded_after(final, target, observed, dialect), read, marked)
+    reading = read_columns(target.table, dialect, columns, column_map=target.column_map, user_dialect=user)
+    marked = reading.can_fail or CORRUPT in columns
+    marks: tuple[str, ...] = (FAILED,) if marked else ()
     bounded = _bounded(observed.source_sql, target, observed)
     if marked and place.value == "source" and target.write.on_bad_row == "reject":
         marks = (FAILED, RAW)
-    shaped = _shaped(bounded, pipeline, target, columns, reading, user, marks=marks)
+    shaped = _shaped(bounded, pipeline.transforms_pre, target, columns, reading, user, marks=marks)
     read_as = _interchanged(observed, source, dialect) if source is not None and place.value == "source" else {}
     final = _final(shaped, target, columns, dialect, read_as, marks=marks)
     return Shaping(place, dialect, final, "", marked)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """A shape over rows that somebody else has read: two are the same where all of it is written alike."""
+
+    table: str
+    """The table as its repr: values that are equal and not the same, such as 1 and True, look different there."""
+    event: str | None
+    columns: tuple[tuple[str, str], ...]
+    """The columns of the rows with their families."""
+    dialect: str
+    user_dialect: str
+    target: TargetDeclaration = field(compare=False)
+    transforms_pre: Sequence[object] = field(compare=False)
+
+
+def _over_rows(rows: _Rows) -> tuple[str, bool]:
+    """Give the query over the rows, and whether it marks some of them."""
+    columns, target, user = dict(rows.columns), rows.target, rows.user_dialect
+    reading = read_columns(target.table, rows.dialect, columns, column_map=target.column_map, user_dialect=user)
+    marked = reading.can_fail or CORRUPT in columns
+    marks: tuple[str, ...] = (FAILED,) if marked else ()
+    everything = f"SELECT * FROM {SOURCE_VIEW}"
+    shaped = _shaped(everything, rows.transforms_pre, target, columns, reading, user, marks=marks)
+    return _final(shaped, target, columns, rows.dialect, {}, marks=marks), marked
+
+
+_known_rows = lru_cache(maxsize=64)(_over_rows)
+"""A stream asks for the same query with every batch, and to write it takes longer than to load a few rows."""
 
 
 def _check_event(target: TargetDeclaration, columns: dict[str, str]) -> None:
@@ -133,7 +168,7 @@ def _bounded_after(sql: str, target: TargetDeclaration, observed: Observed, dial
 
 def _shaped(  # noqa: PLR0913 - the parts of a shape
     sql: str,
-    pipeline: Pipeline,
+    transforms_pre: Sequence[object],
     target: TargetDeclaration,
     columns: dict[str, str],
     reading: Reading,
@@ -152,7 +187,7 @@ def _shaped(  # noqa: PLR0913 - the parts of a shape
         target.table,
         dialect,
         column_map=target.column_map,
-        transforms_pre=pipeline.transforms_pre,
+        transforms_pre=transforms_pre,
         keep=keep,
         user_dialect=user_dialect,
         mark=FAILED if FAILED in marks else None,

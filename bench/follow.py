@@ -1,0 +1,176 @@
+"""Runs the command of a stream that has no end, ends it when its table has every row, and writes what was seen on the way.
+
+`follow.py --rows N` waits for N rows. With `--rate R --seconds S` it also sends R records a second to a topic and
+asks the table every 5 ms what is visible, from a process of its own; the start of the stream is not part of the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median, quantiles
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from measure import tree_memory
+from records import at_rate, producer, record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LOOK_SECONDS = 0.005
+SETTLE_SECONDS = 10.0
+"""After the first row; what waited for the start of the stream is through by then."""
+GIVE_UP_SECONDS = 1800.0
+
+
+def main() -> int:
+    """Follow one command."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, default=0)
+    parser.add_argument("--rate", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=0)
+    parser.add_argument("--broker")
+    parser.add_argument("--topic")
+    parser.add_argument("--memory", action="store_true", help="look at the memory of the command every second")
+    parser.add_argument("--figures", type=Path)
+    parser.add_argument("command", nargs="+")
+    asked = parser.parse_args()
+    process = subprocess.Popen(asked.command)
+    try:
+        with psycopg.connect(os.environ["BENCH_DST_URL"], autocommit=True) as connection:
+            figures = fed(asked, process, connection) if asked.rate else filled(asked, process, connection)
+    finally:
+        ended(process)
+    if asked.figures:
+        asked.figures.write_text(json.dumps(figures))
+    return 0
+
+
+def ended(process: subprocess.Popen[bytes]) -> None:
+    """Ask the command to end, as an operator would."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def highest(connection: psycopg.Connection[Any]) -> int:
+    """Give the highest key that is visible; the table may not be there yet."""
+    try:
+        row = connection.execute("SELECT max(id) FROM bench.events").fetchone()
+    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+        return 0
+    return int((row and row[0]) or 0)
+
+
+def looks(process: subprocess.Popen[bytes], connection: psycopg.Connection[Any], every: float) -> Iterator[int]:
+    """Give the highest key again and again while the command lives."""
+    begun = time.monotonic()
+    while process.poll() is None and time.monotonic() - begun < GIVE_UP_SECONDS:
+        yield highest(connection)
+        time.sleep(every)
+    sys.exit("the command ended, or took too long, before every row was there")
+
+
+def filled(
+    asked: argparse.Namespace, process: subprocess.Popen[bytes], connection: psycopg.Connection[Any]
+) -> dict[str, float]:
+    """Wait until every row is visible; nothing is asked that would take time from the command."""
+    for top in looks(process, connection, 0.25):
+        if top == asked.rows and counted(connection) == asked.rows:
+            break
+    return {}
+
+
+def counted(connection: psycopg.Connection[Any]) -> int:
+    """Give the number of rows."""
+    row = connection.execute("SELECT count(*) FROM bench.events").fetchone()
+    return int(row[0]) if row else 0
+
+
+@dataclass
+class Feeder(threading.Thread):
+    """Sends records at a rate until it is told to stop; each says when it was sent."""
+
+    address: str
+    topic: str
+    rate: int
+    over: threading.Event = field(default_factory=threading.Event)
+    sent: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__(daemon=True)
+
+    __hash__ = threading.Thread.__hash__
+
+    def run(self) -> None:
+        """Send."""
+        sender = producer(self.address)
+        for due in at_rate(self.rate):
+            if self.over.is_set():
+                break
+            for number in due:
+                at = time.time()
+                self.sent.append(at)
+                sender.produce(self.topic, record(number, at))
+            sender.poll(0)
+        sender.flush()
+
+
+def fed(
+    asked: argparse.Namespace, process: subprocess.Popen[bytes], connection: psycopg.Connection[Any]
+) -> dict[str, float]:
+    """Send records while the command runs, and note when which of them was visible."""
+    feeder = Feeder(asked.broker, asked.topic, asked.rate)
+    feeder.start()
+    seen: list[tuple[float, int]] = []
+    memory: list[tuple[float, int]] = []
+    for top in looks(process, connection, LOOK_SECONDS):
+        now = time.time()
+        if top and (not seen or top > seen[-1][1]):
+            seen.append((now, top))
+        if asked.memory and seen and (not memory or now - memory[-1][0] >= 1):
+            memory.append((now, tree_memory(process.pid)))
+        if seen and now > seen[0][0] + SETTLE_SECONDS + asked.seconds:
+            feeder.over.set()
+            if not feeder.is_alive() and top == len(feeder.sent):
+                break
+    if counted(connection) != len(feeder.sent):
+        sys.exit(f"{len(feeder.sent)} records were sent, and the table has {counted(connection)}")
+    begin = seen[0][0] + SETTLE_SECONDS
+    figures = delays(feeder.sent, seen, begin, begin + asked.seconds)
+    return figures | (held([kib for at, kib in memory if at >= begin]) if asked.memory else {})
+
+
+def delays(sent: list[float], seen: list[tuple[float, int]], begin: float, end: float) -> dict[str, float]:
+    """Give how long it took from the record to the visible row, for records of a time."""
+    tops = [top for _, top in seen]
+    found = [
+        seen[bisect_left(tops, number)][0] - at for number, at in enumerate(sent, start=1) if begin <= at < end
+    ]  # fmt: skip
+    cuts = quantiles(found, n=100)
+    return {"records": len(found), "p50_ms": median(found) * 1000, "p95_ms": cuts[94] * 1000, "p99_ms": cuts[98] * 1000}
+
+
+def held(samples: list[int]) -> dict[str, float]:
+    """Give the memory of the first and the last fifth of a time, and the most, in MiB."""
+    fifth = max(1, len(samples) // 5)
+    first, last = median(samples[:fifth]), median(samples[-fifth:])
+    return {"first_mib": first / 1024, "last_mib": last / 1024, "most_mib": max(samples) / 1024}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,66 @@
+"""The records of the streams that are measured: objects of JSON with 200 bytes each, sent to topics and queues."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SIZE = 200
+_FIRST = 1_767_225_600
+"""The second of the first record: the beginning of 2026."""
+_SPREAD = 0x9E3779B97F4A7C15F39CC0605CEDC835
+"""Makes codes of numbers that look like no order."""
+
+
+def record(number: int, at: float | None = None) -> bytes:
+    """Give a record of exactly 200 bytes; it happened a second after the one before it, or when that is said."""
+    seconds, micros = divmod(int((_FIRST + number if at is None else at) * 1_000_000), 1_000_000)
+    moment = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{micros:06}Z"
+    values = {
+        "id": number, "customer": number % 100_000, "name": f"customer {number}",
+        "code": f"{number * _SPREAD % (1 << 128):032x}", "amount": number % 1_000_000 / 100,
+        "score": number * 1.5, "happened_at": moment, "active": number % 2 == 0,
+    }  # fmt: skip
+    short = SIZE - len(json.dumps(values, separators=(",", ":")))
+    values["name"] = f"{values['name']}{'.' * short}"
+    return json.dumps(values, separators=(",", ":")).encode()
+
+
+def producer(address: str) -> Any:
+    """Give a client that sends to topics."""
+    from confluent_kafka import Producer
+
+    return Producer({"bootstrap.servers": address, "linger.ms": 5, "queue.buffering.max.messages": 500_000})
+
+
+def fill_topic(address: str, topic: str, rows: int) -> None:
+    """Send records to all partitions of a topic."""
+    sender = producer(address)
+    for number in range(1, rows + 1):
+        sender.produce(topic, record(number), str(number).encode())
+        if number % 50_000 == 0:
+            sender.flush()
+    sender.flush()
+
+
+def fill_queue(channel: Any, queue: str, rows: int) -> None:
+    """Send records to a queue, and come back when the broker has all of them."""
+    for number in range(1, rows + 1):
+        channel.basic_publish("", queue, record(number))
+    channel.connection.process_data_events()
+    while channel.queue_declare(queue, passive=True).method.message_count < rows:
+        channel.connection.sleep(0.1)
+
+
+def at_rate(rate: int, each: float = 0.01) -> Iterator[list[int]]:
+    """Give the numbers of the records that are due, so many a second; it waits in between."""
+    begun, sent = time.monotonic(), 0
+    while True:
+        due = int((time.monotonic() - begun) * rate)
+        yield list(range(sent + 1, due + 1))
+        sent = due
+        time.sleep(each)

@@ -1,0 +1,232 @@
+"""What is measured of streams: sustained rows a second, the time until a record is visible, and memory over many minutes.
+
+How fast rows came is read from the table afterwards: PostgreSQL knows when the transaction of every row was committed, so
+that nothing has to be asked while a contender runs, and all of them are measured alike.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import sys
+import uuid
+from functools import cache
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import places
+import records
+from cases import CONTENDERS, Case, Command, empty_target, no_preparation
+
+from tests.services.kafka import KafkaBroker
+from tests.services.rabbitmq import RabbitMQServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cases import Bench
+
+PARTITIONS = 4
+BATCH = 100_000
+"""Records of a batch at most, of ours and of plain PySpark; a quick look has smaller ones."""
+RATE, SECONDS = 1_000, 60
+"""Records a second, and how long, where the time until they are visible is measured."""
+SOAK_RATE = 2_000
+MINUTES = 15
+WARM = 10
+"""A sustained rate begins when one row of so many is there."""
+
+_PACKAGES = (
+    "org.postgresql:postgresql:42.7.8",
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3",
+    "io.delta:delta-spark_4.1_2.13:4.4.0",
+)
+_DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+_OLD_COLUMNS = (
+    "id bigint primary key, customer bigint, name text, code text, amount double precision, score double precision, "
+    "happened_at text, active boolean"
+)
+"""1.0.0 takes the types that JSON shows, and refuses to write them into narrower or exact ones."""
+
+
+@cache
+def kafka() -> KafkaBroker:
+    """Give the broker of all rounds."""
+    broker = KafkaBroker()
+    broker.start()
+    atexit.register(broker.close)
+    return broker
+
+
+@cache
+def rabbitmq() -> RabbitMQServer:
+    """Give the broker of all rounds."""
+    broker = RabbitMQServer()
+    broker.start()
+    atexit.register(broker.close)
+    return broker
+
+
+@cache
+def full_topic(rows: int) -> str:
+    """Give a topic with so many records, made once."""
+    topic = kafka().create_topic(PARTITIONS)
+    records.fill_topic(kafka().address, topic, rows)
+    return topic
+
+
+@cache
+def spark_conf(folder: Path, *, delta: bool) -> str:
+    """Give the settings of plain PySpark as JSON; a part that the repositories lack is replaced as this product does it."""
+    from ematix_flow.run.java import find_java
+    from ematix_flow.run.stand_ins import with_stand_ins
+
+    packages = _PACKAGES if delta else _PACKAGES[:2]
+    conf = {"spark.jars.packages": ",".join(packages)} | (_DELTA if delta else {})
+    return json.dumps(with_stand_ins(conf, find_java(os.environ), folder))
+
+
+# Commands
+
+
+def consume(bench: Bench, contender: str, target: str, env: dict[str, object], *words: str) -> Command:
+    """Give the command that reads a topic or a queue until it is stopped or, with `--once`, has read what is there."""
+    lake = bench.home(contender) / "lake"
+    env = {
+        "BENCH_BATCH": min(BATCH, max(1, bench.rows // 20)), "BENCH_STREAM_TARGET": target, "BENCH_GROUP": uuid.uuid4().hex, "BENCH_LAKE": lake, **env,
+    }  # fmt: skip
+    if contender == "ours":
+        start: list[str | Path] = [
+            sys.executable,
+            "-m",
+            "ematix_flow",
+            "consume",
+            "events",
+            "-m",
+            "stream_flows",
+            *words,
+        ]
+    elif contender == "ematix":
+        flow = places.python_of("ematix").with_name("flow")
+        start = [flow, "consume", "events", "--module", "old_streams"]
+    else:
+        env["BENCH_SPARK_CONF"] = spark_conf(bench.home(contender), delta=target == "lake")
+        kind = "delta" if target == "lake" else "postgres"
+        start = [places.python_of("spark"), CONTENDERS / "spark_streams.py", kind]
+    return Command(start, bench.env(contender, **env))
+
+
+def followed(bench: Bench, contender: str, made: Command, *words: object) -> Command:
+    """Give a command that is ended when its table has every row."""
+    follow = [sys.executable, places.HERE / "follow.py", "--figures", figures_file(bench, contender)]
+    return Command([*follow, *map(str, words), "--", *made.words], made.env)
+
+
+def figures_file(bench: Bench, contender: str) -> Path:
+    """Give the file in which a command leaves what it saw."""
+    return bench.home(contender) / "figures"
+
+
+def fresh(bench: Bench, contender: str) -> None:
+    """Remove everything that a contender remembers, and give it an empty database."""
+    for name in ("checkpoint", "lake", ".ematix-flow", "bench"):
+        shutil.rmtree(bench.home(contender) / name, ignore_errors=True)
+    figures_file(bench, contender).unlink(missing_ok=True)
+    empty_target(bench, contender)
+    if contender == "ematix":
+        bench.server.sql(f"dst_{contender}", "CREATE SCHEMA bench", f"CREATE TABLE bench.events ({_OLD_COLUMNS})")
+    bench.server.execute("CHECKPOINT")
+
+
+def from_kafka(topic: str) -> dict[str, object]:
+    """Give what tells a contender where its records are."""
+    return {"BENCH_STREAM": "kafka", "BENCH_BROKER": kafka().address, "BENCH_QUERY": topic}
+
+
+def kafka_postgres(bench: Bench, contender: str, number: int) -> Command:
+    """Read a full topic into a table."""
+    del number
+    fresh(bench, contender)
+    made = consume(bench, contender, "dst", from_kafka(full_topic(bench.rows)))
+    return followed(bench, contender, made, "--rows", bench.rows)
+
+
+def kafka_delta(bench: Bench, contender: str, number: int) -> Command:
+    """Read a full topic into a Delta table, and end."""
+    del number
+    fresh(bench, contender)
+    return consume(bench, contender, "lake", from_kafka(full_topic(bench.rows)), "--once")
+
+
+def fed(rate: int, *words: object) -> Callable[[Bench, str, int], Command]:
+    """Give a command that reads a topic into which records come at a rate; one partition keeps their order."""
+
+    def command(bench: Bench, contender: str, number: int) -> Command:
+        del number
+        fresh(bench, contender)
+        topic = kafka().create_topic(1)
+        made = consume(bench, contender, "dst", from_kafka(topic))
+        feed = ("--broker", kafka().address, "--topic", topic, "--rate", rate, "--seconds", bench.rows // rate)
+        return followed(bench, contender, made, *feed, *words)
+
+    return command
+
+
+def rabbit_postgres(bench: Bench, contender: str, number: int) -> Command:
+    """Read a full queue into a table, or into nothing."""
+    del number
+    fresh(bench, contender)
+    queue = rabbitmq().create_queue()
+    channel = rabbitmq().channel()
+    records.fill_queue(channel, queue, bench.rows)
+    channel.connection.close()
+    env: dict[str, object] = {"BENCH_STREAM": "rabbitmq", "BENCH_BROKER": rabbitmq().url, "BENCH_QUERY": queue}
+    if contender == "pika":
+        env["BENCH_FIGURES"] = figures_file(bench, contender)
+        drain = [sys.executable, CONTENDERS / "rabbit_drain.py", str(bench.rows)]
+        return Command(drain, bench.env(contender, **env))
+    return followed(bench, contender, consume(bench, contender, "dst", env), "--rows", bench.rows)
+
+
+# Figures
+
+
+def left(bench: Bench, contender: str) -> dict[str, float]:
+    """Give the figures that the command left."""
+    found: dict[str, float] = json.loads(figures_file(bench, contender).read_text())
+    return found
+
+
+def sustained(bench: Bench, contender: str) -> dict[str, float]:
+    """Give the rows a second from the commit that brought the first tenth of the rows to the last one."""
+    if contender == "pika":
+        return left(bench, contender)
+    told = bench.server.sql(
+        f"dst_{contender}",
+        "SELECT extract(epoch FROM pg_xact_commit_timestamp(xmin)), count(*) FROM bench.events GROUP BY 1 ORDER BY 1",
+    )
+    commits = [(float(at), int(count)) for at, count in (line.split("|") for line in told.split())]
+    there = list(accumulate(count for _, count in commits))
+    warm = next(place for place, rows in enumerate(there) if rows >= bench.rows // WARM)
+    seconds = commits[-1][0] - commits[warm][0]
+    rate = (there[-1] - there[warm]) / seconds if seconds else 0.0
+    return {"rows_per_second": rate, "commits": len(commits)}
+
+
+STREAM_CASES = (
+    Case("kafka-postgres", "Kafka into PostgreSQL", 2_000_000, ("ours", "spark", "ematix"), no_preparation,
+         kafka_postgres, rounds=2, figures=sustained),
+    Case("kafka-delta", "Kafka into delta", 2_000_000, ("ours", "spark"), no_preparation, kafka_delta, rounds=2),
+    Case("kafka-latency", f"record to visible row, {RATE:,} a second", RATE * SECONDS, ("ours", "spark", "ematix"),
+         no_preparation, fed(RATE), rounds=1, figures=left),
+    Case("rabbit-postgres", "RabbitMQ into PostgreSQL", 500_000, ("ours", "pika"), no_preparation, rabbit_postgres,
+         rounds=2, figures=sustained),
+    Case("stream-soak", f"memory, {SOAK_RATE:,} records a second", SOAK_RATE * 60 * MINUTES, ("ours",), no_preparation,
+         fed(SOAK_RATE, "--memory"), rounds=1, figures=left),
+)  # fmt: skip
