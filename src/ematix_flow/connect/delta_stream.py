@@ -109,7 +109,9 @@ class DeltaStream(LakeStream):
         return self._store.path(key)
 
     def _refuse_mapped(self, newest: int) -> None:
-        if self._about(newest).get("configuration", {}).get(_MAPPING, "none") != "none":
+        # A map of a checkpoint comes as pairs.
+        settings = dict(self._about(newest).get("configuration") or {})
+        if settings.get(_MAPPING, "none") != "none":
             message = (
                 f"Delta table {self.query!r} has columns under other names in its files, which streams cannot read"
             )
