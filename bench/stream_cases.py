@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 PARTITIONS = 4
 BATCH = 100_000
-"""Records of a batch at most, of ours and of plain PySpark; a quick look has smaller ones."""
+"""Records of a batch at most, of ours and of plain PySpark."""
+BATCHES = 20
+"""Batches of a full topic at least, so that a quick look has a rate too."""
 RATE, SECONDS = 1_000, 60
 """Records a second, and how long, where the time until they are visible is measured."""
 SOAK_RATE = 2_000
@@ -99,7 +101,7 @@ def consume(bench: Bench, contender: str, target: str, env: dict[str, object], *
     """Give the command that reads a topic or a queue until it is stopped or, with `--once`, has read what is there."""
     lake = bench.home(contender) / "lake"
     env = {
-        "BENCH_BATCH": min(BATCH, max(1, bench.rows // 20)), "BENCH_STREAM_TARGET": target, "BENCH_GROUP": uuid.uuid4().hex, "BENCH_LAKE": lake, **env,
+        "BENCH_BATCH": BATCH, "BENCH_STREAM_TARGET": target, "BENCH_GROUP": uuid.uuid4().hex, "BENCH_LAKE": lake, **env,
     }  # fmt: skip
     if contender == "ours":
         start: list[str | Path] = [
@@ -149,11 +151,16 @@ def from_kafka(topic: str) -> dict[str, object]:
     return {"BENCH_STREAM": "kafka", "BENCH_BROKER": kafka().address, "BENCH_QUERY": topic}
 
 
+def from_full_topic(rows: int) -> dict[str, object]:
+    """Give where a contender finds so many records, in several batches."""
+    return {**from_kafka(full_topic(rows)), "BENCH_BATCH": max(1, min(BATCH, rows // BATCHES))}
+
+
 def kafka_postgres(bench: Bench, contender: str, number: int) -> Command:
     """Read a full topic into a table."""
     del number
     fresh(bench, contender)
-    made = consume(bench, contender, "dst", from_kafka(full_topic(bench.rows)))
+    made = consume(bench, contender, "dst", from_full_topic(bench.rows))
     return followed(bench, contender, made, "--rows", bench.rows)
 
 
@@ -161,7 +168,7 @@ def kafka_delta(bench: Bench, contender: str, number: int) -> Command:
     """Read a full topic into a Delta table, and end."""
     del number
     fresh(bench, contender)
-    return consume(bench, contender, "lake", from_kafka(full_topic(bench.rows)), "--once")
+    return consume(bench, contender, "lake", from_full_topic(bench.rows), "--once")
 
 
 def fed(rate: int, *words: object) -> Callable[[Bench, str, int], Command]:
