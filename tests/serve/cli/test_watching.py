@@ -4,6 +4,7 @@ import os
 import pty
 import subprocess
 import sys
+import time
 from datetime import timedelta
 from typing import TYPE_CHECKING
 from urllib.request import urlopen
@@ -98,14 +99,23 @@ def _read(end: int) -> bytes:
 
 @pytest.mark.service
 @pytest.mark.slow
+def scraped(url: str, wanted: str) -> list[str]:
+    """Give the lines at an address as soon as one of them is there; who prints a batch may hear of it before who counts it."""
+    lines: list[str] = []
+    until = time.monotonic() + 20
+    while wanted not in lines and time.monotonic() < until:
+        with urlopen(url, timeout=10) as answer:  # noqa: S310 - the address is our own
+            lines = answer.read().decode().splitlines()
+    return lines
+
+
 def test_a_running_stream_can_be_scraped(kafka_broker: KafkaBroker, project: Path) -> None:
     streams = make_project(kafka_broker)
     streams.send(range(10))
     with running("orders", "--metrics-port", "0", "--format", "lines") as process:
         url = wait_for("metrics: ", process.stderr).split()[1]
         wait_for_rows(process.stdout, 10)
-        with urlopen(url, timeout=10) as answer:  # noqa: S310 - the address is our own
-            lines = answer.read().decode().splitlines()
+        lines = scraped(url, 'ematix_streaming_rows_consumed_total{pipeline="orders"} 10.0')
         code, _, _ = stopped(process)
     assert code == 0
     assert 'ematix_streaming_rows_consumed_total{pipeline="orders"} 10.0' in lines
