@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ematix_flow.errors import RunError
+from ematix_flow.run.udf_batch import ARROW_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,21 +17,6 @@ if TYPE_CHECKING:
 
     from ematix_flow.declare.udf import PythonAggregateUdfHandle, PythonScalarUdfHandle
 
-ARROW = {
-    "Int8": pa.int8(),
-    "Int16": pa.int16(),
-    "Int32": pa.int32(),
-    "Int64": pa.int64(),
-    "UInt8": pa.uint8(),
-    "UInt16": pa.uint16(),
-    "UInt32": pa.uint32(),
-    "UInt64": pa.uint64(),
-    "Float32": pa.float32(),
-    "Float64": pa.float64(),
-    "Boolean": pa.bool_(),
-    "Utf8": pa.string(),
-    "Binary": pa.binary(),
-}
 _SPARK = {
     "Int8": "tinyint",
     "Int16": "smallint",
@@ -67,34 +53,34 @@ def register(
 
 def call(handle: PythonScalarUdfHandle, arrays: Sequence[pa.Array]) -> pa.Array:
     """Give what a function makes of arrays, in the type that it declares."""
-    given = [_cast(array, ARROW[name]) for array, name in zip(arrays, handle.args, strict=True)]
+    given = [_cast(array, ARROW_TYPES[name]) for array, name in zip(arrays, handle.args, strict=True)]
     made = handle.function(*given)
     if not isinstance(made, pa.Array | pa.ChunkedArray) or len(made) != len(given[0]):
         message = f"function {handle.name}() must give one pyarrow array as long as its arguments"
         raise RunError(message)
-    return _cast(made, ARROW[handle.returns])
+    return _cast(made, ARROW_TYPES[handle.returns])
 
 
 def evaluate(handle: PythonAggregateUdfHandle, arrays: Sequence[pa.Array]) -> pa.Array:
     """Give what an aggregate makes of the rows of one group, as an array of one value."""
     group = handle.accumulator()
-    group.update_batch(*(_cast(array, ARROW[name]) for array, name in zip(arrays, handle.args, strict=True)))
+    group.update_batch(*(_cast(array, ARROW_TYPES[name]) for array, name in zip(arrays, handle.args, strict=True)))
     made = group.evaluate()
     if not isinstance(made, pa.Array | pa.ChunkedArray) or len(made) != 1:
         message = f"evaluate() of aggregate {handle.name} must give a pyarrow array of one value"
         raise RunError(message)
-    return _cast(made, ARROW[handle.returns])
+    return _cast(made, ARROW_TYPES[handle.returns])
 
 
 def _scalar(handle: PythonScalarUdfHandle) -> Any:
     def function(*arrays: pa.Array) -> pa.Array:
-        return _cast(call(handle, arrays), _CARRIED.get(handle.returns, ARROW[handle.returns]))
+        return _cast(call(handle, arrays), _CARRIED.get(handle.returns, ARROW_TYPES[handle.returns]))
 
     return function
 
 
 def _aggregate(handle: PythonAggregateUdfHandle) -> Any:
-    carried = _CARRIED.get(handle.returns, ARROW[handle.returns])
+    carried = _CARRIED.get(handle.returns, ARROW_TYPES[handle.returns])
 
     def function(groups: pa.Array) -> pa.Array:
         """Take the lists of the rows of many groups."""
