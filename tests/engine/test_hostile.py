@@ -112,6 +112,7 @@ def test_marks_of_parameters_in_the_users_sql_are_text(place: Warehouse) -> None
     assert place.rows(f"SELECT id, name FROM {stored} ORDER BY id") == [(1, said), (2, said)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["duckdb", "sqlite"])
 def test_a_text_of_64_mib_passes(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     place = make_warehouse(kind, request, tmp_path)

@@ -97,8 +97,6 @@ def _read(end: int) -> bytes:
         return b""
 
 
-@pytest.mark.service
-@pytest.mark.slow
 def scraped(url: str, wanted: str) -> list[str]:
     """Give the lines at an address as soon as one of them is there; who prints a batch may hear of it before who counts it."""
     lines: list[str] = []
@@ -109,6 +107,8 @@ def scraped(url: str, wanted: str) -> list[str]:
     return lines
 
 
+@pytest.mark.service
+@pytest.mark.slow
 def test_a_running_stream_can_be_scraped(kafka_broker: KafkaBroker, project: Path) -> None:
     streams = make_project(kafka_broker)
     streams.send(range(10))
