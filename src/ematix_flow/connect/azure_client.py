@@ -10,9 +10,10 @@ import os
 import threading
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
+from ematix_flow.connect.bucket_place import BucketPlace, as_prefix, check_endpoint
 from ematix_flow.connect.bucket_requests import (
     ATTEMPTS,
     ConflictError,
@@ -27,7 +28,7 @@ from ematix_flow.connect.store import StoreError, StoreUnavailableError
 from ematix_flow.errors import RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from ematix_flow.declare.connection import ObjectStoreAzureConnection
 
@@ -55,13 +56,15 @@ _REFUSALS = {
 
 
 @dataclass(frozen=True, slots=True)
-class AzurePlace:
+class AzurePlace(BucketPlace):
     """A container, a prefix in it and how to get there; what it shows of itself holds no secret."""
+
+    service_kind: ClassVar[str] = "azure"
+    scheme: ClassVar[str] = "az"
 
     account: str
     container: str
     prefix: str = ""
-    """Empty, or a path that ends with a slash."""
     service: str = ""
     """The address of the blob service."""
     account_key: str = field(default="", repr=False)
@@ -73,21 +76,14 @@ class AzurePlace:
         return self.service
 
     @property
-    def shown(self) -> str:
-        """Give the address for people."""
-        return f"az://{self.container}/{self.prefix}".rstrip("/")
+    def root(self) -> str:
+        """Give the container."""
+        return self.container
 
-    def address(self, key: str) -> str:
-        """Give the address of an object."""
-        return f"az://{self.container}/{self.prefix}{key}"
-
-    def identity(self) -> tuple[str, ...]:
-        """Give what two names of the same objects have in common."""
-        return ("azure", self.service, self.container, self.prefix)
-
-    def info(self) -> Mapping[str, object]:
-        """Give the service and the address for people."""
-        return {"host": self.service, "port": None, "dbname": self.shown, "user": self.account}
+    @property
+    def user(self) -> str:
+        """Give the account."""
+        return self.account
 
     @property
     def keeps_conditions(self) -> bool:
@@ -101,13 +97,11 @@ def place_of(connection: ObjectStoreAzureConnection) -> AzurePlace:
     account = connection.account or said.get("accountname", "")
     suffix = said.get("endpointsuffix", _SUFFIX)
     service = connection.endpoint or said.get("blobendpoint", "") or f"https://{account}.blob.{suffix}"
-    if not service.startswith(("http://", "https://")):
-        message = f"connection {connection.name!r}: the endpoint of a container begins with http:// or https://"
-        raise RunError(message)
+    check_endpoint(connection.name, service, "container")
     return AzurePlace(
         account,
         connection.container,
-        f"{connection.prefix.strip('/')}/".lstrip("/"),
+        as_prefix(connection.prefix),
         service.rstrip("/"),
         connection.account_key or said.get("accountkey", ""),
         (connection.sas_token or said.get("sharedaccesssignature", "")).lstrip("?"),

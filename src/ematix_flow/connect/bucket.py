@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import IO, TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
+from ematix_flow.connect.bucket_place import BucketPlace
 from ematix_flow.connect.bucket_requests import (
     ATTEMPTS,
     ConflictError,
@@ -19,8 +20,6 @@ from ematix_flow.connect.bucket_streams import ObjectReader, PartsOutput
 from ematix_flow.connect.store import Store, StoreError, StoreUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ematix_flow.connect.bucket_streams import Upload
     from ematix_flow.connect.store import Found, Output
 
@@ -31,36 +30,7 @@ _trusted: set[tuple[int, Any]] = set()
 """Places whose service has refused to replace an object when it was asked to, by process."""
 
 
-class Place(Protocol):
-    """A bucket, a prefix in it and how to get there; what it shows of itself holds no secret."""
-
-    @property
-    def prefix(self) -> str:
-        """Give nothing, or a path that ends with a slash."""
-
-    @property
-    def endpoint(self) -> str:
-        """Give the address of the service; empty for the one that everybody means."""
-
-    @property
-    def shown(self) -> str:
-        """Give the address for people."""
-
-    @property
-    def keeps_conditions(self) -> bool:
-        """Say whether the service is known to keep conditions on writes; others are asked."""
-
-    def address(self, key: str) -> str:
-        """Give the address of an object for people."""
-
-    def identity(self) -> tuple[str, ...]:
-        """Give what two names of the same objects have in common."""
-
-    def info(self) -> Mapping[str, object]:
-        """Give the service and the address for people."""
-
-
-P_co = TypeVar("P_co", bound=Place, covariant=True)
+P_co = TypeVar("P_co", bound=BucketPlace, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from ematix_flow.records import SourceFile
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ematix_flow.connect.bucket import BucketStore, Place
+    from ematix_flow.connect.bucket import BucketStore
+    from ematix_flow.connect.bucket_place import BucketPlace
     from ematix_flow.connect.store import Found
     from ematix_flow.declare.connection_files import BucketConnection
 
@@ -28,7 +29,7 @@ _MEANS = {"*": "[^/]*", "**": "[^/]*", "?": "[^/]"}
 class BucketFiles(Files):
     """The objects below a prefix of a bucket."""
 
-    store: BucketStore[Place]
+    store: BucketStore[BucketPlace]
 
     def __init__(self, connection: BucketConnection) -> None:
         self.name = connection.name
@@ -39,7 +40,7 @@ class BucketFiles(Files):
         self.json_options: Mapping[str, Any] = dict(connection.json_read_options or {})
 
     @abstractmethod
-    def opened(self, connection: Any) -> BucketStore[Place]:
+    def opened(self, connection: Any) -> BucketStore[BucketPlace]:
         """Give the store that a connection names."""
 
     def identity(self) -> tuple[str, ...]:
@@ -85,7 +86,7 @@ class BucketFiles(Files):
             with closing(FileSession(home)) as session:
                 return session.undisturbed(lambda: self._matching(pattern))
 
-    def _home(self) -> BucketStore[Place] | None:
+    def _home(self) -> BucketStore[BucketPlace] | None:
         """Give the place, this one or one above, that loads brought files to."""
         parts = self.store.place.prefix.split("/")[:-1]
         for count in range(len(parts), -1, -1):

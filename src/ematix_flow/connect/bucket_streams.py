@@ -10,7 +10,8 @@ from ematix_flow.connect.bucket_requests import PreconditionError
 from ematix_flow.connect.store import Output, StoreUnavailableError, told_path
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.bucket import BucketStore, Place
+    from ematix_flow.connect.bucket import BucketStore
+    from ematix_flow.connect.bucket_place import BucketPlace
     from ematix_flow.connect.store import Found
 
 PART = 8 << 20
@@ -39,7 +40,7 @@ class Upload(ABC):
 class ObjectReader(io.RawIOBase):
     """One version of an object; who reads on is given more at a time."""
 
-    def __init__(self, store: BucketStore[Place], found: Found) -> None:
+    def __init__(self, store: BucketStore[BucketPlace], found: Found) -> None:
         super().__init__()
         self._store = store
         self._key = found.key
@@ -109,7 +110,7 @@ class ObjectReader(io.RawIOBase):
 class PartsOutput(Output):
     """An object that is uploaded part by part; one that fits into the buffer is sent at once."""
 
-    def __init__(self, store: BucketStore[Place], key: str) -> None:
+    def __init__(self, store: BucketStore[BucketPlace], key: str) -> None:
         self._parts = _Parts(store, key)
         self.stream = cast("IO[bytes]", self._parts)
 
@@ -123,7 +124,7 @@ class PartsOutput(Output):
 
 
 class _Parts(io.RawIOBase):
-    def __init__(self, store: BucketStore[Place], key: str) -> None:
+    def __init__(self, store: BucketStore[BucketPlace], key: str) -> None:
         super().__init__()
         self._store = store
         self._key = key

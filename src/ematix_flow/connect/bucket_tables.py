@@ -10,7 +10,8 @@ from ematix_flow.connect.file_tables import FileTables
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ematix_flow.connect.bucket import BucketStore, Place
+    from ematix_flow.connect.bucket import BucketStore
+    from ematix_flow.connect.bucket_place import BucketPlace
     from ematix_flow.declare.connection_files import BucketConnection
 
 
@@ -22,7 +23,7 @@ class BucketTables(FileTables):
         self._keep(connection, self._bucket.shown, self._bucket)
 
     @abstractmethod
-    def opened(self, connection: Any) -> BucketStore[Place]:
+    def opened(self, connection: Any) -> BucketStore[BucketPlace]:
         """Give the store that a connection names."""
 
     def identity(self) -> tuple[str, ...]:

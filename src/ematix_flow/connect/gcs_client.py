@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from ematix_flow.connect.bucket_place import BucketPlace, as_prefix, check_endpoint
 from ematix_flow.connect.bucket_requests import (
     ATTEMPTS,
     POOL,
@@ -24,10 +25,9 @@ from ematix_flow.connect.bucket_requests import (
     repeated,
 )
 from ematix_flow.connect.store import StoreError, StoreUnavailableError
-from ematix_flow.errors import RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from ematix_flow.declare.connection import ObjectStoreGCSConnection
 
@@ -42,37 +42,27 @@ _REFUSALS = {
 
 
 @dataclass(frozen=True, slots=True)
-class GcsPlace:
+class GcsPlace(BucketPlace):
     """A bucket, a prefix in it and how to get there; the key itself stays in its file."""
+
+    service_kind: ClassVar[str] = "gcs"
+    scheme: ClassVar[str] = "gs"
 
     bucket: str
     prefix: str = ""
-    """Empty, or a path that ends with a slash."""
     endpoint: str = ""
     credentials_path: str = ""
     anonymous: bool = False
 
     @property
-    def shown(self) -> str:
-        """Give the address for people."""
-        return f"gs://{self.bucket}/{self.prefix}".rstrip("/")
-
-    def address(self, key: str) -> str:
-        """Give the address of an object."""
-        return f"gs://{self.bucket}/{self.prefix}{key}"
-
-    def identity(self) -> tuple[str, ...]:
-        """Give what two names of the same objects have in common."""
-        return ("gcs", self.endpoint, self.bucket, self.prefix)
+    def root(self) -> str:
+        """Give the bucket."""
+        return self.bucket
 
     @property
     def service(self) -> str:
         """Give the service for people."""
         return self.endpoint or "Google Cloud Storage"
-
-    def info(self) -> Mapping[str, object]:
-        """Give the service and the address for people."""
-        return {"host": self.service, "port": None, "dbname": self.shown, "user": None}
 
     @property
     def keeps_conditions(self) -> bool:
@@ -82,12 +72,11 @@ class GcsPlace:
 
 def place_of(connection: ObjectStoreGCSConnection) -> GcsPlace:
     """Give the place that a connection names; without a file the Google libraries look for credentials."""
-    if connection.endpoint and not connection.endpoint.startswith(("http://", "https://")):
-        message = f"connection {connection.name!r}: the endpoint of a bucket begins with http:// or https://"
-        raise RunError(message)
+    if connection.endpoint:
+        check_endpoint(connection.name, connection.endpoint)
     return GcsPlace(
         connection.bucket,
-        f"{connection.prefix.strip('/')}/".lstrip("/"),
+        as_prefix(connection.prefix),
         connection.endpoint.rstrip("/"),
         # Tasks may run in another folder than the driver.
         os.path.abspath(connection.credentials_path) if connection.credentials_path else "",  # noqa: PTH100 - may be open

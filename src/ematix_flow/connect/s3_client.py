@@ -9,9 +9,10 @@ import os
 import threading
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
+from ematix_flow.connect.bucket_place import BucketPlace, as_prefix, check_endpoint
 from ematix_flow.connect.bucket_requests import (
     ATTEMPTS,
     POOL,
@@ -24,10 +25,9 @@ from ematix_flow.connect.bucket_requests import (
     repeated,
 )
 from ematix_flow.connect.store import StoreError, StoreUnavailableError
-from ematix_flow.errors import RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from ematix_flow.declare.connection_files import ObjectStoreS3Connection
     from ematix_flow.declare.connection_stores import DeltaS3Connection, IcebergConnection
@@ -56,12 +56,14 @@ _REFUSALS = {
 
 
 @dataclass(frozen=True, slots=True)
-class S3Place:
+class S3Place(BucketPlace):
     """A bucket, a prefix in it and how to get there; what it shows of itself holds no secret."""
+
+    service_kind: ClassVar[str] = "s3"
+    scheme: ClassVar[str] = "s3"
 
     bucket: str
     prefix: str = ""
-    """Empty, or a path that ends with a slash."""
     endpoint: str = ""
     region: str = ""
     path_style: bool = False
@@ -70,21 +72,14 @@ class S3Place:
     secret_access_key: str = field(default="", repr=False)
 
     @property
-    def shown(self) -> str:
-        """Give the address for people."""
-        return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+    def root(self) -> str:
+        """Give the bucket."""
+        return self.bucket
 
-    def address(self, key: str) -> str:
-        """Give the address of an object."""
-        return f"s3://{self.bucket}/{self.prefix}{key}"
-
-    def identity(self) -> tuple[str, ...]:
-        """Give what two names of the same objects have in common."""
-        return ("s3", self.endpoint, self.bucket, self.prefix)
-
-    def info(self) -> Mapping[str, object]:
-        """Give the service and the address for people."""
-        return {"host": self.endpoint or "Amazon S3", "port": None, "dbname": self.shown, "user": None}
+    @property
+    def service(self) -> str:
+        """Give the service for people."""
+        return self.endpoint or "Amazon S3"
 
     @property
     def keeps_conditions(self) -> bool:
@@ -100,13 +95,12 @@ class S3Place:
 
 def place_of(connection: BucketConnection) -> S3Place:
     """Give the place that a connection names; without keys and profile the AWS libraries look for keys."""
-    if connection.endpoint and not connection.endpoint.startswith(("http://", "https://")):
-        message = f"connection {connection.name!r}: the endpoint of a bucket begins with http:// or https://"
-        raise RunError(message)
+    if connection.endpoint:
+        check_endpoint(connection.name, connection.endpoint)
     chain = connection.default_credentials or bool(connection.profile)
     place = S3Place(
         connection.bucket,
-        f"{connection.prefix.strip('/')}/".lstrip("/"),
+        as_prefix(connection.prefix),
         connection.endpoint.rstrip("/"),
         connection.region,
         profile=connection.profile or "",
@@ -224,7 +218,7 @@ def _failure(place: S3Place, error: Exception) -> StoreError:
     )
     told = f"{place.shown}: {error}"
     if isinstance(error, unreached):
-        return UnreachedError(f"{place.shown}: {place.endpoint or 'Amazon S3'} cannot be reached")
+        return UnreachedError(f"{place.shown}: {place.service} cannot be reached")
     if isinstance(error, exceptions.NoCredentialsError):
         return StoreError(f"{place.shown}: no credentials were found where the AWS libraries look for them")
     return StoreUnavailableError(told) if isinstance(error, away) else StoreError(told)

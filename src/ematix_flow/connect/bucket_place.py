@@ -1,0 +1,77 @@
+"""Where a bucket is, whatever the service: its address for people, and what connections may say about it; it asks nobody."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from ematix_flow.errors import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class BucketPlace(ABC):
+    """A bucket, a prefix in it and how to get there; what it shows of itself holds no secret."""
+
+    __slots__ = ()
+
+    service_kind: ClassVar[str]
+    scheme: ClassVar[str]
+    """How addresses begin."""
+    prefix: str
+    """Empty, or a path that ends with a slash."""
+
+    @property
+    @abstractmethod
+    def root(self) -> str:
+        """Give the name of the bucket."""
+
+    @property
+    @abstractmethod
+    def endpoint(self) -> str:
+        """Give the address of the service; empty for the one that everybody means."""
+
+    @property
+    @abstractmethod
+    def service(self) -> str:
+        """Give the service for people."""
+
+    @property
+    @abstractmethod
+    def keeps_conditions(self) -> bool:
+        """Say whether the service is known to keep conditions on writes; others are asked."""
+
+    @property
+    def user(self) -> str | None:
+        """Give who asks, for people."""
+        return None
+
+    @property
+    def shown(self) -> str:
+        """Give the address for people."""
+        return self.address("").rstrip("/")
+
+    def address(self, key: str) -> str:
+        """Give the address of an object."""
+        return f"{self.scheme}://{self.root}/{self.prefix}{key}"
+
+    def identity(self) -> tuple[str, ...]:
+        """Give what two names of the same objects have in common."""
+        return (self.service_kind, self.endpoint, self.root, self.prefix)
+
+    def info(self) -> Mapping[str, object]:
+        """Give the service and the address for people."""
+        return {"host": self.service, "port": None, "dbname": self.shown, "user": self.user}
+
+
+def as_prefix(written: str) -> str:
+    """Give a prefix as places have it."""
+    return f"{written.strip('/')}/".lstrip("/")
+
+
+def check_endpoint(name: str, endpoint: str, what: str = "bucket") -> None:
+    """Refuse an address that is none of a web service."""
+    if not endpoint.startswith(("http://", "https://")):
+        message = f"connection {name!r}: the endpoint of a {what} begins with http:// or https://"
+        raise RunError(message)
