@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import threading
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ematix_flow.connect.arrow import REJECTS
+from ematix_flow.connect.stream import SQL_FAILED
 from ematix_flow.plan.sql.stream_sql import SOURCE
 from ematix_flow.run.raw_json import json_rows
 from ematix_flow.run.udfs import register
@@ -18,6 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ematix_flow.run.typed_messages import TypedRows
+
+
+_turn = threading.Lock()
+_taught: tuple[SparkSession, SqlStage] | None = None
+"""The session and the stage whose functions and lookups it knows."""
 
 
 @dataclass
@@ -33,19 +40,16 @@ class SqlStage:
     udfs: Sequence[Any] = ()
     aggregates: Sequence[Any] = ()
     lookups: Mapping[str, Callable[[], pa.Table]] = field(default_factory=dict)
-    _taught: int = 0
+    _shown: dict[str, pa.Table] = field(default_factory=dict)
+    """The rows of lookups that the session has."""
 
     def rows(self, given: TypedRows, *, lenient: bool) -> TypedRows:
         """Give what the query makes of rows; where that is wanted, rows that make it fail are told apart."""
-        from dataclasses import replace
-
         table = _with_missing(given.rows, self.mentioned)
-        if not table.num_rows:
-            return replace(given, rows=self._answer(table))
         try:
             return replace(given, rows=self._answer(table))
         except Exception as error:
-            if not lenient or not _is_about_rows(error):
+            if not lenient or not table.num_rows or not _is_about_rows(error):
                 raise
             made, bad = self._apart(table, error)
         rejects = [*([given.rejects] if given.rejects is not None else []), *bad]
@@ -69,14 +73,25 @@ class SqlStage:
         return pa.concat_tables(made, promote_options="permissive"), bad
 
     def _answer(self, table: pa.Table) -> pa.Table:
-        spark = self.spark()
-        if self._taught != id(spark):
+        # Names of views and functions belong to the session, which the streams of a process share.
+        with _turn:
+            spark = self.spark()
+            self._teach(spark)
+            frame_of(spark, table).createOrReplaceTempView(SOURCE)
+            return spark.sql(self.sql).toArrow()
+
+    def _teach(self, spark: SparkSession) -> None:
+        """Let the session know functions and lookups, as far as it does not."""
+        global _taught  # noqa: PLW0603 - one session per process, so one stage that it knows
+        if _taught is None or _taught[0] is not spark or _taught[1] is not self:
             register(spark, self.udfs, self.aggregates)
-            self._taught = id(spark)
-        frame_of(spark, table).createOrReplaceTempView(SOURCE)
-        for name, rows in self.lookups.items():
-            frame_of(spark, rows()).createOrReplaceTempView(name)
-        return spark.sql(self.sql).toArrow()
+            self._shown.clear()
+            _taught = (spark, self)
+        for name, read in self.lookups.items():
+            rows = read()
+            if self._shown.get(name) is not rows:
+                frame_of(spark, rows).createOrReplaceTempView(name)
+                self._shown[name] = rows
 
 
 def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
@@ -102,7 +117,7 @@ def _is_about_rows(error: BaseException) -> bool:
 def _rejected(table: pa.Table, error: Exception) -> pa.Table:
     reason = str(error).strip().splitlines()[0][:500]
     rows = [
-        {"reason": f"transform: {reason}", "column_name": None, "source_position": None, "row_json": row}
+        {"reason": f"{SQL_FAILED}{reason}", "column_name": None, "source_position": None, "row_json": row}
         for row in json_rows(table, table.column_names)
     ]
     return pa.Table.from_pylist(rows, schema=REJECTS)
