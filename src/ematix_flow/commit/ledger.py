@@ -1,4 +1,4 @@
-"""The ledger in the target: fences, tokens, watermarks, loaded files and run history; never the user's rows."""
+"""The ledger in the target: fences, tokens, watermarks, loaded files and run history; rejects and the user's rows are elsewhere."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FILES_AT_ONCE = 200
-"""Files of one statement."""
+AT_ONCE = 200
+"""Values of one statement."""
 
 
 PLANNED = "planned"
@@ -110,7 +110,7 @@ class Ledger:
             return
         try:
             with transaction(session):
-                session.execute(f"INSERT INTO {fences} (name, epoch, taken_at) VALUES (?, 0, {self._at(at)})", (name,))
+                session.execute(f"INSERT INTO {fences} (name, epoch, taken_at) VALUES (?, 0, {self.at(at)})", (name,))
         except self.database.errors as error:
             if not self.database.is_duplicate_key(error):
                 raise
@@ -118,7 +118,7 @@ class Ledger:
     def take_fence(self, session: Session, name: str, at: datetime) -> Fence:
         """Give a new epoch; from now on every older holder is refused at its commit."""
         fences = self.name("fences")
-        now = self._at(at)
+        now = self.at(at)
         session.execute(f"UPDATE {fences} SET epoch = epoch + 1, taken_at = {now} WHERE name = ?", (name,))
         rows = session.query(f"SELECT epoch FROM {fences} WHERE name = ?", (name,))
         return Fence(name, int(rows[0][0]))
@@ -140,7 +140,7 @@ class Ledger:
         names = ("token", "pipeline_name", "target_name", "slot", "run_id", "epoch", "schema_hash", "format_version")
         session.execute(
             f"INSERT INTO {self.name('ledger')} ({', '.join(names)}, committed_at) "
-            f"VALUES (?, ?, ?, ?, {self._uuid(token.run_id)}, ?, ?, ?, {self._at(at)})",
+            f"VALUES (?, ?, ?, ?, {self.uuid(token.run_id)}, ?, ?, ?, {self.at(at)})",
             (token.key, token.pipeline, token.target, token.slot, fence.epoch, schema_hash, FORMAT),
         )
 
@@ -195,7 +195,7 @@ class Ledger:
         if self.watermark(session, name) != before:
             message = f"the watermark of {name} moved while this load was running"
             raise FencedError(message, hint="nothing was changed; run again to load what is new.")
-        table, now = self.name("watermarks"), self._at(at)
+        table, now = self.name("watermarks"), self.at(at)
         if before is None:
             session.execute(
                 f"INSERT INTO {table} (pipeline_name, column_name, last_value, updated_at) VALUES (?, ?, ?, {now})",
@@ -224,14 +224,14 @@ class Ledger:
         """Note the files of a load; one that is there already is refused, unless this load replaces it."""
         scope, table = choice.scope, self.name("loaded_files")
         outdated = [scope.id_of(file.key) for file in choice.reloaded]
-        for ids in _some(outdated):
+        for ids in some_of(outdated):
             marks = ", ".join("?" for _ in ids)
             if session.execute(f"DELETE FROM {table} WHERE file_id IN ({marks})", ids) != len(ids):
                 message = f"the loaded files of {scope.pipeline} changed while this load was running"
                 raise FencedError(message, hint="nothing was changed; run again to load what is new.")
-        row = f"(?, ?, ?, ?, ?, ?, {self._uuid(token.run_id)}, {self._at(at)})"
+        row = f"(?, ?, ?, ?, ?, ?, {self.uuid(token.run_id)}, {self.at(at)})"
         names = "file_id, pipeline_name, target_name, file_key, etag, size, run_id, loaded_at"
-        for files in _some(choice.chosen):
+        for files in some_of(choice.chosen):
             values = [
                 value
                 for file in files
@@ -250,7 +250,7 @@ class Ledger:
 
     def record(self, session: Session, row: HistoryRow) -> None:
         """Write or replace the history row of a run."""
-        session.execute(f"DELETE FROM {self.name('run_history')} WHERE run_id = {self._uuid(row.run_id)}")
+        session.execute(f"DELETE FROM {self.name('run_history')} WHERE run_id = {self.uuid(row.run_id)}")
         counts = row.counts
         updated = None if counts is None else counts.updated + counts.closed
         values: dict[str, object] = {
@@ -270,11 +270,11 @@ class Ledger:
             "rows_rejected": counts.rejected if counts else None,
         }
         columns = [native_column(name, self.dialect) for name in values]
-        finished = "NULL" if row.finished_at is None else self._at(row.finished_at)
-        parent = "NULL" if row.parent_run_id is None else self._uuid(row.parent_run_id)
+        finished = "NULL" if row.finished_at is None else self.at(row.finished_at)
+        parent = "NULL" if row.parent_run_id is None else self.uuid(row.parent_run_id)
         session.execute(
             f"INSERT INTO {self.name('run_history')} (run_id, started_at, finished_at, parent_run_id, "
-            f"{', '.join(columns)}) VALUES ({self._uuid(row.run_id)}, {self._at(row.started_at)}, {finished}, {parent}, "
+            f"{', '.join(columns)}) VALUES ({self.uuid(row.run_id)}, {self.at(row.started_at)}, {finished}, {parent}, "
             f"{', '.join('?' for _ in columns)})",
             tuple(values.values()),
         )
@@ -282,7 +282,7 @@ class Ledger:
     def close_interrupted(self, session: Session, row: HistoryRow) -> None:
         """Note older runs of this pipeline that never ended; the fence that this run took keeps them from committing."""
         session.execute(
-            f"UPDATE {self.name('run_history')} SET status = 'failed', finished_at = {self._at(row.started_at)}, "
+            f"UPDATE {self.name('run_history')} SET status = 'failed', finished_at = {self.at(row.started_at)}, "
             "error_message = 'interrupted' WHERE pipeline_name = ? AND status = 'running'",
             (row.pipeline,),
         )
@@ -293,73 +293,13 @@ class Ledger:
         rows = session.query(f"SELECT {self.as_text('run_id')} {open_}")
         return {mark_of(str(row[0])) for row in rows}
 
-    # Rejects
-
-    def insert_rejects(  # noqa: PLR0913 - what is known about rejects
-        self,
-        session: Session,
-        token: Token,
-        relation: str,
-        at: datetime,
-        *,
-        once: str = "",
-        attempt: int = 1,
-        status: str = "pending",
-    ) -> int:
-        """Move the staged rejects into the rejects table; those about the column `once` only if they are new there."""
-        row_id = "ROW_NUMBER() OVER (ORDER BY row_json, reason)"
-        prefix = f"'{token.run_id}:'"
-        numbered = (
-            f"CONCAT({prefix}, {row_id})" if self.dialect == "mysql" else f"{prefix} || CAST({row_id} AS VARCHAR(20))"
-        )
-        return session.execute(
-            f"INSERT INTO {self.name('rejects')} (reject_id, pipeline_name, target_name, run_id, reason, column_name, "
-            "source_position, row_json, rejected_at, status, attempt) "
-            f"SELECT {numbered}, ?, ?, {self._uuid(token.run_id)}, "
-            f"reason, column_name, source_position, row_json, {self._at(at)}, '{status}', {int(attempt)} "
-            f"FROM {relation} AS rejected" + (self._unknown() if once else ""),
-            (token.pipeline, token.target, *((once, token.pipeline, token.target) if once else ())),
-        )
-
-    def _unknown(self) -> str:
-        return (
-            f" WHERE rejected.column_name <> ? OR NOT EXISTS (SELECT 1 FROM {self.name('rejects')} AS known WHERE "
-            "known.pipeline_name = ? AND known.target_name = ? AND known.row_json = rejected.row_json "
-            "AND known.reason = rejected.reason)"
-        )
-
-    def insert_reject(self, session: Session, token: Token, number: int, reason: str, row: str, at: datetime) -> None:
-        """Write one row that a constraint of the target refuses."""
-        session.execute(
-            f"INSERT INTO {self.name('rejects')} (reject_id, pipeline_name, target_name, run_id, reason, row_json, "
-            f"rejected_at, status, attempt) VALUES (?, ?, ?, {self._uuid(token.run_id)}, ?, ?, {self._at(at)}, 'pending', 1)",
-            (f"{token.run_id}:c{number}", token.pipeline, token.target, reason, row),
-        )
-
-    def mark_replayed(self, session: Session, reject_id: str, at: datetime) -> bool:
-        """Note that a rejected row went through the pipeline again; False when it had done so before."""
-        changed = session.execute(
-            f"UPDATE {self.name('rejects')} SET status = 'replayed', replayed_at = {self._at(at)} "
-            "WHERE reject_id = ? AND status = 'pending'",
-            (reject_id,),
-        )
-        return changed == 1
-
-    def settle_rejects(self, session: Session, ids: Sequence[str], status: str | None) -> int:
-        """Give rejects that wait another status, or remove them where there is none; gives how many there were."""
-        table, changed = self.name("rejects"), 0
-        act = f"DELETE FROM {table}" if status is None else f"UPDATE {table} SET status = '{status}'"
-        waiting = "" if status is None else " AND status = 'pending'"
-        for some in _some(ids):
-            marks = ", ".join("?" for _ in some)
-            changed += session.execute(f"{act} WHERE reject_id IN ({marks}){waiting}", some)
-        return changed
-
-    def _at(self, at: datetime) -> str:
+    def at(self, at: datetime) -> str:
+        """Give an instant as SQL."""
         # Spelled alike in canonical SQL and in every dialect, so it need not be rendered.
         return instant(at, self.dialect)
 
-    def _uuid(self, value: str) -> str:
+    def uuid(self, value: str) -> str:
+        """Give an id as SQL."""
         return f"'{value}'" if self.dialect in ("mysql", "sqlite") else f"CAST('{value}' AS UUID)"
 
     def as_text(self, column: str) -> str:
@@ -367,9 +307,10 @@ class Ledger:
         return f"CAST({column} AS CHAR)" if self.dialect == "mysql" else f"CAST({column} AS VARCHAR)"
 
 
-def _some(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    for start in range(0, len(items), FILES_AT_ONCE):
-        yield items[start : start + FILES_AT_ONCE]
+def some_of(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Give as many at a time as one statement takes."""
+    for start in range(0, len(items), AT_ONCE):
+        yield items[start : start + AT_ONCE]
 
 
 def _shown(key: str) -> str:

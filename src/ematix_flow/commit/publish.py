@@ -10,6 +10,7 @@ from ematix_flow.commit.guarding import refuse_changed, refuse_moved
 from ematix_flow.commit.holding import uninterrupted
 from ematix_flow.commit.ledger import Ledger
 from ematix_flow.commit.numbering import numbered
+from ematix_flow.commit.rejects import Rejects
 from ematix_flow.connect.base import NULL_REASON, StageColumn, WorkTable
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.declare.types import Text
@@ -154,7 +155,7 @@ def _apply(order: Order, database: Database, session: Session, names: dict[str, 
 
 def _mark_replayed(order: Order, ledger: Ledger, session: Session, now: datetime) -> None:
     for reject_id in order.replays:
-        if not ledger.mark_replayed(session, reject_id, now):
+        if not Rejects(ledger).mark_replayed(session, reject_id, now):
             message = f"reject {reject_id} was replayed by another run"
             raise CommitError(message, hint="nothing was changed; flow rejects list shows what is still pending.")
 
@@ -298,14 +299,14 @@ def _reject(order: Order, database: Database, ledger: Ledger, session: Session, 
     if order.rejects_dropped:
         return
     for row in order.excluded:
-        ledger.insert_reject(session, order.token, row.number, row.reason, row.row_json, now)
+        Rejects(ledger).insert(session, order.token, row.number, row.reason, row.row_json, now)
     expected = sum(part.rejected for part in order.parts)
     if not expected or order.stage is None:
         return
     _refuse_rejects(order, database, session)
     relation = database.reject_relation(session, order.stage, order.parts)
     status = "parked" if order.last_attempt else "pending"
-    written = ledger.insert_rejects(
+    written = Rejects(ledger).insert_staged(
         session, order.token, relation, now, once=order.may_lack, attempt=order.attempt, status=status
     )
     if written != expected and not order.may_lack:

@@ -22,16 +22,16 @@ PREFIX = "emat-dlq-"
 class DeadLetter:
     """A message that could not be loaded."""
 
+    pipeline: str
+    source_id: str
+    payload_format: str
     id: str
     """The same whenever this message fails again in the same batch, so that a copy is known as one."""
-    pipeline: str
     stage: str
     error: str
-    source_id: str
     place: str
     failed_at_ms: int
     attempt: int
-    payload_format: str
     payload: bytes
 
     @property

@@ -36,6 +36,12 @@ PLACE = "_place"
 PAYLOAD = "_payload"
 """Under this name a message that could not be read keeps its payload, so that it can be tried again."""
 
+UNREADABLE = "line"
+"""What rejects name as the column where a whole message could not be read."""
+
+SQL_FAILED = "transform: "
+"""How the reason of a reject begins where the SQL of a stream failed at a row."""
+
 _BASE64 = "base64:"
 
 EARLIEST, LATEST = "earliest", "latest"

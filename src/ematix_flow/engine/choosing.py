@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.ledger import Ledger
+from ematix_flow.errors import RunError
 from ematix_flow.plan.new_files import choose_files
 from ematix_flow.records import FileScope
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ematix_flow.connect.base import Database
     from ematix_flow.connect.files import Files, FileSet
@@ -43,6 +44,15 @@ def loaded_before(pipeline: Pipeline, target: TargetDeclaration, database: Datab
         return replace(known, files=Ledger(database).loaded_files(session, known.scope))
     finally:
         session.close()
+
+
+def refuse_changed(files: Files, paths: Sequence[str], chosen: Sequence[SourceFile]) -> None:
+    """Refuse rows of files that are no longer what the books would remember, half-written ones above all."""
+    changed = files.changed(paths, chosen)
+    if changed:
+        message = f"file {changed[0]} changed while it was read"
+        hint = "nothing was loaded; run again, and have files written under a name that begins with _ or a dot."
+        raise RunError(message, hint=hint)
 
 
 def new_files(files: Files, source: SourceValue, loaded: Loaded) -> tuple[FileChoice, FileSet]:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.commit.ledger import Ledger, transaction
+from ematix_flow.commit.rejects import settle_rejects
 from ematix_flow.connect.registry import open_target
 from ematix_flow.connect.stream import payload_of
 from ematix_flow.engine.loading import load_target
-from ematix_flow.engine.options import Options
-from ematix_flow.engine.rejecting import list_rejects
+from ematix_flow.engine.rejecting import list_rejects, replay_slot
 from ematix_flow.engine.sourcing import OpenSource
 from ematix_flow.engine.stream_options import StreamOptions
-from ematix_flow.engine.stream_rows import StreamRows, reader_for
+from ematix_flow.engine.stream_rows import StreamRows
 from ematix_flow.engine.stream_sources import source_of
 from ematix_flow.engine.stream_tables import name_of
-from ematix_flow.engine.table_lanes import declaration_of, pipeline_of, placeholder, typed_declaration
+from ematix_flow.engine.table_lanes import pipeline_into, pipeline_of, typed_declaration
 from ematix_flow.errors import RunError, UnknownNameError, UnsupportedError
 from ematix_flow.plan.source import SourceValue
 
@@ -81,8 +79,7 @@ def records(stream: Stream, *, status: str | None = "pending", limit: int = 100)
     """Give the dead letters of all tables that a stream writes to, newest first."""
     found: list[Reject] = []
     for target in _tables(stream):
-        declared = declaration_of(stream, target, placeholder(target))
-        found += list_rejects(pipeline_of(stream, declared, stream.name), status=status, limit=limit)
+        found += list_rejects(pipeline_into(stream, target, stream.name), status=status, limit=limit)
     return sorted(found, key=lambda letter: (letter.rejected_at, letter.reject_id), reverse=True)[:limit]
 
 
@@ -116,7 +113,7 @@ def replay(stream: Stream, chosen: Selection, options: StreamOptions | None = No
     done = Counter({"taken": len(letters)})
     with ExitStack() as kept:
         source = kept.enter_context(closing(source_of(stream, options)))
-        again = _Replay(stream, StreamRows(stream, source, options, kept), reader_for(source), options)
+        again = _Replay(stream, StreamRows(stream, source, options, kept), options)
         for target in _tables(stream):
             for group in _groups(letters, target):
                 done.update(again.load(target, group))
@@ -134,31 +131,22 @@ def replay(stream: Stream, chosen: Selection, options: StreamOptions | None = No
 class _Replay:
     stream: Stream
     rows: StreamRows
-    read: Any
     options: StreamOptions
 
     def load(self, target: StreamTarget, letters: Sequence[Reject]) -> dict[str, int]:
         """Load the dead letters of one target that have the same attempts and come from the same stage."""
         attempt = (letters[0].attempt or 1) + 1
         last = attempt >= (self.stream.dlq_max_attempts or ATTEMPTS)
-        before_sql = _is_raw(letters[0])
-        found = self.rows.of_payloads(
-            [(payload_of(letter.row_json), letter.source_position or "") for letter in letters], transform=before_sql
-        )
+        payloads = [(payload_of(letter.row_json), letter.source_position or "") for letter in letters]
+        found = self.rows.of_payloads(payloads, transform=letters[0].is_message)
         declared, rows = typed_declaration(self.stream, target, found.rows, refuse=False)
         declared = replace(declared, write=replace(declared.write, on_bad_row="reject"))
         value = SourceValue(self.stream.sources[0].connection, frame=rows)
         source = OpenSource(value, "dead letters", rejects=found.rejects)
-        again = Options(
-            bus=self.options.bus,
-            clock=self.options.clock,
-            spark=self.options.spark,
-            replays=tuple(letter.reject_id for letter in letters),
-            attempt=attempt,
-            last_attempt=last,
-        )
+        ids = tuple(letter.reject_id for letter in letters)
+        again = replace(self.options.load, replays=ids, attempt=attempt, last_attempt=last)
         pipeline = pipeline_of(self.stream, declared, self.stream.name)
-        counts = load_target(pipeline, declared, source, _slot(letters), again).committed.counts
+        counts = load_target(pipeline, declared, source, replay_slot(letters), again).committed.counts
         failed = counts.rejected
         return {
             "succeeded": len(letters) - failed,
@@ -167,16 +155,11 @@ class _Replay:
         }
 
 
-def _is_raw(letter: Reject) -> bool:
-    """Say whether a dead letter holds a message as it came, and not a row that the SQL had made already."""
-    return letter.column_name == "line" or letter.reason.startswith("transform: ")
-
-
 def _groups(letters: Sequence[Reject], target: StreamTarget) -> list[list[Reject]]:
     groups: dict[tuple[int, bool], list[Reject]] = {}
     for letter in letters:
-        if letter.target_name.endswith(f":{'.'.join(name_of(target))}"):
-            groups.setdefault((letter.attempt or 1, _is_raw(letter)), []).append(letter)
+        if _belongs(letter, target):
+            groups.setdefault((letter.attempt or 1, letter.is_message), []).append(letter)
     return list(groups.values())
 
 
@@ -184,14 +167,14 @@ def _settle(stream: Stream, chosen: Selection, status: str | None, *, only: str 
     letters = chosen.among(records(stream, status=only, limit=EVERYTHING))
     changed = 0
     for target in _tables(stream):
-        mine = [one.reject_id for one in letters if one.target_name.endswith(f":{'.'.join(name_of(target))}")]
-        if not mine:
-            continue
-        database = open_target(target.connection, name_of(target))
-        ledger = Ledger(database)
-        with closing(database.session()) as session, transaction(session):
-            changed += ledger.settle_rejects(session, mine, status)
+        mine = [letter.reject_id for letter in letters if _belongs(letter, target)]
+        if mine:
+            changed += settle_rejects(open_target(target.connection, name_of(target)), mine, status)
     return changed
+
+
+def _belongs(letter: Reject, target: StreamTarget) -> bool:
+    return letter.target_name.endswith(f":{'.'.join(name_of(target))}")
 
 
 def _tables(stream: Stream) -> list[StreamTarget]:
@@ -200,8 +183,3 @@ def _tables(stream: Stream) -> list[StreamTarget]:
         message = f"stream {stream.name!r} writes to no table, so its dead letters are in its dead-letter topic"
         raise UnsupportedError(message)
     return found
-
-
-def _slot(letters: Sequence[Reject]) -> str:
-    joined = "\n".join(sorted(letter.reject_id for letter in letters))
-    return f"replay-{hashlib.sha256(joined.encode()).hexdigest()[:32]}"

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.lake_stream import LakeStream
-from ematix_flow.engine.options import Options
 from ematix_flow.engine.sourcing import OpenSource
 from ematix_flow.engine.spark import session_for
 from ematix_flow.engine.stream_sources import lake_frame
@@ -27,6 +26,6 @@ class LakeLane(TableLane):
         table, source = self.target.declared_table, self.road.source
         if table is None or self.road.rows.transforms or not isinstance(source, LakeStream):
             return None
-        frame = lake_frame(source, span, session_for(Options(spark=self.road.options.spark)))
+        frame = lake_frame(source, span, session_for(self.road.options.load))
         opened = OpenSource(SourceValue(source.name, frame=frame), source.name, span=span)
         return declaration_of(self.road.stream, self.target, table), opened

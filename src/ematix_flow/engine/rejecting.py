@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.ledger import Ledger
 from ematix_flow.connect.registry import open_target
+from ematix_flow.connect.stream import SQL_FAILED, UNREADABLE
 from ematix_flow.engine.conductor import run_pipeline
 from ematix_flow.engine.options import Options
 from ematix_flow.errors import RunError, UnknownNameError
@@ -36,6 +37,11 @@ class Reject:
     status: str
     attempt: int | None
     rejected_at: str
+
+    @property
+    def is_message(self) -> bool:
+        """Say whether it is a message as it came, and not a row that the SQL of a stream had made already."""
+        return self.column_name == UNREADABLE or self.reason.startswith(SQL_FAILED)
 
     def to_dict(self) -> dict[str, Any]:
         """Give the reject as plain data, with its row as an object."""
@@ -77,7 +83,7 @@ def replay_rejects(pipeline: Pipeline, ids: Sequence[str] = (), options: Options
     rows = [_row(reject.row_json, parse_float=str) for reject in chosen]
     again = replace(pipeline, targets=(_append_only(pipeline.targets[0]),), transforms_post=())
     known = tuple(reject.reject_id for reject in chosen)
-    result = run_pipeline(again, replace(options, slot=_slot(chosen), source_frame=_frame(rows), replays=known))
+    result = run_pipeline(again, replace(options, slot=replay_slot(chosen), source_frame=_frame(rows), replays=known))
     rejected = int(result["rows_rejected"])
     return {"replayed": len(chosen) - rejected, "rejected": rejected, "result": result}
 
@@ -96,7 +102,8 @@ def _append_only(target: TargetDeclaration) -> TargetDeclaration:
     return replace(target, write=write)
 
 
-def _slot(chosen: Sequence[Reject]) -> str:
+def replay_slot(chosen: Sequence[Reject]) -> str:
+    """Give the slot of the load that brings these rows again: the same whenever they are the same."""
     import hashlib
 
     joined = "\n".join(sorted(reject.reject_id for reject in chosen))

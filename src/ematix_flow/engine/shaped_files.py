@@ -7,30 +7,25 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.stream import EARLIEST, as_text
 from ematix_flow.declare.write import FILES
-from ematix_flow.engine.choosing import loaded_before
+from ematix_flow.engine.choosing import loaded_before, refuse_changed
 from ematix_flow.engine.lanes import Lane
 from ematix_flow.engine.loading import load_target
 from ematix_flow.engine.looking import wait_for
-from ematix_flow.engine.options import Options
 from ematix_flow.engine.sourcing import OpenSource
-from ematix_flow.engine.table_lanes import books_of, declaration_of, pipeline_of, placeholder, typed_declaration
-from ematix_flow.errors import RunError
+from ematix_flow.engine.table_lanes import books_of, pipeline_into, pipeline_of, typed_declaration
 from ematix_flow.plan.new_files import choose_files, refused
 from ematix_flow.plan.source import SourceValue
 from ematix_flow.records import Counts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ematix_flow.connect.base import Database
     from ematix_flow.connect.file_stream import FileStream
-    from ematix_flow.connect.files import FileSet
     from ematix_flow.connect.stream import Position
-    from ematix_flow.declare.stream import StreamTarget
+    from ematix_flow.declare.pipeline import Pipeline
+    from ematix_flow.declare.stream import Stream, StreamTarget
     from ematix_flow.engine.choosing import Loaded
     from ematix_flow.engine.lanes import Road
     from ematix_flow.plan.steps import FileChoice
-    from ematix_flow.records import SourceFile
 
 BYTES = 64 << 20
 """Bytes of files that one batch reads at most, unless one file has more: their rows are in memory together."""
@@ -49,7 +44,7 @@ class ShapedFileLane(Lane):
 
     def load(self, end: Position) -> Counts:
         """Load the files that the target has not seen, some at a time; those that come meanwhile may be among them."""
-        loaded = loaded_into(self.road, self.target, self.database)
+        loaded = loaded_into(self.road.stream, self.target, self.database, self.road.name)
         paths = {file: path for path, file in self.source.files.seen(self.source.query)}
         choice = choose_files(loaded.scope, loaded.policy, paths, loaded.files)
         error = refused(choice)
@@ -71,7 +66,7 @@ class ShapedFileLane(Lane):
         road = self.road
         shown = road.rows.transforms or not self.database.capabilities.constraints
         found = road.rows.transformed(file_rows(files, shown=shown))
-        self._refuse_changed(files, choice.chosen)
+        refuse_changed(self.source.files, files.paths, choice.chosen)
         declared, rows = typed_declaration(
             road.stream, self.target, found.rows, refuse=road.rows.transforms, database=self.database
         )
@@ -79,33 +74,34 @@ class ShapedFileLane(Lane):
         value = SourceValue(self.source.name, path=self.source.query, frame=rows)
         opened = OpenSource(value, self.source.name, files=self.source.files, rejects=found.rejects, chosen=choice)
         slot = f"{self.source.source_id} {as_text(self.source.look_at(choice.chosen))} {as_text(end)}"
-        options = Options(bus=road.options.bus, clock=road.options.clock, spark=road.options.spark)
-        loaded = load_target(pipeline_of(road.stream, declared, road.name), declared, opened, slot, options)
+        loaded = load_target(pipeline_of(road.stream, declared, road.name), declared, opened, slot, road.options.load)
         return loaded.committed.counts
-
-    def _refuse_changed(self, files: FileSet, chosen: Sequence[SourceFile]) -> None:
-        changed = self.source.files.changed(files.paths, chosen)
-        if changed:
-            message = f"file {changed[0]} changed while it was read"
-            hint = "nothing was loaded; run again, and have files written under a name that begins with _ or a dot."
-            raise RunError(message, hint=hint)
 
 
 def shaped_file_lane(road: Road, target: StreamTarget, source: FileStream) -> ShapedFileLane:
-    """Give a target where it stands: at the folder as it is where it has all files, before all of them otherwise."""
+    """Give a target where it stands."""
     database = books_of(road.stream, target, road.options, road.name).database
-    known = set(loaded_into(road, target, database).files.values())
-    seen = source.seen()
-    position = source.look_at(seen) if known.issuperset(seen) else source.start(EARLIEST)
+    position = position_among(source, loaded_into(road.stream, target, database, road.name))
     return ShapedFileLane(road.stream.key_of(target), position, road, target, source, database)
 
 
-def loaded_into(road: Road, target: StreamTarget, database: Database) -> Loaded:
+def position_among(source: FileStream, loaded: Loaded) -> Position:
+    """Give where a target with some files stands: at the folder as it is where it has all, before all of them otherwise."""
+    seen = source.seen()
+    return source.look_at(seen) if set(loaded.files.values()).issuperset(seen) else source.start(EARLIEST)
+
+
+def pipeline_of_files(stream: Stream, target: StreamTarget, name: str) -> Pipeline:
+    """Give the pipeline whose loads of new files are the batches of a stream."""
+    pipeline = pipeline_into(stream, target, name)
+    (declared,) = pipeline.targets
+    return replace(pipeline, targets=(replace(declared, write=replace(declared.write, incremental=FILES)),))
+
+
+def loaded_into(stream: Stream, target: StreamTarget, database: Database, name: str) -> Loaded:
     """Give the files that a target has."""
-    table = target.declared_table or placeholder(target)
-    declared = declaration_of(road.stream, target, table)
-    declared = replace(declared, write=replace(declared.write, incremental=FILES))
-    loaded = loaded_before(pipeline_of(road.stream, declared, road.name), declared, database, wait_for)
+    pipeline = pipeline_of_files(stream, target, name)
+    loaded = loaded_before(pipeline, pipeline.targets[0], database, wait_for)
     assert loaded is not None  # noqa: S101 - it goes by files
     return loaded
 

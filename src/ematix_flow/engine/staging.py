@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base import StageSpec
+from ematix_flow.engine.choosing import refuse_changed
 from ematix_flow.engine.counting import counting
-from ematix_flow.errors import RunError
 from ematix_flow.plan.steps import HERE, TASK
 
 if TYPE_CHECKING:
@@ -72,7 +72,9 @@ def stage(
     if plan.read.is_empty:
         return spec, ()
     parts = _staged(staging, spec, spark, report)
-    _refuse_changed(staging)
+    choice, files = plan.read.files, staging.source.files
+    if choice is not None and files is not None and staging.look.files is not None:
+        refuse_changed(files, staging.look.files.paths, choice.chosen)
     return spec, parts
 
 
@@ -116,18 +118,6 @@ def _staged_rejects(staging: Staging, work: StageWork) -> tuple[Part, ...]:
     from ematix_flow.run.stage import stage_rejects
 
     return (stage_rejects(work, staging.source.rejects),)
-
-
-def _refuse_changed(staging: Staging) -> None:
-    """Refuse rows of files that are no longer what the books would remember, half-written ones above all."""
-    choice, files, look = staging.plan.read.files, staging.source.files, staging.look
-    if choice is None or files is None or look.files is None:
-        return
-    changed = files.changed(look.files.paths, choice.chosen)
-    if changed:
-        message = f"file {changed[0]} changed while it was read"
-        hint = "nothing was loaded; run again, and have files written under a name that begins with _ or a dot."
-        raise RunError(message, hint=hint)
 
 
 def _stage_query(spark: Callable[..., Any], work: StageWork, source: OpenSource, plan: TargetPlan) -> tuple[Part, ...]:

@@ -10,7 +10,6 @@ from ematix_flow.connect.file_stream import FileStream
 from ematix_flow.connect.sinks import Way
 from ematix_flow.engine.broker_lanes import is_broker, sink_of
 from ematix_flow.engine.file_lanes import file_position
-from ematix_flow.engine.options import Options
 from ematix_flow.engine.positions import position_in, remember
 from ematix_flow.engine.stream_sources import source_of
 from ematix_flow.engine.table_lanes import books_of
@@ -83,7 +82,7 @@ def move_stream(
     with closing(source_of(stream, options)) as source:
         stays = where == LEDGER
         before = [_before(stream, t, source, options, healthy=healthy or stays, stays=stays) for t in chosen]
-        if where == LEDGER:
+        if stays:
             return [Moved(stream.key_of(t), at, at) for t, at in zip(chosen, before, strict=True) if at is not None]
         after = [source.moved(at, where) for at in before]
         for target, position in zip(chosen, after, strict=True):
@@ -118,7 +117,7 @@ def _before(
 
 def _position(stream: Stream, target: StreamTarget, source: StreamSource, options: StreamOptions) -> Position | None:
     if isinstance(source, FileStream):
-        return file_position(stream, target, source, Options(spark=options.spark), stream.name)
+        return file_position(stream, target, source, options, stream.name)
     if is_broker(target):
         with closing(sink_of(stream, target)) as sink:
             return sink.position(Way(stream.name, source.source_id))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.clock import SYSTEM_CLOCK
+from ematix_flow.engine.options import Options
 from ematix_flow.observe.bus import Bus
 
 if TYPE_CHECKING:
@@ -39,6 +40,11 @@ class StreamOptions:
     clock: Clock = SYSTEM_CLOCK
     spark: Any = None
     """A session to borrow; the engine builds its own when it needs one."""
+
+    @property
+    def load(self) -> Options:
+        """Give the options of the load of one batch."""
+        return Options(bus=self.bus, clock=self.clock, spark=self.spark)
 
     @property
     def ranged(self) -> bool:

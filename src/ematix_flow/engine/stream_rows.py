@@ -9,7 +9,6 @@ from ematix_flow.connect.event_times import timed_pieces
 from ematix_flow.connect.lake_stream import LakeStream
 from ematix_flow.connect.stream import from_text
 from ematix_flow.engine.lookups import open_lookups
-from ematix_flow.engine.options import Options
 from ematix_flow.engine.spark import session_for
 from ematix_flow.engine.stream_sources import lake_frame
 from ematix_flow.errors import PlanError, UnsupportedError, did_you_mean
@@ -65,7 +64,7 @@ class StreamRows:
 
     def _made(self, span: Span, wanted: frozenset[str]) -> TypedRows:
         if isinstance(self._source, LakeStream):
-            frame = lake_frame(self._source, span, session_for(Options(spark=self._options.spark)))
+            frame = lake_frame(self._source, span, session_for(self._options.load))
             return self.transformed(TypedRows(frame.toArrow()))
         sql = self._stream.transform.sql
         named = mentioned(sql, self._stream.transform.dialect) if sql else wanted
@@ -103,7 +102,7 @@ def _stage(stream: Stream, options: StreamOptions, kept: ExitStack) -> SqlStage 
 
     aggregates = frozenset(one.name for one in stream.aggregate_udfs)
     return SqlStage(
-        session_for(Options(spark=options.spark)),
+        session_for(options.load),
         spark_sql(transform.sql, transform.dialect, aggregates),
         _columns_of_source(stream),
         row_by_row(transform.sql, transform.dialect, aggregates),

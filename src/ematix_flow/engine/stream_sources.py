@@ -8,7 +8,6 @@ from ematix_flow.connect.lake_stream import LakeStream
 from ematix_flow.connect.registry import LAKES, open_stream, target_of
 from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.connect.stream import from_text
-from ematix_flow.engine.options import Options
 from ematix_flow.engine.spark import need, session_for
 from ematix_flow.engine.targets import engine_on
 
@@ -28,7 +27,7 @@ def source_of(stream: Stream, options: StreamOptions) -> StreamSource:
     if isinstance(source, LakeStream):
         need(source.spark_needs)
         _expect_lakes(stream)
-        spark = session_for(Options(spark=options.spark))
+        spark = session_for(options.load)
         source.use(lambda: engine_on(spark))
     return source
 

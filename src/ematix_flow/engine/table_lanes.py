@@ -17,7 +17,6 @@ from ematix_flow.declare.write import DROP
 from ematix_flow.engine.dead_letter_topic import forward, wants_topic
 from ematix_flow.engine.lanes import Lane
 from ematix_flow.engine.loading import load_target
-from ematix_flow.engine.options import Options
 from ematix_flow.engine.positions import Books, onward, position_in, remember
 from ematix_flow.engine.sourcing import OpenSource
 from ematix_flow.engine.spark import session_for
@@ -58,7 +57,7 @@ class TableLane(Lane):
     """Whether the target remembers the position already."""
     road: Road
     target: StreamTarget
-    database: Database
+    books: Books
     forwards: bool = False
     """Whether dead letters are copied into a topic."""
     beside: frozenset[str] | None = None
@@ -70,10 +69,12 @@ class TableLane(Lane):
         span = Span(self.road.source.source_id, as_text(self.position), as_text(end), self.known)
         declared, opened = self.exact(span) or self._typed(span)
         pipeline = pipeline_of(self.road.stream, declared, self.road.name)
-        loaded = load_target(pipeline, declared, opened, f"{span.source} {span.begin} {span.end}", self._batch())
+        loaded = load_target(
+            pipeline, declared, opened, f"{span.source} {span.begin} {span.end}", self.road.options.load
+        )
         self.position, self.known = end, True
         if self.forwards and loaded.committed.counts.rejected:
-            forward(self.road.stream, pipeline, self.database)
+            forward(self.road.stream, pipeline, self.books.database)
         return loaded.committed.counts
 
     def exact(self, span: Span) -> tuple[TargetDeclaration, OpenSource] | None:
@@ -92,16 +93,13 @@ class TableLane(Lane):
 
     def tidy(self) -> None:
         """Forget old batches in the books of the target."""
-        table = self.target.declared_table or placeholder(self.target)
-        declared = declaration_of(self.road.stream, self.target, table)
-        history = history_name(pipeline_of(self.road.stream, declared, self.road.name), table)
-        forget_batches(self.database, self.road.name, history, self.road.options.clock.now())
+        forget_batches(self.books.database, self.road.name, self.books.name, self.road.options.clock.now())
 
     def _typed(self, span: Span) -> tuple[TargetDeclaration, OpenSource]:
         """Give the messages as rows in the types they show."""
         found = self.road.rows.rows(span, self._beside())
         declared, rows = typed_declaration(
-            self.road.stream, self.target, found.rows, refuse=self.road.rows.transforms, database=self.database
+            self.road.stream, self.target, found.rows, refuse=self.road.rows.transforms, database=self.books.database
         )
         value = SourceValue(self.road.source.name, frame=rows)
         return declared, OpenSource(value, self.road.source.name, span=span, rejects=found.rejects)
@@ -109,11 +107,8 @@ class TableLane(Lane):
     def _beside(self) -> frozenset[str]:
         if self.beside is None:
             sides = frozenset(column.name for column in self.road.source.columns)
-            self.beside = sides & columns_there(self.target, self.database)
+            self.beside = sides & columns_there(self.target, self.books.database)
         return self.beside
-
-    def _batch(self) -> Options:
-        return Options(bus=self.road.options.bus, clock=self.road.options.clock, spark=self.road.options.spark)
 
 
 def table_lane(road: Road, target: StreamTarget, kind: type[TableLane] | None = None) -> TableLane:
@@ -128,18 +123,21 @@ def table_lane(road: Road, target: StreamTarget, kind: type[TableLane] | None = 
     known = found is not None or begin != EARLIEST
     forwards = wants_topic(road.stream)
     if forwards and found is not None:
-        table = target.declared_table or placeholder(target)
-        forward(
-            road.stream, pipeline_of(road.stream, declaration_of(road.stream, target, table), road.name), books.database
-        )
-    return (kind or TableLane)(road.stream.key_of(target), position, known, road, target, books.database, forwards)
+        forward(road.stream, pipeline_into(road.stream, target, road.name), books.database)
+    return (kind or TableLane)(road.stream.key_of(target), position, known, road, target, books, forwards)
 
 
 def books_of(stream: Stream, target: StreamTarget, options: StreamOptions, name: str) -> Books:
     """Give where a target remembers how far a stream has come."""
-    table = target.declared_table or placeholder(target)
-    database = target_for(target.connection, table, session_for(Options(spark=options.spark)))
-    return Books(database, history_name(pipeline_of(stream, declaration_of(stream, target, table), name), table))
+    pipeline = pipeline_into(stream, target, name)
+    table = pipeline.targets[0].table
+    return Books(target_for(target.connection, table, session_for(options.load)), history_name(pipeline, table))
+
+
+def pipeline_into(stream: Stream, target: StreamTarget, name: str) -> Pipeline:
+    """Give the pipeline into a target, as far as that is known before there are rows."""
+    table = target.declared_table or Table(*name_of(target), (Column(Text(), name=UNKNOWN),), stamped=False)
+    return pipeline_of(stream, declaration_of(stream, target, table), name)
 
 
 def declaration_of(stream: Stream, target: StreamTarget, table: Table) -> TargetDeclaration:
@@ -207,11 +205,6 @@ def _fitted(rows: pa.Table, table: Table, *, refuse: bool) -> pa.Table:
         if name not in rows.column_names:
             rows = rows.append_column(name, pa.nulls(rows.num_rows, pa.string()))
     return rows
-
-
-def placeholder(target: StreamTarget) -> Table:
-    """Give a table to speak of before its columns are known."""
-    return Table(*name_of(target), (Column(Text(), name=UNKNOWN),), stamped=False)
 
 
 def _no_function() -> None:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from ematix_flow.connect.arrow import REJECTS
 from ematix_flow.connect.json_rows import lines_of
-from ematix_flow.connect.stream import PLACE, VALUE, MessagePiece
+from ematix_flow.connect.stream import PLACE, UNREADABLE, VALUE, MessagePiece
 from ematix_flow.plan.marks import CORRUPT, POSITION
 from ematix_flow.run.file_pieces import file_pieces
 from ematix_flow.run.raw_json import json_rows
@@ -80,7 +80,7 @@ def _apart(rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
 def _rejects(wrong: pa.Table) -> pa.Table:
     texts = json_rows(wrong.select([CORRUPT]).rename_columns(["line"]), ["line"])
     rows: list[dict[str, Any]] = [
-        {"reason": f"malformed line: {line}", "column_name": "line", "source_position": path, "row_json": text}
+        {"reason": f"malformed line: {line}", "column_name": UNREADABLE, "source_position": path, "row_json": text}
         for line, path, text in zip(
             wrong.column(CORRUPT).to_pylist(), wrong.column(POSITION).to_pylist(), texts, strict=True
         )

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ematix_flow.connect.arrow import REJECTS
-from ematix_flow.connect.stream import PAYLOAD, PLACE, VALUE, MessagePiece, shown_payload
+from ematix_flow.connect.stream import PAYLOAD, PLACE, UNREADABLE, VALUE, MessagePiece, shown_payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -122,7 +122,7 @@ def rejects_of(bad: Sequence[tuple[str, str, bytes]]) -> pa.Table:
     rows = [
         {
             "reason": reason,
-            "column_name": "line",
+            "column_name": UNREADABLE,
             "source_position": place,
             "row_json": _json({PAYLOAD: shown_payload(payload)}),
         }

@@ -10,10 +10,10 @@ import click
 
 from ematix_flow.serve.cli.failures import DONE, FAILED, asked_for
 from ematix_flow.serve.cli.lazy import NearGroup
-from ematix_flow.serve.cli.options import common_options, format_option, module_option
+from ematix_flow.serve.cli.options import common_options, format_option
 from ematix_flow.serve.cli.output import emit, emit_json, table, talk
 from ematix_flow.serve.cli.spark import stop_spark_at_end
-from ematix_flow.serve.cli.streams import find_stream
+from ematix_flow.serve.cli.streams import find_stream, stream_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,13 +22,6 @@ if TYPE_CHECKING:
     from ematix_flow.engine.rejecting import Reject
 
 STATUSES = ("pending", "parked", "sent", "replayed", "all")
-
-
-def _named(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what names a stream."""
-    words = "File with the stream, where it is not in a module."
-    command = click.option("--config", metavar="FILE", help=words)(module_option(command))
-    return click.argument("name")(command)
 
 
 def _chosen(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,7 +38,7 @@ def dlq() -> None:
 
 
 @dlq.command()
-@_named
+@stream_named
 @format_option
 @common_options
 def stats(name: str, module: str | None, config: str | None, form: str) -> int:
@@ -62,7 +55,7 @@ def stats(name: str, module: str | None, config: str | None, form: str) -> int:
 
 
 @dlq.command("list")
-@_named
+@stream_named
 @click.option("--status", type=click.Choice(STATUSES), default="pending", show_default=True)
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many, newest first.")
 @format_option
@@ -83,7 +76,7 @@ def list_(name: str, module: str | None, config: str | None, status: str, limit:
 
 
 @dlq.command()
-@_named
+@stream_named
 @click.argument("letter")
 @format_option
 @common_options
@@ -105,7 +98,7 @@ def show(name: str, letter: str, module: str | None, config: str | None, form: s
 
 
 @dlq.command()
-@_named
+@stream_named
 @_chosen
 @common_options
 def replay(name: str, module: str | None, config: str | None, **which: Any) -> int:
@@ -122,7 +115,7 @@ def replay(name: str, module: str | None, config: str | None, **which: Any) -> i
 
 
 @dlq.command()
-@_named
+@stream_named
 @_chosen
 @common_options
 def park(name: str, module: str | None, config: str | None, **which: Any) -> int:
@@ -131,7 +124,7 @@ def park(name: str, module: str | None, config: str | None, **which: Any) -> int
 
 
 @dlq.command()
-@_named
+@stream_named
 @_chosen
 @common_options
 def purge(name: str, module: str | None, config: str | None, **which: Any) -> int:

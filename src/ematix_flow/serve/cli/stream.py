@@ -9,10 +9,10 @@ import click
 
 from ematix_flow.serve.cli.failures import DONE, asked_for
 from ematix_flow.serve.cli.lazy import NearGroup
-from ematix_flow.serve.cli.options import common_options, format_option, module_option
+from ematix_flow.serve.cli.options import common_options, format_option
 from ematix_flow.serve.cli.output import emit, emit_json, table, talk
 from ematix_flow.serve.cli.spark import stop_spark_at_end
-from ematix_flow.serve.cli.streams import find_stream
+from ematix_flow.serve.cli.streams import find_stream, stream_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,13 +21,6 @@ if TYPE_CHECKING:
     from ematix_flow.engine.stream_control import Moved, Standing
 
 _WHERE = "earliest, latest, an instant, or a position as JSON"
-
-
-def _named(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what names a stream."""
-    words = "File with the stream, where it is not in a module."
-    command = click.option("--config", metavar="FILE", help=words)(module_option(command))
-    return click.argument("name")(command)
 
 
 def _moving(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -43,7 +36,7 @@ def stream() -> None:
 
 
 @stream.command()
-@_named
+@stream_named
 @format_option
 @common_options
 def status(name: str, module: str | None, config: str | None, form: str) -> int:
@@ -62,7 +55,7 @@ def status(name: str, module: str | None, config: str | None, form: str) -> int:
 
 
 @stream.command()
-@_named
+@stream_named
 @click.option("--to", "where", required=True, metavar="WHERE", help=f"Where to go on: {_WHERE}.")
 @_moving
 @format_option
@@ -73,7 +66,7 @@ def rewind(name: str, module: str | None, config: str | None, where: str, form: 
 
 
 @stream.command()
-@_named
+@stream_named
 @click.option("--from", "where", required=True, metavar="WHERE", help=f"Where to begin: ledger, {_WHERE}.")
 @_moving
 @format_option

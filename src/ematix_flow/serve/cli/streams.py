@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.errors import FlowError
 from ematix_flow.serve.cli.failures import RefusedError, asked_for
-from ematix_flow.serve.cli.options import load
+from ematix_flow.serve.cli.options import load, module_option
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ematix_flow.declare.stream import Stream
+
+
+def stream_named(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what names one stream."""
+    words = "File with the stream, where it is not in a module."
+    command = click.option("--config", metavar="FILE", help=words)(module_option(command))
+    return click.argument("name")(command)
 
 
 def is_file(name: str) -> bool:

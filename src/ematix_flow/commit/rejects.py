@@ -1,0 +1,91 @@
+"""Rejected rows in the target's books: written with the load that refused them, and marked by what becomes of them later."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from ematix_flow.commit.ledger import Ledger, some_of, transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from ematix_flow.connect.base import Database, Session
+    from ematix_flow.records import Token
+
+
+class Rejects:
+    """The rejects table of one database."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._name = ledger.name("rejects")
+
+    def insert_staged(  # noqa: PLR0913 - what is known about rejects
+        self,
+        session: Session,
+        token: Token,
+        relation: str,
+        at: datetime,
+        *,
+        once: str = "",
+        attempt: int = 1,
+        status: str = "pending",
+    ) -> int:
+        """Move the staged rejects into the rejects table; those about the column `once` only if they are new there."""
+        row_id = "ROW_NUMBER() OVER (ORDER BY row_json, reason)"
+        prefix = f"'{token.run_id}:'"
+        numbered = (
+            f"CONCAT({prefix}, {row_id})"
+            if self._ledger.dialect == "mysql"
+            else f"{prefix} || CAST({row_id} AS VARCHAR(20))"
+        )
+        return session.execute(
+            f"INSERT INTO {self._name} (reject_id, pipeline_name, target_name, run_id, reason, column_name, "
+            "source_position, row_json, rejected_at, status, attempt) "
+            f"SELECT {numbered}, ?, ?, {self._ledger.uuid(token.run_id)}, "
+            f"reason, column_name, source_position, row_json, {self._ledger.at(at)}, '{status}', {int(attempt)} "
+            f"FROM {relation} AS rejected" + (self._unknown() if once else ""),
+            (token.pipeline, token.target, *((once, token.pipeline, token.target) if once else ())),
+        )
+
+    def _unknown(self) -> str:
+        return (
+            f" WHERE rejected.column_name <> ? OR NOT EXISTS (SELECT 1 FROM {self._name} AS known WHERE "
+            "known.pipeline_name = ? AND known.target_name = ? AND known.row_json = rejected.row_json "
+            "AND known.reason = rejected.reason)"
+        )
+
+    def insert(self, session: Session, token: Token, number: int, reason: str, row: str, at: datetime) -> None:
+        """Write one row that a constraint of the target refuses."""
+        session.execute(
+            f"INSERT INTO {self._name} (reject_id, pipeline_name, target_name, run_id, reason, row_json, "
+            f"rejected_at, status, attempt) VALUES (?, ?, ?, {self._ledger.uuid(token.run_id)}, ?, ?, {self._ledger.at(at)}, 'pending', 1)",
+            (f"{token.run_id}:c{number}", token.pipeline, token.target, reason, row),
+        )
+
+    def mark_replayed(self, session: Session, reject_id: str, at: datetime) -> bool:
+        """Note that a rejected row went through the pipeline again; False when it had done so before."""
+        changed = session.execute(
+            f"UPDATE {self._name} SET status = 'replayed', replayed_at = {self._ledger.at(at)} "
+            "WHERE reject_id = ? AND status = 'pending'",
+            (reject_id,),
+        )
+        return changed == 1
+
+    def settle(self, session: Session, ids: Sequence[str], status: str | None) -> int:
+        """Give rejects that wait another status, or remove them where there is none; gives how many there were."""
+        table, changed = self._name, 0
+        act = f"DELETE FROM {table}" if status is None else f"UPDATE {table} SET status = '{status}'"
+        waiting = "" if status is None else " AND status = 'pending'"
+        for some in some_of(ids):
+            marks = ", ".join("?" for _ in some)
+            changed += session.execute(f"{act} WHERE reject_id IN ({marks}){waiting}", some)
+        return changed
+
+
+def settle_rejects(database: Database, ids: Sequence[str], status: str | None) -> int:
+    """Give rejects another status, or remove them, in a transaction of their own; gives how many there were."""
+    with closing(database.session()) as session, transaction(session):
+        return Rejects(Ledger(database)).settle(session, ids, status)
