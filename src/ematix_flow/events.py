@@ -80,6 +80,44 @@ class PostFinished(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class PipelineBegan(Event):
+    """A pipeline begins, with all its targets, because it was due or was asked for."""
+
+    slot: str
+    """The scheduled instant in ISO form, or the id of the request."""
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineEnded(Event):
+    """A pipeline has ended; whoever is told of runs is told by this."""
+
+    slot: str
+    at: datetime
+    seconds: float
+    attempt: int = 1
+    max_attempts: int = 1
+    gave_up: bool = False
+    """True when no attempt of this slot follows by itself."""
+    error_message: str = ""
+    error_type: str = ""
+    """The class of the error; empty after a success."""
+    run_ids: tuple[str, ...] = ()
+
+    @property
+    def success(self) -> bool:
+        """Say whether everything was done."""
+        return not self.error_type
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSkipped(Event):
+    """A pipeline was due and does not run now."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class MaintenanceStep(Event):
     """A step of maintenance begins, or has ended with what it counted."""
 
