@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         TimestampTZ,
     )
     from ematix_flow.declare.udf import PythonAggregateUdfHandle, PythonScalarUdfHandle, udaf, udf
+    from ematix_flow.declare.workflow import AllOf, AnyOf, TriggerOp
     from ematix_flow.run.udf_batch import apply_udaf_to_batch, apply_udf_to_batch
 
 __version__ = "0.1.0"
@@ -122,6 +123,7 @@ _PLACES = {
             "TimestampTZ",
         ),
         "declare.udf": ("PythonAggregateUdfHandle", "PythonScalarUdfHandle", "udaf", "udf"),
+        "declare.workflow": ("AllOf", "AnyOf", "TriggerOp"),
         "run.udf_batch": ("apply_udaf_to_batch", "apply_udf_to_batch"),
     }.items()
     for name in names
@@ -134,7 +136,9 @@ __all__ = [
     "JSONB",
     "UUID",
     "Aggregation",
+    "AllOf",
     "Annotated",
+    "AnyOf",
     "BigInt",
     "BigQueryConnection",
     "Boolean",
@@ -177,6 +181,7 @@ __all__ = [
     "Text",
     "Timestamp",
     "TimestampTZ",
+    "TriggerOp",
     "Watermark",
     "Window",
     "__version__",

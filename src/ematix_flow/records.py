@@ -167,3 +167,33 @@ class RunRecord:
     target: str = ""
     request_id: str = ""
     extras: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineState:
+    """Where the schedule of a pipeline or workflow stands, as the run log keeps it."""
+
+    pipeline: str
+    last_slot: str = ""
+    """The newest scheduled instant that was begun, in ISO form; every slot up to it is used up for ever."""
+    slot_status: str = ""
+    """What became of that slot: running, succeeded, failed, gave_up or interrupted; empty before the first."""
+    attempt: int = 0
+    """Attempts at that slot so far."""
+    interruptions: int = 0
+    """Those of them whose process died."""
+    first_attempt_at: str = ""
+    last_attempt_at: str = ""
+    next_attempt_at: str = ""
+    """When a failed slot may be tried again; empty when it is not."""
+    last_run_at: str = ""
+    last_outcome: str = ""
+    """How the last run ended, whoever asked for it: success or failure."""
+    last_success_at: str = ""
+    run_id: str = ""
+    error: str = ""
+    paused: bool = False
+    trigger: str = ""
+    """What a workflow has seen of the messages that set it off, as JSON."""
+    version: int = 0
+    """Grows with every change; 0 before the first."""

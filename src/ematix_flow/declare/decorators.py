@@ -19,8 +19,7 @@ from ematix_flow.declare.pipeline import (
     connection_reference,
 )
 from ematix_flow.declare.project import PROJECT
-from ematix_flow.declare.registering import upstream_names
-from ematix_flow.declare.schedule import check_schedule, retry_from
+from ematix_flow.declare.schedule import check_schedule, timing_of
 from ematix_flow.declare.table import table
 from ematix_flow.declare.transforms import check_transforms
 from ematix_flow.errors import DeclareError, DeclareTypeError, FlowError
@@ -29,8 +28,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ematix_flow.declare.stream_handle import StreamHandle
+    from ematix_flow.declare.workflow import Workflow
 
-__all__ = ["Ematix", "connection", "ematix", "pipeline", "streaming_pipeline", "target", "transform", "transform_ref"]
+__all__ = [
+    "Ematix",
+    "connection",
+    "ematix",
+    "pipeline",
+    "streaming_pipeline",
+    "target",
+    "transform",
+    "transform_ref",
+    "workflow",
+]
 
 
 def pipeline(**keywords: Any) -> Callable[[Callable[..., Any]], PipelineHandle]:
@@ -72,16 +82,12 @@ def _pipeline(function: Callable[..., Any], keywords: dict[str, Any], origin: An
         targets=targets,
         fan_out=fan_out,
         source_connection=connection_reference("source_connection", options.get("source_connection")),
-        schedule=check_schedule(options.get("schedule"), options.get("timezone")),
-        timezone=options.get("timezone"),
         continue_on_failure=bool(options.get("continue_on_failure")),
         transforms_pre=check_transforms(options.get("transforms_pre") or ()),
         transforms_post=_post_steps(options.get("transforms_post"), fan_out=fan_out),
         continue_on_failure_post=bool(options.get("continue_on_failure_post")),
-        depends_on=upstream_names(options.get("depends_on")),
-        upstream_freshness=options.get("upstream_freshness"),
-        retry=retry_from(options.get("retry")),
         origin=origin,
+        **timing_of(options),
         **known,
     )
 
@@ -132,6 +138,13 @@ def transform(
     return declare if function is None else declare(function)
 
 
+def workflow(**keywords: Any) -> Workflow:
+    """Declare pipelines that are set off together: by a schedule, by successes of others or by a message."""
+    from ematix_flow.declare import workflow as workflows
+
+    return workflows.workflow(**keywords)
+
+
 def transform_ref(name: str) -> TransformRef:
     """Name a declared transform or pipeline as a post step."""
     return TransformRef(name)
@@ -152,6 +165,7 @@ class Ematix:
     target = staticmethod(target)
     transform = staticmethod(transform)
     transform_ref = staticmethod(transform_ref)
+    workflow = staticmethod(workflow)
     connection = staticmethod(connection)
 
 

@@ -41,13 +41,27 @@ WRITE_KEYWORDS = {
 }
 """Keywords of a target, each with its meaning; the reference is made from this."""
 
+TIMING_KEYWORDS = {
+    "schedule": "cron expression of five fields",
+    "timezone": "IANA zone in which the cron expression is read; UTC by default",
+    "depends_on": "pipelines that come first",
+    "upstream_freshness": "greatest age of their last success",
+    "retry": "max_attempts, backoff and the like",
+    "catchup": "last (default), all or none of the slots that were missed",
+    "idempotent": "whether an interrupted run is taken up by itself; loads are, plain functions are not",
+    "pool": "name of a pool whose places runs share",
+    "priority": "what is due at the same time runs in this order, the greatest first; 0 by default",
+    "realert_after": "after how long a failure that lasts is told again; 1h by default",
+    "alert_every_attempt": "tell of every failed attempt, not of the first one only",
+}
+"""Keywords that say when a pipeline runs and what happens when it fails."""
+
 PIPELINE_KEYWORDS = {
     "target": "table class to load",
     "targets": "several targets: ematix.target(...) or Target(...)",
     **WRITE_KEYWORDS,
     "name": "name of the pipeline; the function's name by default",
-    "schedule": "cron expression of five fields",
-    "timezone": "IANA zone in which the cron expression is read; UTC by default",
+    **TIMING_KEYWORDS,
     "source_connection": "name of the source's connection; the target's by default",
     "source_table": "schema.table to read, for a function without arguments",
     "force_path": "same_db or cross_db",
@@ -55,9 +69,6 @@ PIPELINE_KEYWORDS = {
     "transforms_pre": "deduplicate_by, filter_where, limit, sample_pct, or any object with to_sql_wrap",
     "transforms_post": "SQL, functions (conn[, parent]) or ematix.transform_ref(name), each in its own transaction",
     "continue_on_failure_post": "go on with the other post steps when one fails",
-    "depends_on": "pipelines that come first",
-    "upstream_freshness": "greatest age of their last success",
-    "retry": "max_attempts, backoff and the like",
 }
 """Keywords of a pipeline, each with its meaning."""
 
@@ -89,6 +100,11 @@ def pipeline_keywords(given: Mapping[str, Any]) -> dict[str, Any]:
 def target_keywords(given: Mapping[str, Any]) -> dict[str, Any]:
     """Give the keywords of one target under their one name."""
     return _keywords(given, tuple(WRITE_KEYWORDS), "a target")
+
+
+def timing_keywords(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the keywords of a registered function under their one name."""
+    return _keywords(given, tuple(TIMING_KEYWORDS), "a registered pipeline")
 
 
 def _keywords(given: Mapping[str, Any], known: tuple[str, ...], what: str) -> dict[str, Any]:
@@ -139,7 +155,7 @@ def _durations(options: dict[str, Any]) -> None:
             message = "ttl= and ttl_seconds= are two spellings of one option"
             raise DeclareError(message)
         options["ttl"] = seconds
-    for name in ("ttl", "lookback", "late_horizon", "upstream_freshness"):
+    for name in ("ttl", "lookback", "late_horizon", "upstream_freshness", "realert_after"):
         if options.get(name) is not None:
             options[name] = duration(name, options[name])
 

@@ -61,6 +61,8 @@ class Retry:
     max_backoff: timedelta | None = None
     max_total: timedelta | None = None
     retry_on: tuple[str, ...] = ()
+    jitter: float = 0.0
+    """By which part of itself a pause may be shorter, so that many failures do not come back at the same moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,23 @@ class Pipeline:
     depends_on: tuple[str, ...] = ()
     upstream_freshness: timedelta | None = None
     retry: Retry | None = None
+    catchup: str = "last"
+    """Which missed slots run later: the last one, all or none."""
+    idempotent: bool | None = None
+    """Whether an interrupted run may be taken up by itself; None lets the targets say."""
+    pool: str = ""
+    """Whose places a run takes one of."""
+    priority: int = 0
+    """What is due at the same time runs in this order, the greatest first."""
+    realert_after: timedelta = timedelta(hours=1)
+    """After how long a failure that lasts is told again."""
+    alert_every_attempt: bool = False
     origin: Origin | None = None
+
+    @property
+    def resumes(self) -> bool:
+        """Say whether an interrupted run is taken up by itself: a load has its token, a plain function has none."""
+        return bool(self.targets) if self.idempotent is None else self.idempotent
 
     def source_ref(self) -> str | Connection | None:
         """Give the connection that the source is read from: the first target's unless one was named."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.declare.pipeline import Pipeline, Transform
     from ematix_flow.declare.stream import Stream
+    from ematix_flow.declare.workflow import Workflow
     from ematix_flow.errors import Origin
 
 
@@ -26,6 +27,9 @@ class Project:
     pipelines: dict[str, Pipeline] = field(default_factory=dict)
     transforms: dict[str, Transform] = field(default_factory=dict)
     streams: dict[str, Stream] = field(default_factory=dict)
+    workflows: dict[str, Workflow] = field(default_factory=dict)
+    jobs: dict[str, Workflow] = field(default_factory=dict)
+    """The workflow of each pipeline that belongs to one; the last one that named it has it."""
 
     def add_pipeline(self, pipeline: Pipeline) -> None:
         """Take a pipeline; its name must be new and what it depends on must be known."""
@@ -50,6 +54,12 @@ class Project:
         self._check_new("stream", stream.name, stream.origin, self.streams.get(stream.name))
         self._check_new("pipeline", stream.name, stream.origin, self.pipelines.get(stream.name))
         self.streams[stream.name] = stream
+
+    def add_workflow(self, workflow: Workflow) -> None:
+        """Take a workflow; its name must be new."""
+        self._check_new("workflow", workflow.name, workflow.origin, self.workflows.get(workflow.name))
+        self.workflows[workflow.name] = workflow
+        self.jobs.update(dict.fromkeys(workflow.jobs, workflow))
 
     def pipeline(self, name: str) -> Pipeline:
         """Give a pipeline by name."""
@@ -76,23 +86,38 @@ class Project:
         return self.streams[name]
 
     def order(self, names: list[str]) -> list[str]:
-        """Give the names so that what is depended on comes first; edges that leave the set do not count."""
-        wanted = set(names)
-        graph = {name: [d for d in self.pipeline(name).depends_on if d in wanted] for name in names}
+        """Give the names so that what is depended on comes first; edges that leave the set do not count.
+
+        What may run at the same time is ordered by priority, then as it was given.
+        """
+        places = {name: place for place, name in enumerate(names)}
+        sorter: TopologicalSorter[str] = TopologicalSorter(
+            {name: [one for one in self.pipeline(name).depends_on if one in places] for name in names}
+        )
         try:
-            return list(TopologicalSorter(graph).static_order())
+            sorter.prepare()
         except CycleError as error:
             message = f"pipelines depend on each other in a circle: {' -> '.join(error.args[1])}"
             raise DeclareError(message) from None
+        ordered: list[str] = []
+        while sorter.is_active():
+            ready = sorted(sorter.get_ready(), key=lambda name: (-self.pipelines[name].priority, places[name]))
+            ordered += ready
+            sorter.done(*ready)
+        return ordered
 
     def clear(self) -> None:
         """Forget everything; for tests and for loading a module anew."""
         self.pipelines.clear()
         self.transforms.clear()
         self.streams.clear()
+        self.workflows.clear()
+        self.jobs.clear()
 
     @staticmethod
-    def _check_new(word: str, name: str, origin: Origin | None, taken: Pipeline | Stream | Transform | None) -> None:
+    def _check_new(
+        word: str, name: str, origin: Origin | None, taken: Pipeline | Stream | Transform | Workflow | None
+    ) -> None:
         if taken is not None:
             message = f"a {word} named {name!r} is declared already"
             hint = f"the first one is at {taken.origin}; give this one another name=."

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ematix_flow.declare.pipeline import Retry
-from ematix_flow.errors import DeclareError, did_you_mean
+from ematix_flow.errors import DeclareError, DeclareTypeError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 CRON_FIELDS = 5
 BACKOFFS = ("fixed", "linear", "exponential")
+CATCHUPS = ("last", "all", "none")
 
 RETRY_KEYS = {
     "max_attempts": "max_attempts",
@@ -23,6 +27,7 @@ RETRY_KEYS = {
     "max_backoff_secs": "max_backoff",
     "retry_max_total_ms": "max_total_ms",
     "retry_on": "retry_on",
+    "jitter": "jitter",
 }
 """Accepted keys of `retry=` and the field each one fills."""
 
@@ -44,6 +49,45 @@ def check_schedule(schedule: str | None, timezone: str | None) -> str | None:
         message = f"schedule={schedule!r} never fires or cannot be read"
         raise DeclareError(message, hint="check the ranges: minute 0-59, hour 0-23, day 1-31, month 1-12.") from None
     return schedule
+
+
+def timing_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the fields of a pipeline that say when it runs, and what happens when it fails."""
+    names = ("catchup", "idempotent", "pool", "priority", "realert_after", "alert_every_attempt")
+    known = {name: options[name] for name in names if options.get(name) is not None}
+    catchup, priority, pool = known.get("catchup", "last"), known.get("priority", 0), known.get("pool", "x")
+    if catchup not in CATCHUPS:
+        message = f"catchup={catchup!r} is not known"
+        raise DeclareError(message, hint=did_you_mean(str(catchup), CATCHUPS))
+    if not isinstance(priority, int) or isinstance(priority, bool):
+        message = f"priority={priority!r} must be a whole number"
+        raise DeclareError(message, hint="the greatest runs first; 0 is the default.")
+    if not isinstance(pool, str) or not pool:
+        message = f"pool={pool!r} must be the name of a pool"
+        raise DeclareError(message, hint="sizes stand in the project file: [pools] warehouse = 2.")
+    for name in ("idempotent", "alert_every_attempt"):
+        if not isinstance(known.get(name, True), bool):
+            message = f"{name}={known[name]!r} must be True or False"
+            raise DeclareError(message)
+    return {
+        "schedule": check_schedule(options.get("schedule"), options.get("timezone")),
+        "timezone": options.get("timezone"),
+        "depends_on": upstream_names(options.get("depends_on")),
+        "upstream_freshness": options.get("upstream_freshness"),
+        "retry": retry_from(options.get("retry")),
+        **known,
+    }
+
+
+def upstream_names(value: Any) -> tuple[str, ...]:
+    """Give the names of the pipelines that `depends_on=` means: names, or the declared pipelines themselves."""
+    if value is None:
+        return ()
+    entries = (value,) if isinstance(value, str) or hasattr(value, "name") else value
+    if not isinstance(entries, list | tuple | set | frozenset):
+        message = f"depends_on= takes names, not {type(value).__name__}"
+        raise DeclareTypeError(message, hint='write the name of a pipeline or a list, for example depends_on=["raw"].')
+    return tuple(str(getattr(entry, "name", entry)) for entry in entries)
 
 
 def check_timezone(name: str) -> None:
@@ -87,6 +131,7 @@ def _checked(fields: dict[str, Any]) -> Retry:
         backoff=fields.get("backoff", "fixed"),
         factor=_number("backoff_factor", fields.get("factor", 2.0)),
         retry_on=_reasons(fields.get("retry_on", ())),
+        jitter=_fraction(fields.get("jitter", 0.0)),
         **{name: given for name, given in seconds.items() if given is not None},
     )
     if not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1:
@@ -103,6 +148,15 @@ def _number(key: str, value: Any) -> Any:
         message = f"retry {key}={value!r} must be a number from 0"
         raise DeclareError(message)
     return value
+
+
+def _fraction(value: Any) -> float:
+    if value is True:
+        return 0.5
+    if not isinstance(value, int | float) or not 0 <= value <= 1:
+        message = f"retry jitter={value!r} must be a number from 0 to 1"
+        raise DeclareError(message, hint="0.2 makes pauses up to a fifth shorter, True up to a half.")
+    return float(value)
 
 
 def _seconds(key: str, value: Any, per_second: int) -> timedelta | None:

@@ -1,0 +1,160 @@
+"""The instants at which a cron expression fires, in its time zone; nothing is known here about what runs then.
+
+A slot is a UTC instant. An expression with a fixed hour and minute fires once for each local date: a time that a change
+of the clocks skips comes right after the gap, and one that occurs twice counts the first time. Expressions with a
+wildcard in either field go by the instants as they pass.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SECOND = timedelta(seconds=1)
+BETWEEN_CHANGES = timedelta(days=7)
+"""No zone changes its clocks twice in so short a time."""
+
+SPANS = tuple(timedelta(days=days) for days in (1 / 24, 1.2, 8, 40, 400, 3000))
+"""How far back the newest slot is looked for, step by step, so that frequent ones are found quickly."""
+
+
+def slots_after(schedule: str, zone: str | None, after: datetime) -> Iterator[datetime]:
+    """Give the slots that come after an instant, oldest first, without an end."""
+    after = after.astimezone(UTC)
+    if zone is None or zone == "UTC":
+        return CronSim(schedule, after)
+    minute, hour = schedule.split()[:2]
+    local = ZoneInfo(zone)
+    return _passing(schedule, local, after) if "*" in (minute[0], hour[0]) else _fixed(schedule, local, after)
+
+
+def _fixed(schedule: str, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:
+    """Give the instants of local times, once for each date."""
+    newest = after
+    for fired in CronSim(schedule, after.astimezone(zone)):
+        instant = fired.astimezone(UTC)
+        # Two times in a gap of the clocks fall on the same instant, and one that occurs twice may be over already.
+        if instant > newest:
+            newest = instant
+            yield instant
+
+
+def _passing(schedule: str, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:
+    """Give the instants at which the clocks of a zone show a time: between two changes they run like any other clock."""
+    seen, change = after, None
+    while True:
+        offset = _offset(zone, change or seen)
+        start = seen + offset if change is None else change + offset - SECOND
+        change = None
+        for fired in CronSim(schedule, start.replace(tzinfo=None)):
+            instant = fired.replace(tzinfo=UTC) - offset
+            change = _change(zone, seen, instant)
+            if change is not None:
+                seen = change
+                break
+            seen = instant
+            yield instant
+
+
+def _change(zone: ZoneInfo, after: datetime, upto: datetime) -> datetime | None:
+    """Give the first instant after another one at which the clocks of a zone are changed; None when they are not."""
+    early, offset = after, _offset(zone, after)
+    while early < upto:
+        late = min(upto, early + BETWEEN_CHANGES)
+        if _offset(zone, late) != offset:
+            while late - early > SECOND:
+                middle = early + ((late - early) / 2 // SECOND or 1) * SECOND
+                early, late = (middle, late) if _offset(zone, middle) == offset else (early, middle)
+            return late.replace(microsecond=0)
+        early = late
+    return None
+
+
+def _offset(zone: ZoneInfo, instant: datetime) -> timedelta:
+    return instant.astimezone(zone).utcoffset() or timedelta(0)
+
+
+def slots_between(schedule: str, zone: str | None, after: datetime, upto: datetime) -> Iterator[datetime]:
+    """Give the slots after an instant up to and with another one, oldest first."""
+    for instant in slots_after(schedule, zone, after):
+        if instant > upto:
+            return
+        yield instant
+
+
+def next_slot(schedule: str, zone: str | None, after: datetime) -> datetime:
+    """Give the first slot after an instant."""
+    since, found = _NEXT.get((schedule, zone), (None, None))
+    if since is not None and found is not None and since <= after < found:
+        return found
+    found = next(slots_after(schedule, zone, after))
+    _NEXT[schedule, zone] = (after, found)
+    return found
+
+
+_NEXT: dict[tuple[str, str | None], tuple[datetime, datetime]] = {}
+"""For each expression an instant and the first slot after it, which is also the answer for all instants between."""
+
+
+@lru_cache(maxsize=20_000)
+def latest_slot(schedule: str, zone: str | None, after: datetime, upto: datetime) -> datetime | None:
+    """Give the last slot after an instant up to and with another one; None when there is none."""
+    for span in SPANS:
+        start = max(after, upto - span)
+        found = None
+        for instant in slots_between(schedule, zone, start, upto):
+            found = instant
+        if found is not None or start == after:
+            return found
+    return None
+
+
+def is_due(schedule: str | None, now: datetime, interval_seconds: float, *, tz: str | None = None) -> bool:
+    """Say whether a slot lies in the window that ends now, its beginning not included."""
+    return matched_fire_time(schedule, now, interval_seconds, tz=tz) is not None
+
+
+def matched_fire_time(
+    schedule: str | None, now: datetime, interval_seconds: float, *, tz: str | None = None
+) -> datetime | None:
+    """Give the last slot in the window that ends now; None when there is none."""
+    if schedule is None:
+        return None
+    now = _aware(now)
+    return latest_slot(schedule, tz, now - timedelta(seconds=interval_seconds), now)
+
+
+def forecast_next_run(
+    schedule: str | None, *, now: datetime | None = None, timezone: str | None = None
+) -> datetime | None:
+    """Give the next slot in UTC; None for what is not scheduled."""
+    if schedule is None:
+        return None
+    return next_slot(schedule, timezone, _aware(now or datetime.now(UTC)))
+
+
+def slot_text(slot: datetime) -> str:
+    """Give a slot as it is written down."""
+    return f"{slot.astimezone(UTC):%Y-%m-%dT%H:%M:%S}Z"
+
+
+def instant_of(text: str) -> datetime:
+    """Give the instant that was written down."""
+    return _aware(datetime.fromisoformat(text))
+
+
+def slot_id(pipeline: str, slot: str) -> str:
+    """Give the name of a pipeline's run for a slot: the same for every attempt, every host and every backfill."""
+    return f"{pipeline}@{slot}"
+
+
+def _aware(moment: datetime) -> datetime:
+    """Give an instant; one without a zone counts as UTC."""
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
