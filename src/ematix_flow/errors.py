@@ -134,6 +134,10 @@ class OvertakenError(TransientError):
     """Somebody else committed first, and nothing was changed: the same work may be begun again at once."""
 
 
+class RunLogError(TransientError):
+    """The run log does not answer or cannot be written; loads go on without it."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """Give the known word that looks most like `word`, if any does."""
     found = difflib.get_close_matches(word.lower(), {k.lower(): k for k in known}, n=1, cutoff=0.6)

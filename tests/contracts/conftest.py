@@ -8,7 +8,7 @@ from zlib import crc32
 
 import pytest
 
-from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+from ematix_flow.run_log import SqliteRunLog
 from ematix_flow.connect.registry import open_database
 from ematix_flow.declare.connection import connection_from_fields
 from tests.contracts.file_flows import FileFlow

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+    from ematix_flow.run_log import SqliteRunLog
     from ematix_flow.connect.base import Database, Session
     from ematix_flow.declare.connection import Connection
     from ematix_flow.declare.layout import Column, Table

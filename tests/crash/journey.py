@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.clock import Clock
 from ematix_flow.commit.ledger import parse_instant
-from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+from ematix_flow.run_log import SqliteRunLog
 from ematix_flow.connect.registry import open_target
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.layout import Column, Table

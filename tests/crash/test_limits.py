@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 
-from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+from ematix_flow.run_log import SqliteRunLog
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration

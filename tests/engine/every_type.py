@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 
-from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+from ematix_flow.run_log import SqliteRunLog
 from ematix_flow.connect.arrow import arrow_type
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.layout import Column, Table

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from ematix_flow import failpoints
-from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+from ematix_flow.run_log import SqliteRunLog
 from ematix_flow.connect.files import Files
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.layout import Column, Table

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow.clock import Clock
-from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+from ematix_flow.run_log import SqliteRunLog
 from ematix_flow.engine.stream_records import EVERY, StreamRecord
 from ematix_flow.errors import TransientError
 from ematix_flow.events import StreamIdle, StretchLoaded
@@ -79,8 +79,14 @@ def test_the_end_is_remembered(error: BaseException | None, status: str) -> None
     assert ("the broker is away" in (found.error_summary or "")) == (status == "failed")
 
 
-def test_a_log_that_cannot_be_written_stops_nothing() -> None:
+def test_a_log_that_cannot_be_written_stops_nothing_and_hears_of_it_later() -> None:
     running = Running()
-    running.log.path = Path("nowhere") / "runs.db"
+    Path("runs.db").rename("away.db")
+    Path("runs.db").mkdir()
     running.record(StreamIdle("orders", ""))
-    running.record.end(None)
+    with pytest.warns(UserWarning, match="not in the run log"):
+        running.record.end(None)
+    Path("runs.db").rmdir()
+    Path("away.db").rename("runs.db")
+    assert running.log.reconcile() == 0
+    assert running.kept().status == "succeeded"

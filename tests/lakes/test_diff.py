@@ -10,7 +10,7 @@ import pytest
 
 from ematix_flow import failpoints
 from ematix_flow.clock import Clock
-from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+from ematix_flow.run_log import SqliteRunLog
 from ematix_flow.engine import Options, apply_plan, diff_pipeline
 from ematix_flow.engine.results import counts_of
 from ematix_flow.engine.spark import session_for

@@ -26,7 +26,7 @@ from ematix_flow.connect.parts import (
     make_folder,
     process_folder,
 )
-from ematix_flow.connect.sqlite_session import BUSY, open_file, open_memory, open_reader, primary_code
+from ematix_flow.connect.sqlite_session import BUSY, is_duplicate, open_file, open_memory, open_reader, primary_code
 from ematix_flow.connect.sqlite_values import batch_of, rows_of
 
 if TYPE_CHECKING:
@@ -46,11 +46,6 @@ STAGED_ROWS = "_flow_stage_rows"
 STAGED_REJECTS = "_flow_stage_rejects"
 
 _AWAY = (*BUSY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_NOMEM)
-_DUPLICATE = (
-    sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY,
-    sqlite3.SQLITE_CONSTRAINT_UNIQUE,
-    sqlite3.SQLITE_CONSTRAINT_ROWID,
-)
 
 
 class SQLite(Database):
@@ -125,7 +120,7 @@ class SQLite(Database):
 
     def is_duplicate_key(self, error: BaseException) -> bool:
         """Say whether a unique constraint was violated."""
-        return isinstance(error, sqlite3.IntegrityError) and error.sqlite_errorcode in _DUPLICATE
+        return is_duplicate(error)
 
     # Tables
 

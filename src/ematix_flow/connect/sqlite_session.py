@@ -18,6 +18,11 @@ LOCK_WAIT_SECONDS = 30.0
 CACHE_KILOBYTES = 65_536
 
 BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_DUPLICATE = (
+    sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY,
+    sqlite3.SQLITE_CONSTRAINT_UNIQUE,
+    sqlite3.SQLITE_CONSTRAINT_ROWID,
+)
 
 _MEMORY: dict[str, sqlite3.Connection] = {}
 """One connection per database in this process's memory, which keeps it there."""
@@ -129,3 +134,8 @@ def _told(error: sqlite3.Error, place: str) -> Exception:
 def primary_code(error: sqlite3.Error) -> int:
     """Give the primary result code, without what SQLite adds to it in the higher bits."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def is_duplicate(error: BaseException) -> bool:
+    """Say whether a unique constraint was violated."""
+    return isinstance(error, sqlite3.IntegrityError) and error.sqlite_errorcode in _DUPLICATE

@@ -86,7 +86,10 @@ def apply_open(plan: OpenPlan, options: Options) -> Any:
             raise StalePlanError(message, hint=HINT) from None
 
     request = Request(stored.id, stored.pipeline)
-    return load_targets(pipeline, request, log, options, options.clock.now(), load)[0]
+    try:
+        return load_targets(pipeline, request, log, options, options.clock.now(), load)[0]
+    finally:
+        log.reconcile()
 
 
 def _step(stored: StoredPlan, waiting: Waiting, options: Options) -> _Step:

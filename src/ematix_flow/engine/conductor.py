@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ematix_flow.commit.runlog.opening import open_run_log
+from ematix_flow.commit.runlog.opening import forgotten_run_log, open_run_log
 from ematix_flow.connect.lake_engine import EngineError
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.engine.loading import load_target
@@ -16,7 +17,7 @@ from ematix_flow.engine.results import result_of
 from ematix_flow.engine.sourcing import called, source_for
 from ematix_flow.engine.spark import session_for
 from ematix_flow.engine.targets import refuse_twins
-from ematix_flow.errors import FlowError, RunError
+from ematix_flow.errors import FlowError, RunError, RunLogError
 from ematix_flow.events import RunResumed
 from ematix_flow.failpoints import failpoint
 from ematix_flow.records import Request, RunRecord
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
 
-    from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+    from ematix_flow.commit.runlog.log import RunLog
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.loading import Loaded
     from ematix_flow.errors import Origin
@@ -37,8 +38,15 @@ E = TypeVar("E", bound=BaseException)
 def run_pipeline(pipeline: Pipeline, options: Options | None = None) -> Any:
     """Run a pipeline now and give its result; an interrupted request is resumed."""
     options = options or Options()
-    log = options.run_log or open_run_log()
-    request = _request(pipeline, log, options)
+    log, request = _begun(pipeline, options)
+    try:
+        return _carried_out(pipeline, request, log, options)
+    finally:
+        log.reconcile()
+
+
+def _carried_out(pipeline: Pipeline, request: Request, log: RunLog, options: Options) -> Any:
+    """Run everything under a request, and end the request."""
     loaded: list[TargetDeclaration] = []
     try:
         result, complete = _run(pipeline, request, log, options, loaded)
@@ -57,7 +65,7 @@ def run_pipeline(pipeline: Pipeline, options: Options | None = None) -> Any:
     return result
 
 
-def _give_back(request: Request, log: SqliteRunLog, options: Options, loaded: list[TargetDeclaration]) -> None:
+def _give_back(request: Request, log: RunLog, options: Options, loaded: list[TargetDeclaration]) -> None:
     """End a request that failed, or keep it open for the next run.
 
     When some targets have their rows already, the next run should bring them newer ones and not wait for the others; it
@@ -81,7 +89,19 @@ def run_transform(name: str, options: Options | None = None) -> dict[str, Any]:
     return run_named_transform(name, options or Options())
 
 
-def _request(pipeline: Pipeline, log: SqliteRunLog, options: Options) -> Request:
+def _begun(pipeline: Pipeline, options: Options) -> tuple[RunLog, Request]:
+    """Give the run log and the request; when the log is away the run goes on, and is forgotten afterwards."""
+    log = options.run_log or open_run_log()
+    try:
+        return log, _request(pipeline, log, options)
+    except RunLogError as error:
+        text = f"{error.what}; this run is not remembered and cannot be resumed"
+        warnings.warn(text, UserWarning, stacklevel=3)
+        forgotten = forgotten_run_log()
+        return forgotten, _request(pipeline, forgotten, options)
+
+
+def _request(pipeline: Pipeline, log: RunLog, options: Options) -> Request:
     if options.slot is not None:
         return Request(options.slot, pipeline.name)
     request = log.open_request(options.request or pipeline.name, options.clock.now(), new=options.new)
@@ -91,7 +111,7 @@ def _request(pipeline: Pipeline, log: SqliteRunLog, options: Options) -> Request
 
 
 def _run(
-    pipeline: Pipeline, request: Request, log: SqliteRunLog, options: Options, loaded: list[TargetDeclaration]
+    pipeline: Pipeline, request: Request, log: RunLog, options: Options, loaded: list[TargetDeclaration]
 ) -> tuple[Any, bool]:
     """Load every target, then run the post steps; gives the result and whether everything is done.
 
@@ -117,7 +137,7 @@ def _run(
 def load_targets(
     pipeline: Pipeline,
     request: Request,
-    log: SqliteRunLog,
+    log: RunLog,
     options: Options,
     started: datetime,
     load: Callable[[TargetDeclaration], Loaded],
@@ -145,9 +165,7 @@ def load_targets(
     return result, True
 
 
-def _run_posts(
-    pipeline: Pipeline, result: dict[str, Any], record: RunRecord, log: SqliteRunLog, options: Options
-) -> None:
+def _run_posts(pipeline: Pipeline, result: dict[str, Any], record: RunRecord, log: RunLog, options: Options) -> None:
     """Run the post steps; a run whose step fails is a failed run, although its rows are there."""
     try:
         run_posts(pipeline, result, options)
@@ -158,7 +176,7 @@ def _run_posts(
         raise
 
 
-def _call(pipeline: Pipeline, request: Request, log: SqliteRunLog, options: Options, started: datetime) -> Any:
+def _call(pipeline: Pipeline, request: Request, log: RunLog, options: Options, started: datetime) -> Any:
     """Run a pipeline that is a plain function, and record the run whatever happens."""
     with _failure_recorded(pipeline, request, log, options, started) as record:
         result = called(pipeline.function)
@@ -168,7 +186,7 @@ def _call(pipeline: Pipeline, request: Request, log: SqliteRunLog, options: Opti
 
 @contextmanager
 def _failure_recorded(
-    pipeline: Pipeline, request: Request, log: SqliteRunLog, options: Options, started: datetime
+    pipeline: Pipeline, request: Request, log: RunLog, options: Options, started: datetime
 ) -> Iterator[RunRecord]:
     """Record a run that fails before any target is known to it."""
     record = RunRecord(request.id, pipeline.name, "failed", started.isoformat(), request_id=request.id)
@@ -180,11 +198,9 @@ def _failure_recorded(
         raise
 
 
-def _attempt(log: SqliteRunLog, request: Request, key: str) -> int:
+def _attempt(log: RunLog, request: Request, key: str) -> int:
     """Give which attempt this is; a log that cannot be read never fails a load."""
-    import sqlite3
-
-    with suppress(sqlite3.Error, OSError):
+    with suppress(RunLogError):
         return log.next_attempt(request, key)
     return 1
 
@@ -194,7 +210,7 @@ def _load_one(
     target: TargetDeclaration,
     load: Callable[[TargetDeclaration], Loaded],
     record: RunRecord,
-    log: SqliteRunLog,
+    log: RunLog,
     options: Options,
 ) -> dict[str, Any]:
     """Load one target and record the run, whatever happens."""
@@ -221,12 +237,9 @@ def _load_one(
     return result_of(loaded, target)
 
 
-def _record(log: SqliteRunLog, record: RunRecord, options: Options, **known: Any) -> None:
-    """Write a run to the run log; a log that cannot be written never fails a load."""
-    import sqlite3
-
-    with suppress(sqlite3.Error, OSError):
-        log.record(replace(record, finished_at=options.clock.now().isoformat(), **known))
+def _record(log: RunLog, record: RunRecord, options: Options, **known: Any) -> None:
+    """Write a run to the run log; a log that is away never fails a load, and hears of it later."""
+    log.record(replace(record, finished_at=options.clock.now().isoformat(), **known))
 
 
 def as_ours(error: E, origin: Origin | None) -> E | FlowError:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+    from ematix_flow.commit.runlog.log import RunLog
     from ematix_flow.connect.base import Database
     from ematix_flow.connect.written import Written
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
@@ -112,9 +112,9 @@ def diff_pipeline(pipeline: Pipeline, options: Options | None = None, sample: in
     return DiffResult(plan_id, pipeline.name, made_at.isoformat(), stored.expires_at.isoformat(), diffs)
 
 
-def plan_store(log: SqliteRunLog) -> PlanStore:
+def plan_store(log: RunLog) -> PlanStore:
     """Give the plans that are kept beside a run log."""
-    return PlanStore(log.path.absolute().parent / "plans")
+    return PlanStore(log.folder / "plans")
 
 
 def _asked(pipeline: Pipeline, target: TargetDeclaration, source: OpenSource, slot: str, options: Options) -> Asked:

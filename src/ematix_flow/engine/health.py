@@ -228,4 +228,4 @@ def _run_log() -> str:
     with warnings.catch_warnings():
         # A run goes on without its run log and warns; here the warning is the finding.
         warnings.simplefilter("error")
-        return str(open_run_log().path)
+        return open_run_log().shown

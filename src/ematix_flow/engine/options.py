@@ -10,7 +10,7 @@ from ematix_flow.observe.bus import Bus
 
 if TYPE_CHECKING:
     from ematix_flow.clock import Clock
-    from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+    from ematix_flow.commit.runlog.log import RunLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Options:
     """Ask for a fresh load even if an earlier request was interrupted."""
     slot: str | None = None
     """The scheduled instant of the run; None for a run that somebody asked for."""
-    run_log: SqliteRunLog | None = None
+    run_log: RunLog | None = None
     bus: Bus = field(default_factory=Bus)
     clock: Clock = SYSTEM_CLOCK
     spark: Any = None

@@ -12,7 +12,7 @@ from ematix_flow.observe.bus import Bus
 
 if TYPE_CHECKING:
     from ematix_flow.clock import Clock
-    from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+    from ematix_flow.commit.runlog.log import RunLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class StreamOptions:
     """Seconds of the longest pause."""
     stop: threading.Event = field(default_factory=threading.Event)
     """Set to end the run after its batch."""
-    run_log: SqliteRunLog | None = None
+    run_log: RunLog | None = None
     """Where the run is remembered; nowhere if neither this nor an address is given."""
     run_log_url: str | None = None
     bus: Bus = field(default_factory=Bus)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import uuid
-from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ematix_flow.clock import Clock
-    from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+    from ematix_flow.commit.runlog.log import RunLog
     from ematix_flow.events import Event
     from ematix_flow.observe.stream_stats import StreamStats
 
@@ -27,7 +25,7 @@ EVERY = timedelta(seconds=30)
 class StreamRecord:
     """The record of one run of a stream."""
 
-    def __init__(self, name: str, stats: StreamStats, log: SqliteRunLog, clock: Clock) -> None:
+    def __init__(self, name: str, stats: StreamStats, log: RunLog, clock: Clock) -> None:
         self._stats, self._log, self._clock = stats, log, clock
         self._lock = threading.Lock()
         now = clock.now()
@@ -55,10 +53,11 @@ class StreamRecord:
         else:
             status = "failed" if isinstance(error, Exception) else "cancelled"
             self._write(now, status, finished_at=now.isoformat(), error_summary=safe_text(error)[:2000])
+        self._log.reconcile()
 
     def _write(self, now: datetime, status: str, **known: Any) -> None:
         stats = self._stats
-        with self._lock, suppress(sqlite3.Error, OSError):
+        with self._lock:
             self._written = now
             self._log.record(
                 replace(

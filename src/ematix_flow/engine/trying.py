@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ematix_flow.clock import SYSTEM_CLOCK, Clock
-from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+from ematix_flow.commit.runlog.opening import sqlite_run_log
 from ematix_flow.connect.registry import DATABASES, open_database
 from ematix_flow.connect.resolve import find_connection
 from ematix_flow.declare.connection import DuckDBConnection
@@ -68,7 +68,7 @@ def run_with(
     with tempfile.TemporaryDirectory(prefix="ematix-flow-test-") as folder:
         place = DuckDBConnection(name="test", path=str(Path(folder) / "test.duckdb"))
         options = Options(
-            run_log=SqliteRunLog(Path(folder) / "run_log.db"),
+            run_log=sqlite_run_log(Path(folder) / "run_log.db"),
             clock=clock,
             spark=spark,
             user_dialect=_dialect(declared),

@@ -19,7 +19,7 @@ from ematix_flow.serve.cli.state import State, current
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+    from ematix_flow.commit.runlog.log import RunLog
     from ematix_flow.declare.pipeline import Pipeline
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
@@ -93,7 +93,7 @@ def find_pipeline(module: str | None, name: str) -> Pipeline:
         return PROJECT.pipeline(name)
 
 
-def open_log(run_log_url: str | None, run_log_path: str | None, *, no_run_log: bool) -> SqliteRunLog:
+def open_log(run_log_url: str | None, run_log_path: str | None, *, no_run_log: bool) -> RunLog:
     """Give the run log that the options choose."""
     from ematix_flow.commit.runlog.opening import forgotten_run_log, open_run_log
 
@@ -101,18 +101,18 @@ def open_log(run_log_url: str | None, run_log_path: str | None, *, no_run_log: b
         import shutil
 
         log = forgotten_run_log()
-        current().at_end(lambda: shutil.rmtree(log.path.parent, ignore_errors=True))
+        current().at_end(lambda: shutil.rmtree(log.folder, ignore_errors=True))
         return log
     with asked_for():
         return open_run_log(run_log_url, run_log_path)
 
 
-def read_log(run_log_url: str | None, run_log_path: str | None, *, no_run_log: bool) -> SqliteRunLog:
+def read_log(run_log_url: str | None, run_log_path: str | None, *, no_run_log: bool) -> RunLog:
     """Give the run log that the options choose for a command that only reads: one that is named has to be there."""
     named = _plain(run_log_url) or run_log_path
     if named is None or "://" in named or no_run_log:
         return open_log(run_log_url, run_log_path, no_run_log=no_run_log)
-    from ematix_flow.commit.runlog.sqlite import is_run_log
+    from ematix_flow.commit.runlog.opening import is_run_log
 
     path, hint = Path(named).expanduser(), "flow run --run-log-path PATH writes one."
     if not path.exists():

@@ -17,7 +17,7 @@ from ematix_flow.serve.cli.spark import start_spark_early
 from ematix_flow.serve.cli.state import current
 
 if TYPE_CHECKING:
-    from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+    from ematix_flow.commit.runlog.log import RunLog
     from ematix_flow.declare.pipeline import Pipeline
     from ematix_flow.observe.bus import Bus
 
@@ -62,7 +62,7 @@ def run(name: str, module: str | None, new: bool, form: str | None, **options: A
     return verdict(result)
 
 
-def run_told(pipeline: Pipeline, log: SqliteRunLog, *, new: bool = False) -> Any:
+def run_told(pipeline: Pipeline, log: RunLog, *, new: bool = False) -> Any:
     """Run a pipeline with everything around it: signals, progress, captured logs and an early start of Spark."""
     bus = told_bus(pipeline, log)
     start_spark_early(pipeline)
@@ -73,7 +73,7 @@ def run_told(pipeline: Pipeline, log: SqliteRunLog, *, new: bool = False) -> Any
         return run_pipeline(pipeline, Options(new=new, run_log=log, bus=bus))
 
 
-def told_bus(pipeline: Pipeline, log: SqliteRunLog) -> Bus:
+def told_bus(pipeline: Pipeline, log: RunLog) -> Bus:
     """Give a bus on which signals and captured logs listen already."""
     from ematix_flow.clock import SYSTEM_CLOCK
     from ematix_flow.observe.bus import Bus
@@ -88,7 +88,7 @@ def told_bus(pipeline: Pipeline, log: SqliteRunLog) -> Bus:
     return bus
 
 
-def _run_ids(pipeline: Pipeline, log: SqliteRunLog, since: str) -> list[str]:
+def _run_ids(pipeline: Pipeline, log: RunLog, since: str) -> list[str]:
     runs, _ = log.list_runs(pipeline=pipeline.name, limit=len(pipeline.targets) or 1)
     return [run.run_id for run in runs if run.started_at >= since]
 

@@ -1,0 +1,94 @@
+"""What a run log needs of the place that keeps it: records with compare-and-set, runs, and a clock; the rules stand in `log`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from datetime import datetime
+    from pathlib import Path
+
+    from ematix_flow.commit.runlog.records import R, Record
+    from ematix_flow.records import RunRecord
+
+ACTIVE = ("requested", "running", "paused")
+"""Statuses of runs that are not over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which runs are asked for."""
+
+    pipeline: str | None = None
+    status: str | None = None
+    limit: int = 50
+    offset: int = 0
+
+
+class Book(ABC):
+    """A place that keeps a run log. Whatever a method has returned from survives a crash; RunLogError when it is away."""
+
+    @property
+    @abstractmethod
+    def shown(self) -> str:
+        """Give the place for people; no secret."""
+
+    @property
+    def path(self) -> Path | None:
+        """Give the file or the folder, where it is one of this machine."""
+        return None
+
+    @abstractmethod
+    def ensure(self) -> None:
+        """Make what is missing, or say that it is missing where nothing may be made; safe when two do it at once."""
+
+    @abstractmethod
+    def now(self) -> datetime:
+        """Give the time by the clock that all who use this book share."""
+
+    @abstractmethod
+    def find(self, kind: type[R], key: tuple[str, ...]) -> R | None:
+        """Give the record of a key."""
+
+    @abstractmethod
+    def all(self, kind: type[R]) -> list[R]:
+        """Give every record of a kind, in the order of their keys."""
+
+    @abstractmethod
+    def swap(self, before: R | None, after: R) -> R | None:
+        """Write a record in place of exactly `before`; None when that is not what is there."""
+
+    @abstractmethod
+    def drop(self, record: Record) -> bool:
+        """Forget a record, if it is still this one."""
+
+    @abstractmethod
+    def put_run(self, run: RunRecord) -> None:
+        """Write or replace a run."""
+
+    @abstractmethod
+    def runs(self, wanted: Wanted) -> tuple[list[RunRecord], int]:
+        """Give the newest runs, and how many there are."""
+
+    @abstractmethod
+    def run(self, run_id: str) -> RunRecord | None:
+        """Give a run by its id or a beginning of it that no other has."""
+
+    @abstractmethod
+    def last_attempt(self, request_id: str, target: str) -> int:
+        """Give the highest number of an attempt at a target of a request; 0 when there is none."""
+
+    @abstractmethod
+    def forget_runs(self, before: datetime, runs: Collection[str], requests: Collection[str]) -> int:
+        """Forget runs that are over and began earlier, but for these runs and those of these requests; gives how many."""
+
+    def tidy(self, before: datetime) -> None:
+        """Remove what is left of records that were dropped earlier; there is nothing by default."""
+        del before
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what is kept open; the book can be used again."""

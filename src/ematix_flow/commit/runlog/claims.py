@@ -1,0 +1,91 @@
+"""Leases: who may run a pipeline until when, by the clock of the book; whoever dies loses the lease when it ends."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from ematix_flow.commit.runlog.records import Claim, instant, told
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ematix_flow.commit.runlog.book import Book
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimResult:
+    """The answer to a claim: the token of the one who has it now, or who has it instead."""
+
+    acquired: bool
+    token: str | None
+    holder: str | None
+    expires_at: datetime | None
+    epoch: int = 0
+    """Higher than that of every earlier claim of this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredClaim:
+    """A lease that its worker neither renewed nor gave back."""
+
+    pipeline: str
+    worker_id: str
+    expires_at: datetime
+
+
+def claim(book: Book, pipeline: str, worker_id: str, lease_seconds: float) -> ClaimResult:
+    """Take the lease of a pipeline unless somebody has it."""
+    while True:
+        held, now = book.find(Claim, (pipeline,)), book.now()
+        if held is not None and held.claim_token and instant(held.expires_at) > now:
+            return ClaimResult(
+                acquired=False, token=None, holder=held.worker_id, expires_at=instant(held.expires_at), epoch=held.epoch
+            )
+        epoch = (0 if held is None else held.epoch) + 1
+        until = now + timedelta(seconds=lease_seconds)
+        wanted = Claim(pipeline, uuid.uuid4().hex, worker_id, told(now), told(until), epoch)
+        if book.swap(held, wanted) is not None:
+            return ClaimResult(acquired=True, token=wanted.claim_token, holder=worker_id, expires_at=until, epoch=epoch)
+
+
+def heartbeat(book: Book, token: str, lease_seconds: float) -> bool:
+    """Let a lease last longer from now on; False when somebody took or swept it."""
+    while True:
+        held = _held(book, token)
+        if held is None:
+            return False
+        until = told(book.now() + timedelta(seconds=lease_seconds))
+        if book.swap(held, replace(held, expires_at=until)) is not None:
+            return True
+
+
+def release(book: Book, token: str) -> bool:
+    """Give a lease back; False when it was lost before. The epoch stays."""
+    while True:
+        held = _held(book, token)
+        if held is None:
+            return False
+        if book.swap(held, _freed(held)) is not None:
+            return True
+
+
+def sweep(book: Book, now: datetime | None) -> list[ExpiredClaim]:
+    """Free the leases that have ended, and give them; one that was renewed meanwhile is left alone."""
+    at = now or book.now()
+    ended = [held for held in book.all(Claim) if held.claim_token and instant(held.expires_at) <= at]
+    return [
+        ExpiredClaim(held.pipeline_name, held.worker_id, instant(held.expires_at))
+        for held in ended
+        if book.swap(held, _freed(held)) is not None
+    ]
+
+
+def _held(book: Book, token: str) -> Claim | None:
+    return next((held for held in book.all(Claim) if token and held.claim_token == token), None)
+
+
+def _freed(held: Claim) -> Claim:
+    return replace(held, claim_token="", worker_id="")

@@ -1,0 +1,197 @@
+"""The run log: requests that can be resumed, the history of runs, the state of pipelines and leases; never the truth about rows."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.commit.runlog import claims, requests
+from ematix_flow.commit.runlog.book import Wanted
+from ematix_flow.commit.runlog.former import FormerNames
+from ematix_flow.commit.runlog.records import Action, Chore, Incident, PipelineState, RequestRow, instant, told
+from ematix_flow.errors import RunLogError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from ematix_flow.commit.runlog.book import Book
+    from ematix_flow.commit.runlog.claims import ClaimResult, ExpiredClaim
+    from ematix_flow.commit.runlog.records import R, Record
+    from ematix_flow.records import Request, RunRecord
+
+PRUNE_EVERY = timedelta(days=1)
+
+
+class RunLog(FormerNames):
+    """What is remembered about pipelines, in a book. RunLogError when the book is away; a run never fails for that."""
+
+    def __init__(self, book: Book) -> None:
+        self.book = book
+        self._lock = threading.RLock()
+        self._waiting: dict[str, Callable[[], None]] = {}
+        """What could not be written, newest last, by what it is about."""
+
+    def __repr__(self) -> str:
+        return f"RunLog({self.book.shown!r})"
+
+    @property
+    def shown(self) -> str:
+        """Give the place for people; no secret."""
+        return self.book.shown
+
+    @property
+    def path(self) -> Path | None:
+        """Give the file or the folder, where it is one of this machine."""
+        return self.book.path
+
+    @property
+    def folder(self) -> Path:
+        """Give the folder for what is kept beside the run log: that of its file, or the user's own."""
+        path = self.book.path
+        if path is None:
+            return Path.home() / ".ematix-flow"
+        return path.absolute() if path.is_dir() else path.absolute().parent
+
+    def close(self) -> None:
+        """Write what waits and give back what is kept open."""
+        self.reconcile()
+        self.book.close()
+
+    # Records
+
+    def find(self, kind: type[R], *key: str) -> R | None:
+        """Give the record of a key."""
+        return self.book.find(kind, key)
+
+    def all(self, kind: type[R]) -> list[R]:
+        """Give every record of a kind."""
+        return self.book.all(kind)
+
+    def swap(self, before: R | None, after: R) -> R | None:
+        """Write a record in place of exactly `before` (None: there must be none); None when somebody else was first."""
+        return self.book.swap(before, after)
+
+    def drop(self, record: Record) -> bool:
+        """Forget a record; False when it is no longer this one."""
+        return self.book.drop(record)
+
+    def change_state(self, pipeline: str, change: Callable[[PipelineState], PipelineState]) -> PipelineState:
+        """Change the state of a pipeline, whoever else does so at the same time."""
+        while True:
+            found = self.book.find(PipelineState, (pipeline,))
+            kept = self.book.swap(found, change(found or PipelineState(pipeline)))
+            if kept is not None:
+                return kept
+
+    # Requests
+
+    def open_request(self, pipeline: str, at: datetime, *, new: bool = False) -> Request:
+        """Give the interrupted request of this pipeline, or a fresh one."""
+        return requests.open_request(self.book, pipeline, at, new=new)
+
+    def close_request(self, request: Request, at: datetime) -> None:
+        """Mark a request as done; later when the book is away now."""
+        self._write(f"request {request.id}", lambda: requests.close_request(self.book, request, at))
+
+    def release_request(self, request: Request) -> None:
+        """Keep a failed request open for the next run, owned by no process; later when the book is away now."""
+        self._write(f"request {request.id}", lambda: requests.release_request(self.book, request))
+
+    def next_attempt(self, request: Request, target: str) -> int:
+        """Give the number of the attempt at one target of a request that comes next."""
+        return self.book.last_attempt(request.id, target) + 1
+
+    # Runs
+
+    def record(self, run: RunRecord) -> None:
+        """Write or replace one run; later when the book is away now."""
+        self._write(f"run {run.run_id}", lambda: self.book.put_run(run))
+
+    def list_runs(
+        self, *, pipeline: str | None = None, status: str | None = None, limit: int = 50, offset: int = 0
+    ) -> tuple[list[RunRecord], int]:
+        """Give the newest runs and how many there are in all."""
+        return self.book.runs(Wanted(pipeline, status, limit, offset))
+
+    def get_run(self, run_id: str) -> RunRecord | None:
+        """Give one run by its id or a unique beginning of it."""
+        return self.book.run(run_id)
+
+    # What waits while the book is away
+
+    def _write(self, about: str, write: Callable[[], None]) -> None:
+        """Write now if the book answers, after everything that waits; else keep it in memory."""
+        with self._lock:
+            self._waiting.pop(about, None)
+            self._waiting[about] = write
+            self._flush()
+
+    def _flush(self) -> str:
+        """Write what waits, the oldest first; gives what the book says when it is away."""
+        for about, write in list(self._waiting.items()):
+            try:
+                write()
+            except RunLogError as error:
+                return error.what
+            del self._waiting[about]
+        return ""
+
+    def reconcile(self) -> int:
+        """Write what waits; warns and gives how much is left when the book is still away."""
+        with self._lock:
+            said = self._flush()
+            if said:
+                text = f"{said}; {len(self._waiting)} entries about this run are not in the run log"
+                warnings.warn(text, UserWarning, stacklevel=2)
+            return len(self._waiting)
+
+    # Retention
+
+    def prune(self, before: datetime) -> dict[str, int]:
+        """Forget what ended before an instant, but nothing that a pipeline's state or an open request needs."""
+        needed = {state.run_id for state in self.all(PipelineState) if state.run_id}
+        rows = self.all(RequestRow)
+        open_ = {row.request_id for row in rows if row.state == requests.OPEN}
+        old: dict[str, list[Any]] = {
+            "actions": [a for a in self.all(Action) if a.state in ("done", "failed") and _ended(a.ended_at, before)],
+            "incidents": [i for i in self.all(Incident) if _ended(i.closed_at, before)],
+            "requests": [r for r in rows if r.state != requests.OPEN and _ended(r.closed_at, before)],
+        }
+        counts = {"runs": self.book.forget_runs(before, needed, open_)}
+        counts |= {name: sum(self.drop(one) for one in those) for name, those in old.items()}
+        self.book.tidy(before)
+        return counts
+
+    def prune_daily(self, keep: timedelta) -> None:
+        """Forget what is older than `keep`, once a day and by one process only."""
+        now, found = self.book.now(), self.find(Chore, "prune")
+        if found is not None and now - instant(found.done_at) < PRUNE_EVERY:
+            return
+        if self.swap(found, Chore("prune", told(now))) is not None:
+            self.prune(now - keep)
+
+    # Leases
+
+    def claim(self, pipeline: str, worker_id: str, lease_seconds: float) -> ClaimResult:
+        """Take the lease of a pipeline unless somebody has it."""
+        return claims.claim(self.book, pipeline, worker_id, lease_seconds)
+
+    def heartbeat(self, token: str, lease_seconds: float) -> bool:
+        """Let a lease last longer; False when it is lost."""
+        return claims.heartbeat(self.book, token, lease_seconds)
+
+    def release(self, token: str) -> bool:
+        """Give a lease back; False when it was lost before."""
+        return claims.release(self.book, token)
+
+    def sweep_expired_leases(self, now: datetime | None = None) -> list[ExpiredClaim]:
+        """Free the leases that have ended by the book's clock, and give them."""
+        return claims.sweep(self.book, now)
+
+
+def _ended(text: str, before: datetime) -> bool:
+    return bool(text) and instant(text) < before

@@ -1,0 +1,239 @@
+"""What a run log keeps beside the history of runs: frozen records with a key and a version; how they are stored is not known here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+class Record(Protocol):
+    """A value under a key; version 0 means that it is not kept yet."""
+
+    table: ClassVar[str]
+    """Name of the table, or of the folder of objects."""
+    key: ClassVar[tuple[str, ...]]
+    """Fields that tell it from others of its kind."""
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def version(self) -> int:
+        """Give how often it was written, so that whoever writes it next knows what they replace."""
+
+
+R = TypeVar("R", bound=Record)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineState:
+    """Where a pipeline stands: the slot that was used up last, how it went and when it may be tried again."""
+
+    table: ClassVar[str] = "pipeline_state"
+    key: ClassVar[tuple[str, ...]] = ("pipeline",)
+
+    pipeline: str
+    last_slot: str = ""
+    """An instant in ISO form; every scheduled slot up to it is used up for ever."""
+    slot_status: str = ""
+    """running, succeeded, failed, gave_up or interrupted."""
+    attempt: int = 0
+    first_attempt_at: str = ""
+    last_attempt_at: str = ""
+    next_attempt_at: str = ""
+    last_run_at: str = ""
+    last_outcome: str = ""
+    """success or failure."""
+    last_success_at: str = ""
+    run_id: str = ""
+    error: str = ""
+    paused: bool = False
+    trigger: str = ""
+    """What a workflow has seen, as JSON."""
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who may run a pipeline now; a row without a token is free and remembers the epoch."""
+
+    table: ClassVar[str] = "pipeline_claims"
+    key: ClassVar[tuple[str, ...]] = ("pipeline_name",)
+
+    pipeline_name: str
+    claim_token: str = ""
+    worker_id: str = ""
+    claimed_at: str = ""
+    expires_at: str = ""
+    epoch: int = 0
+    """Grows with every claim of this name, also after it was given back."""
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something that a person asked for and a scheduler or worker does."""
+
+    table: ClassVar[str] = "actions"
+    key: ClassVar[tuple[str, ...]] = ("id",)
+
+    id: str
+    """act-<hex>"""
+    kind: str
+    """run, rerun, restart, pause, resume, cancel or backfill."""
+    pipeline: str
+    run_id: str = ""
+    from_step: str = ""
+    note: str = ""
+    asked_at: str = ""
+    asked_by: str = ""
+    state: str = "asked"
+    """asked, taken, done or failed."""
+    taken_by: str = ""
+    ended_at: str = ""
+    outcome: str = ""
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """A pipeline that has been in trouble since some instant; open while `closed_at` is empty."""
+
+    table: ClassVar[str] = "incidents"
+    key: ClassVar[tuple[str, ...]] = ("pipeline", "kind")
+
+    pipeline: str
+    kind: str
+    """failed, quality or freshness."""
+    opened_at: str = ""
+    alerted_at: str = ""
+    closed_at: str = ""
+    count: int = 0
+    gave_up: bool = False
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """A range of the past that is loaded chunk by chunk."""
+
+    table: ClassVar[str] = "backfills"
+    key: ClassVar[tuple[str, ...]] = ("id",)
+
+    id: str
+    """bf-<hex>"""
+    pipeline: str
+    first: str = ""
+    last: str = ""
+    chunk_seconds: int = 0
+    done: str = ""
+    """The chunks that are loaded, as JSON."""
+    state: str = "open"
+    """open, done, failed or cancelled."""
+    note: str = ""
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRow:
+    """The newest run of a pipeline that somebody asked for, and the process that works on it."""
+
+    table: ClassVar[str] = "requests"
+    key: ClassVar[tuple[str, ...]] = ("pipeline",)
+
+    pipeline: str
+    request_id: str = ""
+    state: str = ""
+    """open or done."""
+    opened_at: str = ""
+    closed_at: str = ""
+    host: str = ""
+    pid: int = 0
+    """0 when no process works on it."""
+    pid_started: str = ""
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Chore:
+    """Work on the run log itself that is done once in a while by whoever comes first."""
+
+    table: ClassVar[str] = "chores"
+    key: ClassVar[tuple[str, ...]] = ("name",)
+
+    name: str
+    done_at: str = ""
+    version: int = 0
+
+
+KINDS: tuple[type[Record], ...] = (PipelineState, Claim, Action, Incident, Backfill, RequestRow, Chore)
+
+
+@cache
+def columns_of(kind: type[Record]) -> tuple[tuple[str, str], ...]:
+    """Give the names of a kind's fields, each with `str`, `int` or `bool`."""
+    return tuple((field.name, str(field.type)) for field in fields(kind))
+
+
+def key_of(record: Record) -> tuple[str, ...]:
+    """Give the values that tell a record from others of its kind."""
+    return tuple(str(getattr(record, name)) for name in type(record).key)
+
+
+def values_of(record: Record) -> tuple[Any, ...]:
+    """Give the values of a record in the order of its fields, as text and whole numbers."""
+    return tuple(
+        int(value) if isinstance(value, bool) else value
+        for value in (getattr(record, name) for name, _ in columns_of(type(record)))
+    )
+
+
+def from_values(kind: type[R], rows: Iterable[tuple[Any, ...]]) -> list[R]:
+    """Give the records of rows; a column that an older version left empty has its default."""
+    columns = columns_of(kind)
+    truths = tuple(place for place, (_, word) in enumerate(columns) if word == "bool")
+    return [kind(*_cleaned(kind, row, truths) if truths or None in row else row) for row in rows]
+
+
+def _cleaned(kind: type[Record], row: tuple[Any, ...], truths: tuple[int, ...]) -> list[Any]:
+    values = list(row)
+    if None in row:
+        empty = {"str": "", "int": 0, "bool": False}
+        values = [empty[word] if v is None else v for v, (_, word) in zip(row, columns_of(kind), strict=True)]
+    for place in truths:
+        values[place] = bool(values[place])
+    return values
+
+
+def as_json(record: Record, nonce: str) -> bytes:
+    """Give a record as an object; the nonce tells it from an equal one that somebody else wrote."""
+    said = {name: getattr(record, name) for name, _ in columns_of(type(record))}
+    return json.dumps({**said, "nonce": nonce}, ensure_ascii=False).encode()
+
+
+def from_json(kind: type[R], said: Mapping[str, Any], version: int) -> R:
+    """Give the record of an object; fields that a newer version added are left out."""
+    known = {name: said[name] for name, _ in columns_of(kind) if name in said}
+    return kind(**{**known, "version": version})
+
+
+def with_version(record: R, version: int) -> R:
+    """Give a record as it is kept."""
+    return replace(record, version=version)
+
+
+def instant(text: str) -> datetime:
+    """Give the instant that a text tells; the earliest there is when it tells none."""
+    if not text:
+        return datetime.min.replace(tzinfo=UTC)
+    told = datetime.fromisoformat(text)
+    return told.replace(tzinfo=UTC) if told.tzinfo is None else told.astimezone(UTC)
+
+
+def told(at: datetime) -> str:
+    """Give an instant as text of one width, so that the order of texts is that of instants."""
+    return at.astimezone(UTC).isoformat(timespec="microseconds")

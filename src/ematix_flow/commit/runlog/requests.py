@@ -1,0 +1,81 @@
+"""Runs that somebody asked for: opened once per pipeline, resumed after a failure or a crash, owned by one process of a host."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ematix_flow.commit.runlog.records import RequestRow
+from ematix_flow.errors import RunError
+from ematix_flow.records import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from ematix_flow.commit.runlog.book import Book
+
+OPEN = "open"
+DONE = "done"
+
+
+def open_request(book: Book, pipeline: str, at: datetime, *, new: bool = False) -> Request:
+    """Give the interrupted request of this pipeline, or a fresh one; refused while a process of this host works on it."""
+    while True:
+        found = book.find(RequestRow, (pipeline,))
+        if found is not None and found.state == OPEN and _alive(found):
+            message = f"pipeline {pipeline!r} is running already, in process {found.pid}"
+            raise RunError(message, hint="wait for it, or stop it; running the pipeline again then resumes its work.")
+        resumed = found if found is not None and found.state == OPEN and not new else None
+        kept = book.swap(found, _owned(resumed or _fresh(pipeline, at)))
+        if kept is not None:
+            return Request(kept.request_id, pipeline, resumed=resumed is not None, opened_at=kept.opened_at)
+
+
+def close_request(book: Book, request: Request, at: datetime) -> None:
+    """Mark a request as done: the next run of the pipeline is a new one."""
+    _change(book, request, lambda row: replace(row, state=DONE, closed_at=at.isoformat(), pid=0))
+
+
+def release_request(book: Book, request: Request) -> None:
+    """Keep a failed request open for the next run, but owned by no process."""
+    _change(book, request, lambda row: replace(row, pid=0))
+
+
+def _change(book: Book, request: Request, change: Callable[[RequestRow], RequestRow]) -> None:
+    """Change the row of a request; one that another request has replaced is left alone."""
+    while True:
+        found = book.find(RequestRow, (request.pipeline,))
+        if found is None or found.request_id != request.id:
+            return
+        if book.swap(found, change(found)) is not None:
+            return
+
+
+def _fresh(pipeline: str, at: datetime) -> RequestRow:
+    return RequestRow(pipeline, f"req-{uuid.uuid4().hex}", OPEN, at.isoformat())
+
+
+def _owned(row: RequestRow) -> RequestRow:
+    return replace(
+        row, host=socket.gethostname(), pid=os.getpid(), pid_started=_process_start(os.getpid()), closed_at=""
+    )
+
+
+def _alive(row: RequestRow) -> bool:
+    """Say whether the owner of a request still runs; a process of another host is left to the fence."""
+    if not row.pid or row.host != socket.gethostname() or row.pid == os.getpid():
+        return False
+    return _process_start(row.pid) == row.pid_started and row.pid_started != ""
+
+
+def _process_start(pid: int) -> str:
+    """Give what tells a process from a later one with the same number; empty when it is gone or unknown."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""

@@ -1,0 +1,287 @@
+"""A run log in a database: every change is one statement that says what it replaces, so that no lock is ever held."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections import deque
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.commit.runlog.book import ACTIVE, Book
+from ematix_flow.commit.runlog.records import columns_of, from_values, key_of, told, values_of, with_version
+from ematix_flow.commit.runlog.sql_tables import RUN_COLUMNS, RUNS
+from ematix_flow.connect.redact import safe_text
+from ematix_flow.errors import DeclareError, RunError, RunLogError
+from ematix_flow.records import RunRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+    from pathlib import Path
+
+    from ematix_flow.commit.runlog.book import Wanted
+    from ematix_flow.commit.runlog.records import R, Record
+    from ematix_flow.commit.runlog.sql_tables import Tables
+    from ematix_flow.connect.base import Session
+
+FRESH_SECONDS = 1.0
+"""How long a connection may have been idle to be used without asking whether it still works."""
+
+_ENSURE_ATTEMPTS = 3
+_CLOCKS = {
+    "postgres": """SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US')""",
+    "mysql": "SELECT DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%dT%H:%i:%s.%f')",
+}
+"""A server's own time; files have that of the machine."""
+
+_ALONE = threading.RLock()
+"""Threads of a process change a DuckDB file one after the other: two at once are a conflict there."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqlPlace:
+    """How a database is reached."""
+
+    shown: str
+    open: Callable[[], Session]
+    errors: tuple[type[BaseException], ...]
+    is_duplicate_key: Callable[[BaseException], bool]
+    path: Path | None = None
+    is_server: bool = False
+    """A connection to a server is kept between calls; one to a file is closed, so that other processes can have it."""
+
+
+class SqlBook(Book):
+    """Tables in one database."""
+
+    def __init__(self, place: SqlPlace, tables: Tables, *, create: bool = True) -> None:
+        self._place = place
+        self._tables = tables
+        self._create = create
+        self._failures: tuple[type[BaseException], ...] = (*place.errors, OSError, RunError)
+        self._idle: deque[tuple[int, float, Session]] = deque()
+
+    @property
+    def shown(self) -> str:
+        """Give the database for people."""
+        return self._place.shown
+
+    @property
+    def path(self) -> Path | None:
+        """Give the file."""
+        return self._place.path
+
+    # Connections
+
+    @contextmanager
+    def _session(self) -> Iterator[Session]:
+        """Give a connection; whatever goes wrong with it is an error of the run log."""
+        try:
+            with _ALONE if self._tables.dialect == "duckdb" else nullcontext():
+                session = self._taken() or self._place.open()
+                try:
+                    yield session
+                except BaseException:
+                    session.close()
+                    raise
+                self._give_back(session)
+        except self._failures as error:
+            raise RunLogError(f"the run log {self.shown} does not answer: {safe_text(error)}") from None
+
+    def _taken(self) -> Session | None:
+        while self._idle:
+            try:
+                process, since, session = self._idle.pop()
+            except IndexError:  # another thread was quicker
+                return None
+            if process == os.getpid() and self._works(session, since):
+                return session
+        return None
+
+    def _works(self, session: Session, since: float) -> bool:
+        try:
+            if time.monotonic() - since > FRESH_SECONDS:
+                session.query("SELECT 1")
+        except self._failures:
+            session.close()
+            return False
+        return True
+
+    def _give_back(self, session: Session) -> None:
+        if self._place.is_server:
+            self._idle.append((os.getpid(), time.monotonic(), session))
+        else:
+            session.close()
+
+    def close(self) -> None:
+        """Close the connections that are idle."""
+        while self._idle:
+            process, _, session = self._idle.pop()
+            if process == os.getpid():
+                session.close()
+
+    # Tables
+
+    def ensure(self) -> None:
+        """Make the tables and columns that are missing, unless that is forbidden."""
+        with self._session() as session:
+            missing = self._tables.missing(session)
+            if not missing:
+                return
+            if not self._create:
+                raise self._incomplete(missing)
+            if self._tables.dialect == "sqlite":
+                session.query("PRAGMA journal_mode = WAL")
+        for attempt in range(_ENSURE_ATTEMPTS):
+            try:
+                with self._session() as session:
+                    self._tables.complete(session)
+            except RunLogError:
+                # A twin made the same table or column between our look and our statement.
+                if attempt + 1 == _ENSURE_ATTEMPTS:
+                    raise
+            else:
+                return
+
+    def ddl(self) -> str:
+        """Give the statements that make the tables."""
+        return "".join(f"{statement};\n" for statement in self._tables.ddl())
+
+    def _incomplete(self, missing: list[str]) -> DeclareError:
+        message = f"the run log {self.shown} lacks {', '.join(missing)}, and create_tables=false forbids to make them"
+        hint = "ematix_flow.run_log.ddl(URL) gives the statements; run them, or leave create_tables=false out."
+        return DeclareError(message, hint=hint)
+
+    def now(self) -> datetime:
+        """Ask a server for its time; a file has that of this machine."""
+        clock = _CLOCKS.get(self._tables.dialect)
+        if clock is None:
+            return datetime.now(UTC)
+        with self._session() as session:
+            return datetime.fromisoformat(str(session.query(clock)[0][0])).replace(tzinfo=UTC)
+
+    # Records
+
+    def find(self, kind: type[R], key: tuple[str, ...]) -> R | None:
+        """Ask for one row."""
+        with self._session() as session:
+            rows = session.query(f"{self._select(kind)} WHERE {self._same(kind.key)}", key)
+        return from_values(kind, rows)[0] if rows else None
+
+    def all(self, kind: type[R]) -> list[R]:
+        """Ask for every row at once."""
+        with self._session() as session:
+            rows = session.query(f"{self._select(kind)} ORDER BY {self._tables.columns(kind.key)}")
+        return from_values(kind, rows)
+
+    def swap(self, before: R | None, after: R) -> R | None:
+        """Insert a row, or update exactly the version that is to be replaced."""
+        with self._session() as session:
+            return self._inserted(session, after) if before is None else self._updated(session, before, after)
+
+    def _inserted(self, session: Session, after: R) -> R | None:
+        # A key that comes back after it was dropped must not have a version that somebody still remembers.
+        kept = with_version(after, time.time_ns() // 1000)
+        names = tuple(name for name, _ in columns_of(type(after)))
+        marks = ", ".join("?" for _ in names)
+        sql = f"INSERT INTO {self._name(after)} ({self._tables.columns(names)}) VALUES ({marks})"
+        try:
+            session.execute(sql, values_of(kept))
+        except self._place.errors as error:
+            if self._place.is_duplicate_key(error):
+                return None
+            raise
+        return kept
+
+    def _updated(self, session: Session, before: R, after: R) -> R | None:
+        kept = with_version(after, before.version + 1)
+        columns = [(n, v) for (n, _), v in zip(columns_of(type(after)), values_of(kept), strict=True)]
+        changed = [(name, value) for name, value in columns if name not in type(after).key]
+        told_ = ", ".join(f"{self._tables.quote(name)} = ?" for name, _ in changed)
+        sql = f"UPDATE {self._name(after)} SET {told_} WHERE {self._same((*type(after).key, 'version'))}"
+        values = (*(value for _, value in changed), *key_of(after), before.version)
+        return kept if session.execute(sql, values) else None
+
+    def drop(self, record: Record) -> bool:
+        """Delete exactly this version."""
+        sql = f"DELETE FROM {self._name(record)} WHERE {self._same((*type(record).key, 'version'))}"
+        with self._session() as session:
+            return bool(session.execute(sql, (*key_of(record), record.version)))
+
+    def _name(self, record: Record) -> str:
+        return self._tables.name(type(record).table)
+
+    def _select(self, kind: type[Record]) -> str:
+        names = tuple(name for name, _ in columns_of(kind))
+        return f"SELECT {self._tables.columns(names)} FROM {self._tables.name(kind.table)}"
+
+    def _same(self, names: tuple[str, ...]) -> str:
+        return " AND ".join(f"{self._tables.quote(name)} = ?" for name in names)
+
+    # Runs
+
+    def put_run(self, run: RunRecord) -> None:
+        """Insert a run or replace the one of its id."""
+        columns, quote = self._tables.columns(RUN_COLUMNS), self._tables.quote
+        marks = ", ".join("?" for _ in RUN_COLUMNS)
+        others = [quote(name) for name in RUN_COLUMNS if name != "run_id"]
+        if self._tables.dialect == "mysql":
+            clause = "ON DUPLICATE KEY UPDATE " + ", ".join(f"{name} = VALUES({name})" for name in others)
+        else:
+            clause = "ON CONFLICT (run_id) DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in others)
+        values = [
+            json.dumps(run.extras, default=str) if name == "extras" else getattr(run, name) for name in RUN_COLUMNS
+        ]
+        with self._session() as session:
+            session.execute(f"INSERT INTO {self._tables.name(RUNS)} ({columns}) VALUES ({marks}) {clause}", values)
+
+    def runs(self, wanted: Wanted) -> tuple[list[RunRecord], int]:
+        """Count the runs and ask for one page of them."""
+        named = (("pipeline", wanted.pipeline), ("status", wanted.status))
+        given = {name: value for name, value in named if value}
+        where = f" WHERE {self._same(tuple(given))}" if given else ""
+        values = tuple(given.values())
+        page = f"{where} ORDER BY started_at DESC, run_id DESC LIMIT {int(wanted.limit)} OFFSET {int(wanted.offset)}"
+        with self._session() as session:
+            total = session.query(f"SELECT COUNT(*) FROM {self._tables.name(RUNS)}{where}", values)[0][0]
+            rows = session.query(f"{self._select_runs()}{page}", values)
+        return [_run(row) for row in rows], int(total)
+
+    def run(self, run_id: str) -> RunRecord | None:
+        """Ask for the id itself, then for those that begin like it."""
+        with self._session() as session:
+            rows = session.query(f"{self._select_runs()} WHERE run_id = ?", (run_id,))
+            if not rows:
+                begins = f"{self._select_runs()} WHERE substr(run_id, 1, {len(run_id)}) = ? LIMIT 2"
+                rows = session.query(begins, (run_id,))
+        return _run(rows[0]) if len(rows) == 1 else None
+
+    def last_attempt(self, request_id: str, target: str) -> int:
+        """Ask for the highest number."""
+        sql = f"SELECT COALESCE(MAX(attempt), 0) FROM {self._tables.name(RUNS)} WHERE {self._same(('request_id', 'target'))}"
+        with self._session() as session:
+            return int(session.query(sql, (request_id, target))[0][0])
+
+    def forget_runs(self, before: datetime, runs: Collection[str], requests: Collection[str]) -> int:
+        """Delete old runs by one statement."""
+        kept = [("run_id", sorted(runs)), ("request_id", sorted(requests)), ("status", list(ACTIVE))]
+        conditions, values = ["started_at < ?"], [told(before)]
+        for name, those in kept:
+            if those:
+                marks = ", ".join("?" for _ in those)
+                conditions.append(f"({name} IS NULL OR {name} NOT IN ({marks}))")
+                values += those
+        with self._session() as session:
+            return session.execute(f"DELETE FROM {self._tables.name(RUNS)} WHERE {' AND '.join(conditions)}", values)
+
+    def _select_runs(self) -> str:
+        return f"SELECT {self._tables.columns(RUN_COLUMNS)} FROM {self._tables.name(RUNS)}"
+
+
+def _run(row: tuple[Any, ...]) -> RunRecord:
+    said = {name: value for name, value in zip(RUN_COLUMNS, row, strict=True) if value is not None}
+    return RunRecord(**{**said, "extras": json.loads(said.get("extras") or "{}")})
