@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -172,6 +172,9 @@ class RunRecord:
 @dataclass(frozen=True, slots=True)
 class PipelineState:
     """Where the schedule of a pipeline or workflow stands, as the run log keeps it."""
+
+    table: ClassVar[str] = "pipeline_state"
+    key: ClassVar[tuple[str, ...]] = ("pipeline",)
 
     pipeline: str
     last_slot: str = ""

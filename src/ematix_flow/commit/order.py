@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ematix_flow.commit.ledger import HistoryRow
     from ematix_flow.connect.base import StageColumn, StageSpec, TableName
     from ematix_flow.plan.sql.program import Program
@@ -58,6 +60,8 @@ class Order:
     """Rejects are counted and not kept."""
     may_lack: str = ""
     """A column whose NULLs are rejected even where rejects are not allowed; they are met in every run and kept once."""
+    permit: Callable[[], None] | None = None
+    """Asked right before the commit; raises when the run is no longer the one that may."""
     marked: bool = False
     """True when the inline query ends with a column that names what could not be parsed."""
     required: tuple[str, ...] = ()

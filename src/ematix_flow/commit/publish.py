@@ -136,6 +136,8 @@ def _apply(order: Order, database: Database, session: Session, names: dict[str, 
     relation, counts = _staged(order, database, session, names)
     failpoint("commit.verified")
     relation = _without_duplicates(order, database, session, relation)
+    if order.permit is not None:
+        order.permit()
     if order.expected:
         refuse_moved(order, database, session)
         refuse_changed(order.expected, database, session)
@@ -149,6 +151,8 @@ def _apply(order: Order, database: Database, session: Session, names: dict[str, 
     counts = _run_program(order, database, session, relation, counts, names, write_down)
     failpoint("commit.applied")
     write_down(counts)
+    if order.permit is not None:
+        order.permit()
     failpoint("commit.before_commit")
     return counts
 

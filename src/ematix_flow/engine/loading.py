@@ -232,7 +232,13 @@ def _publish(
 ) -> Committed:
     options = attempt.options
     order = order_for(plan, fence, attempt.history, spec, parts)
-    order = replace(order, replays=options.replays, attempt=options.attempt, last_attempt=options.last_attempt)
+    order = replace(
+        order,
+        replays=options.replays,
+        attempt=options.attempt,
+        last_attempt=options.last_attempt,
+        permit=options.permit,
+    )
     try:
         return _patiently(order, attempt)
     except RefusedError:

@@ -9,6 +9,8 @@ from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.observe.bus import Bus
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ematix_flow.clock import Clock
     from ematix_flow.commit.runlog.log import RunLog
 
@@ -36,5 +38,7 @@ class Options:
     """What is rejected now is not tried again."""
     replays: tuple[str, ...] = ()
     """Rejects whose rows `source_frame` has; the load marks them as replayed."""
+    permit: Callable[[], None] | None = None
+    """Asked right before a commit; raises when the run is no longer ours."""
     user_dialect: str = ""
     """What the user's expressions are written in, when the source of this run is a stand-in."""

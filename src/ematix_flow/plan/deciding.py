@@ -61,6 +61,8 @@ class Situation:
     window: timedelta = timedelta(seconds=60)
     catchup: str | None = None
     """What to catch up, in place of what pipelines say."""
+    asked: Mapping[str, str] = field(default_factory=dict)
+    """Slots that somebody asked for, by pipeline."""
 
     def state(self, name: str) -> PipelineState:
         """Give the state of a pipeline; an empty one before its first slot."""
@@ -87,9 +89,8 @@ def due_slot(pipeline: Pipeline, at: Situation) -> str | None:
     """Give the slot that is to run next, not counting attempts at the last one; None when none is due."""
     state = at.state(pipeline.name)
     catchup = at.catchup or pipeline.catchup
-    asked = _workflow_slot(pipeline, at)
-    own = _own_slot(pipeline, state, catchup, at)
-    found = max(filter(None, (asked, own)), key=instant_of, default=None)
+    slots = (at.asked.get(pipeline.name), _workflow_slot(pipeline, at), _own_slot(pipeline, state, catchup, at))
+    found = max(filter(None, slots), key=instant_of, default=None)
     return found if found is not None and _is_later(found, state.last_slot) else None
 
 
@@ -153,7 +154,7 @@ def _wanted(pipeline: Pipeline, state: PipelineState, at: Situation) -> Decision
 
 def _ended(pipeline: Pipeline, state: PipelineState) -> Skip | None:
     """Say why a slot of the present window that failed is left alone."""
-    if state.slot_status == GAVE_UP:
+    if state.slot_status == GAVE_UP and attempts_of(pipeline) > 1:
         tried, most = state.attempt - state.interruptions, attempts_of(pipeline)
         return Skip(pipeline.name, f"gave up after {tried} retry attempts (max_attempts={most})")
     if state.slot_status == INTERRUPTED:

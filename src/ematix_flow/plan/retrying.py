@@ -23,6 +23,9 @@ INTERRUPTIONS = 5
 
 ERROR_LENGTH = 1000
 
+MOMENT = timedelta(seconds=1)
+"""Slots are at least so far apart."""
+
 _ONCE = Retry()
 
 

@@ -127,7 +127,7 @@ def matched_fire_time(
     """Give the last slot in the window that ends now; None when there is none."""
     if schedule is None:
         return None
-    now = _aware(now)
+    now = aware(now)
     return latest_slot(schedule, tz, now - timedelta(seconds=interval_seconds), now)
 
 
@@ -137,7 +137,7 @@ def forecast_next_run(
     """Give the next slot in UTC; None for what is not scheduled."""
     if schedule is None:
         return None
-    return next_slot(schedule, timezone, _aware(now or datetime.now(UTC)))
+    return next_slot(schedule, timezone, aware(now or datetime.now(UTC)))
 
 
 def slot_text(slot: datetime) -> str:
@@ -147,7 +147,7 @@ def slot_text(slot: datetime) -> str:
 
 def instant_of(text: str) -> datetime:
     """Give the instant that was written down."""
-    return _aware(datetime.fromisoformat(text))
+    return aware(datetime.fromisoformat(text))
 
 
 def slot_id(pipeline: str, slot: str) -> str:
@@ -155,6 +155,6 @@ def slot_id(pipeline: str, slot: str) -> str:
     return f"{pipeline}@{slot}"
 
 
-def _aware(moment: datetime) -> datetime:
+def aware(moment: datetime) -> datetime:
     """Give an instant; one without a zone counts as UTC."""
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from ematix_flow.commit.runlog.records import Action, PipelineState, instant, told
+from ematix_flow.commit.runlog.records import Action, instant, told
 from ematix_flow.errors import UnknownNameError
-from ematix_flow.records import RunRecord
+from ematix_flow.records import PipelineState, RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
+from ematix_flow.records import PipelineState
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -27,34 +29,6 @@ class Record(Protocol):
 
 
 R = TypeVar("R", bound=Record)
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineState:
-    """Where a pipeline stands: the slot that was used up last, how it went and when it may be tried again."""
-
-    table: ClassVar[str] = "pipeline_state"
-    key: ClassVar[tuple[str, ...]] = ("pipeline",)
-
-    pipeline: str
-    last_slot: str = ""
-    """An instant in ISO form; every scheduled slot up to it is used up for ever."""
-    slot_status: str = ""
-    """running, succeeded, failed, gave_up or interrupted."""
-    attempt: int = 0
-    first_attempt_at: str = ""
-    last_attempt_at: str = ""
-    next_attempt_at: str = ""
-    last_run_at: str = ""
-    last_outcome: str = ""
-    """success or failure."""
-    last_success_at: str = ""
-    run_id: str = ""
-    error: str = ""
-    paused: bool = False
-    trigger: str = ""
-    """What a workflow has seen, as JSON."""
-    version: int = 0
 
 
 @dataclass(frozen=True, slots=True)

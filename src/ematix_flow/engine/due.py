@@ -1,0 +1,224 @@
+"""Runs what is due once, one pipeline after the other: `flow run-due`; several hosts may do so at the same time."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.commit.runlog.opening import forgotten_run_log
+from ematix_flow.commit.runlog.records import Claim, instant
+from ematix_flow.declare.project import PROJECT
+from ematix_flow.engine.firing import Outcome, carry_out, ended_event, take
+from ematix_flow.engine.workflows import advance_workflows
+from ematix_flow.errors import RunLogError
+from ematix_flow.events import PipelineSkipped
+from ematix_flow.plan import retrying
+from ematix_flow.plan.deciding import Fire, Lose, Situation, Skip, decide
+from ematix_flow.plan.slots import latest_slot, slot_text
+from ematix_flow.records import PipelineState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ematix_flow.commit.runlog.log import RunLog
+    from ematix_flow.declare.pipeline import Pipeline
+    from ematix_flow.engine.firing import Keeper
+
+WINDOW = timedelta(seconds=60)
+_YEARS = timedelta(days=8 * 366)
+
+
+@dataclass(frozen=True, slots=True)
+class FiredEvent:
+    """A pipeline that ran."""
+
+    name: str
+    result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class FailedEvent:
+    """A pipeline that failed, and which attempt it was."""
+
+    name: str
+    error_message: str
+    error_type: str
+    attempt_count: int
+    gave_up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedEvent:
+    """A pipeline that was due and did not run."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunDueResult:
+    """What one round did."""
+
+    fired: list[FiredEvent] = field(default_factory=list)
+    failed: list[FailedEvent] = field(default_factory=list)
+    skipped: list[SkippedEvent] = field(default_factory=list)
+
+    def names(self) -> set[str]:
+        """Give the pipelines that were dealt with."""
+        events: tuple[FiredEvent | FailedEvent | SkippedEvent, ...] = (*self.fired, *self.failed, *self.skipped)
+        return {event.name for event in events}
+
+    def with_all(self, more: RunDueResult) -> RunDueResult:
+        """Give what two rounds did."""
+        return RunDueResult(self.fired + more.fired, self.failed + more.failed, self.skipped + more.skipped)
+
+
+Telling = Callable[[str, str, str], None]
+"""Hears `firing`, `failed` or `skipping`, the name of the pipeline and more words about it."""
+
+
+def run_due(
+    keeper: Keeper, *, window: timedelta = WINDOW, catchup: str | None = None, tell: Telling | None = None
+) -> RunDueResult:
+    """Run every slot that is due now; one that any host has begun is not begun again."""
+    keeper, at = look(keeper, window, catchup)
+    result = RunDueResult()
+    while True:
+        done = result.names()
+        names = [name for name, one in at.project.pipelines.items() if name not in done and decide(one, at) is not None]
+        one_round = _round(at.project.order(names), keeper, at, tell)
+        result = result.with_all(one_round)
+        if not at.project.workflows or not one_round.fired:
+            return result
+        keeper, at = look(keeper, window, catchup)  # a success may have set a workflow off
+
+
+def run_named(names: Sequence[str], keeper: Keeper, tell: Telling | None = None) -> RunDueResult:
+    """Run pipelines that somebody found to be due, with the same gates; a slot that has been begun is not begun again."""
+    keeper, at = look(keeper, WINDOW, None)
+    asked = {name: _newest_slot(at.project.pipeline(name), at) for name in names}
+    return _round(at.project.order(list(names)), keeper, replace(at, asked=asked), tell)
+
+
+def look(keeper: Keeper, window: timedelta, catchup: str | None) -> tuple[Keeper, Situation]:
+    """Give what decisions are made from; when the run log is away, one that is empty and ends with this process."""
+    try:
+        return keeper, seen(keeper, window, catchup)
+    except RunLogError as error:
+        text = f"{error.what}; slots that ran before are known by their targets only"
+        warnings.warn(text, UserWarning, stacklevel=3)
+        keeper = replace(keeper, log=forgotten_run_log())
+        return keeper, seen(keeper, window, catchup)
+
+
+def seen(keeper: Keeper, window: timedelta, catchup: str | None) -> Situation:
+    """Give what the run log knows, with workflows set off and ended."""
+    log = keeper.log
+    states = {state.pipeline: state for state in log.all(PipelineState)}
+    at = Situation(PROJECT, keeper.moment(), states, held_now(log), window, catchup)
+    return advance_workflows(at, log)
+
+
+def held_now(log: RunLog) -> dict[str, str]:
+    """Give who holds which lease, by the clock of the run log."""
+    held = [claim for claim in log.all(Claim) if claim.claim_token]
+    if not held:
+        return {}
+    now = log.book.now()
+    return {claim.pipeline_name: claim.worker_id for claim in held if instant(claim.expires_at) > now}
+
+
+def _newest_slot(pipeline: Pipeline, at: Situation) -> str:
+    if pipeline.schedule is None:
+        return slot_text(at.now)
+    found = latest_slot(pipeline.schedule, pipeline.timezone, at.now - _YEARS, at.now)
+    return slot_text(found or at.now)
+
+
+def _round(names: Iterable[str], keeper: Keeper, at: Situation, tell: Telling | None) -> RunDueResult:
+    """Go through pipelines in order; what one does counts for those behind it."""
+    result, states = RunDueResult(), dict(at.states)
+    for name in names:
+        now = replace(at, states=states)
+        for step in _steps(at.project.pipelines[name], keeper, now, tell):
+            _note(result, step, tell, keeper)
+            if isinstance(step, Outcome):
+                states[name] = step.state
+                now = replace(at, states=states)
+    return result
+
+
+def _steps(pipeline: Pipeline, keeper: Keeper, at: Situation, tell: Telling | None) -> Iterator[Outcome | Skip]:
+    """Give what is done with a pipeline: with `catchup="all"` one slot after the other."""
+    while True:
+        decided = decide(pipeline, at)
+        if isinstance(decided, Lose):
+            at = _with_state(at, lose(pipeline, decided, keeper))
+            continue
+        if not isinstance(decided, Fire):
+            yield decided or Skip(pipeline.name, _rest(pipeline, at))
+            return
+        outcome = _fired(pipeline, decided, keeper, at, tell)
+        yield outcome
+        if isinstance(outcome, Skip) or not outcome.success:
+            return
+        at = _with_state(at, outcome.state)
+        if not isinstance(decide(pipeline, at), Fire):
+            return
+
+
+def _fired(pipeline: Pipeline, fire: Fire, keeper: Keeper, at: Situation, tell: Telling | None) -> Outcome | Skip:
+    taken = take(pipeline, fire, keeper, lambda state: decide(pipeline, under_lease(at, state)))
+    if isinstance(taken, Skip):
+        return taken
+    if tell is not None:
+        tell("firing", pipeline.name, fire.slot)
+    return carry_out(taken, keeper)
+
+
+def lose(pipeline: Pipeline, lost: Lose, keeper: Keeper) -> PipelineState:
+    """Write down that a slot was interrupted and is not taken up by itself, and tell of it once."""
+    before = keeper.log.find(PipelineState, pipeline.name) or PipelineState(pipeline.name)
+    if (before.slot_status, before.last_slot) != (retrying.RUNNING, lost.slot):
+        return before
+    kept = keeper.log.swap(before, retrying.interrupted(before, keeper.moment()))
+    if kept is None:
+        return keeper.log.find(PipelineState, pipeline.name) or before
+    keeper.options.bus.emit(ended_event(pipeline, kept, keeper.moment(), 0.0, "InterruptedRun"))
+    return kept
+
+
+def under_lease(at: Situation, state: PipelineState) -> Situation:
+    """Give the situation as it is for whoever has the lease and reads the state anew."""
+    held = {name: holder for name, holder in at.held.items() if name != state.pipeline}
+    return replace(_with_state(at, state), held=held)
+
+
+def _with_state(at: Situation, state: PipelineState) -> Situation:
+    return replace(at, states={**at.states, state.pipeline: state})
+
+
+def _rest(pipeline: Pipeline, at: Situation) -> str:
+    slot = at.asked.get(pipeline.name) or at.state(pipeline.name).last_slot
+    return f"slot {slot} has run"
+
+
+def _note(result: RunDueResult, step: Outcome | Skip, tell: Telling | None, keeper: Keeper) -> None:
+    if isinstance(step, Skip) or step.overtaken:
+        reason = step.reason if isinstance(step, Skip) else f"slot {step.slot} was taken over by another run"
+        result.skipped.append(SkippedEvent(step.pipeline, reason))
+        keeper.options.bus.emit(PipelineSkipped(step.pipeline, "", reason))
+        said = ("skipping", reason)
+    elif step.success:
+        result.fired.append(FiredEvent(step.pipeline, step.result))
+        return
+    else:
+        state = step.state
+        tried, gave_up = state.attempt - state.interruptions, state.slot_status == retrying.GAVE_UP
+        result.failed.append(FailedEvent(step.pipeline, step.error_message, step.error_type, tried, gave_up))
+        said = ("failed", step.error_message)
+    if tell is not None:
+        tell(said[0], step.pipeline, said[1])

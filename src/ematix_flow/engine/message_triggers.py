@@ -1,0 +1,44 @@
+"""Sees whether messages have come to a topic, stream or folder since a workflow last looked; it takes none of them away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.registry import open_stream
+from ematix_flow.connect.resolve import resolve_connection
+from ematix_flow.connect.stream import LATEST, as_text, from_text
+from ematix_flow.errors import UnsupportedError
+from ematix_flow.plan.guarantees import QUEUES
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.pipeline import Source
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Up to where messages were seen, and whether there were new ones."""
+
+    seen: str
+    fires: bool
+
+
+def news(source: Source, seen: str) -> News | None:
+    """Give what is new behind a place in the source; None when nothing is.
+
+    A workflow that has never looked begins with the messages that come from now on.
+    """
+    connection = resolve_connection(source.connection)
+    if connection.kind in QUEUES:
+        message = f"on_message= cannot look at {connection.kind} without taking messages away"
+        hint = "kafka, kinesis and folders of files can be watched; for a queue, declare a stream that consumes it."
+        raise UnsupportedError(message, hint=hint)
+    opened = open_stream(connection, source.query or source.path or "")
+    try:
+        latest = opened.start(LATEST)
+        if not seen:
+            return News(as_text(latest), fires=False)
+        before = from_text(seen)
+        return News(as_text(latest), fires=True) if opened.distance(before, latest) else None
+    finally:
+        opened.close()
