@@ -118,6 +118,15 @@ class PipelineSkipped(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class SchedulerTold(Event):
+    """Something that a scheduler did or met."""
+
+    what: str
+    """leader, dispatched, dispatch_failed, lease_expired or tick_error."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class MaintenanceStep(Event):
     """A step of maintenance begins, or has ended with what it counted."""
 

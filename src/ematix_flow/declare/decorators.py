@@ -35,6 +35,7 @@ __all__ = [
     "connection",
     "ematix",
     "pipeline",
+    "pool",
     "streaming_pipeline",
     "target",
     "transform",
@@ -145,6 +146,15 @@ def workflow(**keywords: Any) -> Workflow:
     return workflows.workflow(**keywords)
 
 
+def pool(name: str, size: int) -> str:
+    """Declare how many pipelines with `pool=name` run at the same time, and give the name."""
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        message = f"pool {name!r} needs a size of at least 1, not {size!r}"
+        raise DeclareError(message, origin=caller_origin())
+    PROJECT.pools[name] = size
+    return name
+
+
 def transform_ref(name: str) -> TransformRef:
     """Name a declared transform or pipeline as a post step."""
     return TransformRef(name)
@@ -166,6 +176,7 @@ class Ematix:
     transform = staticmethod(transform)
     transform_ref = staticmethod(transform_ref)
     workflow = staticmethod(workflow)
+    pool = staticmethod(pool)
     connection = staticmethod(connection)
 
 

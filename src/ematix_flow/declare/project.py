@@ -28,6 +28,8 @@ class Project:
     transforms: dict[str, Transform] = field(default_factory=dict)
     streams: dict[str, Stream] = field(default_factory=dict)
     workflows: dict[str, Workflow] = field(default_factory=dict)
+    pools: dict[str, int] = field(default_factory=dict)
+    """How many pipelines of a pool run at the same time, as far as the module says so."""
     jobs: dict[str, Workflow] = field(default_factory=dict)
     """The workflow of each pipeline that belongs to one; the last one that named it has it."""
 
@@ -113,6 +115,7 @@ class Project:
         self.streams.clear()
         self.workflows.clear()
         self.jobs.clear()
+        self.pools.clear()
 
     @staticmethod
     def _check_new(

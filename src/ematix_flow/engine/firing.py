@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.redact import safe_text
+from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.slot import Slot, in_slot
 from ematix_flow.engine.conductor import run_pipeline
-from ematix_flow.engine.leasing import LEASE_SECONDS, Lease, default_worker
+from ematix_flow.engine.leasing import LEASE_SECONDS, Lease, default_worker, held_now
 from ematix_flow.engine.options import Options
+from ematix_flow.engine.pools import full
 from ematix_flow.engine.supervising import TERMINAL
 from ematix_flow.errors import FencedError, FlowError, RunError, RunLogError
 from ematix_flow.events import PipelineBegan, PipelineEnded
@@ -22,8 +25,8 @@ from ematix_flow.plan.slots import instant_of, latest_slot, slot_id
 from ematix_flow.records import PipelineState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
+    from collections.abc import Callable, Mapping
+    from datetime import datetime, timedelta
 
     from ematix_flow.commit.runlog.log import RunLog
     from ematix_flow.declare.pipeline import Pipeline, Retry
@@ -38,6 +41,8 @@ class Keeper:
     options: Options = field(default_factory=Options)
     worker_id: str = field(default_factory=lambda: default_worker("run"))
     lease_seconds: float = LEASE_SECONDS
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Sizes of pools."""
     now: datetime | None = None
     """The clock of decisions where it was given; stamps of audits stay those of the wall."""
 
@@ -84,25 +89,54 @@ def take(
     pipeline: Pipeline, fire: Fire, keeper: Keeper, decide: Callable[[PipelineState], Decision | None]
 ) -> Taken | Skip:
     """Take the lease and note that the slot runs, if `decide` still says so of the state under the lease."""
+    token = leased(pipeline, keeper)
+    if isinstance(token, Skip):
+        return token
+    failpoint("slot.claimed")
+    try:
+        taken = _begun(pipeline, fire, keeper, decide, token)
+    except BaseException:
+        with suppress(RunLogError):
+            keeper.log.release(token)
+        raise
+    if isinstance(taken, Skip):
+        keeper.log.release(token)
+    return taken
+
+
+def leased(pipeline: Pipeline, keeper: Keeper) -> str | Skip:
+    """Take the lease on a pipeline and a place of its pool; gives the token, or why it cannot be had now."""
     claim = keeper.log.claim(pipeline.name, keeper.worker_id, keeper.lease_seconds)
     if not claim.acquired or claim.token is None:
         return Skip(pipeline.name, f"running on {claim.holder}")
-    failpoint("slot.claimed")
-    try:
-        found = keeper.log.find(PipelineState, pipeline.name)
-        state = found or PipelineState(pipeline.name)
-        decided = decide(state)
-        if isinstance(decided, Fire) and (decided.slot, decided.attempt) == (fire.slot, fire.attempt):
-            after = retrying.begun(state, fire.slot, keeper.moment(), interrupted=fire.interrupted)
-            kept = keeper.log.swap(found, after)
-            if kept is not None:
-                failpoint("slot.begun")
-                return Taken(pipeline, kept, claim.token)
-    except BaseException:
-        keeper.log.release(claim.token)
-        raise
-    keeper.log.release(claim.token)
+    if pipeline.pool:
+        # Counted with the lease in hand: of two that come at the same moment at least one sees the other.
+        reason = full(pipeline, held_now(keeper.log), PROJECT, keeper.sizes)
+        if reason:
+            keeper.log.release(claim.token)
+            return Skip(pipeline.name, reason)
+    return claim.token
+
+
+def _begun(
+    pipeline: Pipeline, fire: Fire, keeper: Keeper, decide: Callable[[PipelineState], Decision | None], token: str
+) -> Taken | Skip:
+    found = keeper.log.find(PipelineState, pipeline.name)
+    state = found or PipelineState(pipeline.name)
+    decided = decide(state)
+    if isinstance(decided, Fire) and (decided.slot, decided.attempt) == (fire.slot, fire.attempt):
+        after = retrying.begun(state, fire.slot, keeper.moment(), interrupted=fire.interrupted)
+        kept = keeper.log.swap(found, after)
+        if kept is not None:
+            failpoint("slot.begun")
+            return Taken(pipeline, kept, token)
     return decided if isinstance(decided, Skip) else Skip(pipeline.name, f"slot {fire.slot} was taken by another run")
+
+
+def give_back(taken: Taken, keeper: Keeper, wait: timedelta) -> None:
+    """Undo the beginning of a slot that could not be handed over: it counts for nothing and is begun again after a while."""
+    _write(keeper.log, taken.state, lambda state: retrying.not_begun(state, keeper.moment() + wait))
+    keeper.log.release(taken.token)
 
 
 def carry_out(taken: Taken, keeper: Keeper) -> Outcome:
@@ -119,9 +153,9 @@ def _carried_out(taken: Taken, keeper: Keeper, lease: Lease) -> Outcome:
     began = time.monotonic()
     base = Outcome(pipeline.name, taken.slot, state.attempt, state)
     try:
-        with in_slot(_stretch(pipeline, taken.slot)):
+        with in_slot(stretch(pipeline, taken.slot)):
             result = run_pipeline(pipeline, options)
-        _refuse_failed(result)
+        refuse_failed(result)
     except FencedError as error:
         return _settled(taken, keeper, _told(base, error), began, fenced=True, repeatable=True)
     except Exception as error:  # noqa: BLE001 - the engine's boundary: a failed run is an outcome
@@ -197,14 +231,15 @@ def _told(outcome: Outcome, error: BaseException) -> Outcome:
     return replace(outcome, error_message=safe_text(error), error_type=type(error).__name__)
 
 
-def _refuse_failed(result: Any) -> None:
+def refuse_failed(result: Any) -> None:
     """Raise for a fan-out that went on after a failure: the slot is not done."""
     if isinstance(result, dict) and result.get("status") == "failed" and isinstance(result.get("errors"), dict):
         said = "; ".join(f"{target}: {text}" for target, text in result["errors"].items())
         raise RunError(said)
 
 
-def _stretch(pipeline: Pipeline, slot: str) -> Slot:
+def stretch(pipeline: Pipeline, slot: str) -> Slot:
+    """Give the time that a slot stands for."""
     end = instant_of(slot)
     if pipeline.schedule is None:
         return Slot(None, end)

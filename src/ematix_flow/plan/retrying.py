@@ -80,6 +80,11 @@ def failed(
     )
 
 
+def not_begun(state: PipelineState, due: datetime) -> PipelineState:
+    """Give the state of a slot whose attempt did not happen after all, to be begun at an instant."""
+    return replace(state, slot_status=FAILED, attempt=state.attempt - 1, next_attempt_at=written(due))
+
+
 def interrupted(state: PipelineState, now: datetime) -> PipelineState:
     """Give the state of a slot whose process died and that is not taken up by itself."""
     text = "interrupted: the process that ran it ended without a word"

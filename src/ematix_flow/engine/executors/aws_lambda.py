@@ -1,0 +1,80 @@
+"""Has slots run by a Lambda function, which is called and not waited for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.engine.executors.base import (
+    DispatchError,
+    DispatchHandle,
+    has_secret,
+    worker_arguments,
+)
+from ematix_flow.errors import MissingExtraError
+
+ACCEPTED = 202
+
+
+if TYPE_CHECKING:
+    from ematix_flow.engine.executors.base import DispatchSpec
+
+
+class LambdaExecutor:
+    """Calls a function with what a worker needs to know."""
+
+    backend = "lambda"
+
+    def __init__(self, function: str, qualifier: str | None = None, client: Any = None) -> None:
+        self._function, self._qualifier = function, qualifier
+        self._client = client
+
+    def dispatch(self, spec: DispatchSpec) -> DispatchHandle:
+        """Call the function; an address with a secret is left out, and the function's own environment has it."""
+        asked: dict[str, Any] = {
+            "FunctionName": self._function,
+            "InvocationType": "Event",
+            "Payload": json.dumps(payload(spec)).encode(),
+        }
+        if self._qualifier:
+            asked["Qualifier"] = self._qualifier
+        try:
+            answer = self._lambda().invoke(**asked)
+        except _failures() as error:
+            message = f"the function {self._function} could not be called for {spec.pipeline_name}: {error}"
+            raise DispatchError(message) from None
+        if answer["StatusCode"] != ACCEPTED:
+            message = f"the function {self._function} answered {answer['StatusCode']} for {spec.pipeline_name}"
+            raise DispatchError(message)
+        return DispatchHandle(spec.pipeline_name, self.backend, str(answer["ResponseMetadata"]["RequestId"]))
+
+    def cancel(self, handle: DispatchHandle) -> None:
+        """Do nothing: a call that was accepted cannot be taken back, and its lease can be."""
+
+    def _lambda(self) -> Any:
+        if self._client is None:
+            try:
+                import boto3
+            except ImportError:
+                message = "lambda:// needs the client of AWS"
+                raise MissingExtraError(message, hint="pip install 'ematix-flow-spark[executor-lambda]'.") from None
+            self._client = boto3.client("lambda")
+        return self._client
+
+
+def payload(spec: DispatchSpec) -> dict[str, Any]:
+    """Give what the function is sent: the fields of the slot, and the arguments of `flow` that mean the same."""
+    said = asdict(spec)
+    if has_secret(spec.run_log_url):
+        said["run_log_url"] = None
+    said["alerter_urls"] = [url for url in spec.alerter_urls if not has_secret(url)]
+    if spec.metrics_url and has_secret(spec.metrics_url):
+        said["metrics_url"] = None
+    return {**said, "argv": worker_arguments(spec)}
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    return (BotoCoreError, ClientError)

@@ -1,0 +1,91 @@
+"""What every executor takes and gives, and how a worker is called; how it gets to its place is each executor's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import parse_qsl, urlsplit
+
+from ematix_flow.errors import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RUN_LOG, ALERTERS, METRICS = "EMATIX_FLOW_RUN_LOG_URL", "EMATIX_FLOW_ALERTERS", "EMATIX_FLOW_METRICS_URL"
+"""Variables by which a worker finds what its command line must not show."""
+
+_SECRET_WORDS = ("password", "secret", "token", "key", "sas", "credential")
+
+
+class DispatchError(RunError):
+    """A slot could not be handed over; it stays where it was and is tried again."""
+
+    transient = True
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchSpec:
+    """One slot for a worker: which pipeline of which module, and under which lease."""
+
+    pipeline_name: str
+    module: str
+    claim_token: str
+    lease_seconds: int
+    run_log_url: str
+    alerter_urls: tuple[str, ...] = ()
+    metrics_url: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchHandle:
+    """A worker that was asked to run, and how its place knows it."""
+
+    pipeline_name: str
+    backend: str
+    ref: str
+
+
+class Executor(Protocol):
+    """Hands slots over to workers and does not wait for them."""
+
+    def dispatch(self, spec: DispatchSpec) -> DispatchHandle:
+        """Have a worker run a slot; DispatchError when it cannot be asked to."""
+
+    def cancel(self, handle: DispatchHandle) -> None:
+        """Ask a worker to stop; one that has ended is no error."""
+
+
+def worker_arguments(spec: DispatchSpec) -> list[str]:
+    """Give the arguments of `flow` for a worker; addresses with a secret in them are left to the environment."""
+    arguments = ["run", "--module", spec.module, "--claim-token", spec.claim_token]
+    arguments += ["--heartbeat-interval", str(max(1, spec.lease_seconds // 3))]
+    arguments += ["--lease-seconds", str(spec.lease_seconds)]
+    if not has_secret(spec.run_log_url):
+        arguments += ["--run-log-url", spec.run_log_url]
+    if not any(has_secret(url) for url in spec.alerter_urls):
+        for url in spec.alerter_urls:
+            arguments += ["--alerter", url]
+    if spec.metrics_url and not has_secret(spec.metrics_url):
+        arguments += ["--metrics", spec.metrics_url]
+    return [*arguments, spec.pipeline_name]
+
+
+def worker_environment(spec: DispatchSpec) -> dict[str, str]:
+    """Give the variables of a worker, with what its arguments must not show."""
+    found = dict(spec.env)
+    if has_secret(spec.run_log_url):
+        found[RUN_LOG] = spec.run_log_url
+    if any(has_secret(url) for url in spec.alerter_urls):
+        found[ALERTERS] = ",".join(spec.alerter_urls)
+    if spec.metrics_url and has_secret(spec.metrics_url):
+        found[METRICS] = spec.metrics_url
+    return found
+
+
+def has_secret(url: str) -> bool:
+    """Say whether an address holds a password or a key: those of alerts are secrets as a whole."""
+    parts = urlsplit(url)
+    if parts.scheme in ("slack", "pagerduty", "http", "https") or parts.password:
+        return True
+    return any(word in name.lower() for name, _ in parse_qsl(parts.query) for word in _SECRET_WORDS)

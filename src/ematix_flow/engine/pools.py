@@ -1,0 +1,45 @@
+"""Pools: how many pipelines of a group run at the same time, counted by the leases that are held; sizes are declared."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.places import project_file
+from ematix_flow.errors import DeclareError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ematix_flow.declare.pipeline import Pipeline
+    from ematix_flow.declare.project import Project
+
+ONE = 1
+"""Places of a pool whose size nobody said."""
+
+
+def pool_sizes(project: Project) -> dict[str, int]:
+    """Give the sizes of pools: those of the project file, and those of the module where it says more."""
+    try:
+        table = tomllib.loads(project_file().read_text(encoding="utf-8")).get("pools", {})
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        table = {}
+    sizes = {**(table if isinstance(table, dict) else {}), **project.pools}
+    for name, size in sizes.items():
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            message = f"pool {name!r} has the size {size!r}, which is no whole number of at least 1"
+            raise DeclareError(message, hint="[pools] warehouse = 2.")
+    return sizes
+
+
+def full(pipeline: Pipeline, held: Mapping[str, str], project: Project, sizes: Mapping[str, int]) -> str:
+    """Say that no place of a pipeline's pool is free; empty when one is, or when it has no pool."""
+    if not pipeline.pool:
+        return ""
+    size = sizes.get(pipeline.pool, ONE)
+    others = sorted(
+        name
+        for name in held
+        if name != pipeline.name and name in project.pipelines and project.pipelines[name].pool == pipeline.pool
+    )
+    return f"pool {pipeline.pool} is full ({', '.join(others)})" if len(others) >= size else ""

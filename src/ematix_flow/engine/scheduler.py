@@ -1,0 +1,212 @@
+"""The scheduler: one of several that share a run log leads, decides what is due and has it run; it loads nothing itself."""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from concurrent.futures import wait
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from ematix_flow.background import in_background
+from ematix_flow.connect.redact import safe_text
+from ematix_flow.declare.project import PROJECT
+from ematix_flow.engine.actions import asked_runs
+from ematix_flow.engine.asked import carry_out_asked
+from ematix_flow.engine.due import lose, seen, under_lease
+from ematix_flow.engine.executors.base import DispatchError, DispatchSpec
+from ematix_flow.engine.firing import carry_out, give_back, take
+from ematix_flow.errors import FlowError, RunLogError
+from ematix_flow.events import PipelineSkipped, SchedulerTold
+from ematix_flow.failpoints import failpoint
+from ematix_flow.plan.deciding import Lose, Skip, decide
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from ematix_flow.commit.runlog.records import Action
+    from ematix_flow.declare.pipeline import Pipeline
+    from ematix_flow.engine.executors.base import Executor
+    from ematix_flow.engine.firing import Keeper, Taken
+    from ematix_flow.plan.deciding import Fire, Situation
+
+LEADER = "_scheduler_singleton"
+"""The lease that one scheduler has at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a scheduler works."""
+
+    module: str = ""
+    executor: Executor | None = None
+    """Who runs slots; threads of this process when there is none."""
+    workers: int = 4
+    poll_seconds: float = 10.0
+    leader_seconds: float = 60.0
+    window: timedelta = timedelta(seconds=60)
+    catchup: str | None = None
+    run_log_url: str = ""
+    alerter_urls: tuple[str, ...] = ()
+    metrics_url: str | None = None
+    max_iterations: int | None = None
+    drain_seconds: float = 25.0
+    """How long runs of this process may take to end after a signal."""
+
+
+@dataclass
+class Scheduler:
+    """Ticks until it is stopped."""
+
+    keeper: Keeper
+    settings: Settings = field(default_factory=Settings)
+    stop: threading.Event = field(default_factory=threading.Event)
+    checks: tuple[Callable[[Situation], None], ...] = ()
+    """What is looked at in every tick even when nothing runs, such as the freshness of targets."""
+    _running: dict[str, Future[object]] = field(default_factory=dict)
+    _leads: str = ""
+    """The token of the leader's lease."""
+
+    def run(self) -> None:
+        """Tick until stopped, then wait for the runs of this process."""
+        number, settings = 0, self.settings
+        try:
+            while not self.stop.is_set():
+                self.tick()
+                number += 1
+                if settings.max_iterations is not None and number >= settings.max_iterations:
+                    break
+                self._pause(settings.poll_seconds)
+        finally:
+            self._drain(number)
+
+    def _pause(self, seconds: float) -> None:
+        """Wait for the next tick, but not longer than until a run has ended: something may wait for it."""
+        until = time.monotonic() + seconds
+        before = self._ended()
+        while time.monotonic() < until and not self.stop.wait(min(0.2, seconds)):
+            if self._ended() != before:
+                return
+
+    def _ended(self) -> int:
+        return sum(one.done() for one in self._running.values())
+
+    def tick(self) -> None:
+        """Do everything that is due now; an error of one tick never ends the scheduler."""
+        try:
+            if self._lead():
+                failpoint("scheduler.leading")
+                self._sweep()
+                self._dispatch_due()
+        except RunLogError as error:
+            self._tell("tick_error", "", f"{error.what}; nothing is begun until the run log answers")
+        except FlowError as error:
+            self._tell("tick_error", "", safe_text(error))
+        except Exception as error:  # noqa: BLE001 - the engine's boundary: the next tick comes whatever this one met
+            self._tell("tick_error", "", f"{type(error).__name__}: {safe_text(error)}")
+
+    def _lead(self) -> bool:
+        """Keep the leader's lease, or take it when it is free."""
+        log, seconds = self.keeper.log, self.settings.leader_seconds
+        if self._leads and log.heartbeat(self._leads, seconds):
+            return True
+        claim = log.claim(LEADER, self.keeper.worker_id, seconds)
+        if claim.acquired != bool(self._leads):
+            self._tell("leader", "", f"{self.keeper.worker_id} leads" if claim.acquired else f"{claim.holder} leads")
+        self._leads = claim.token or "" if claim.acquired else ""
+        return claim.acquired
+
+    def _sweep(self) -> None:
+        for expired in self.keeper.log.sweep_expired_leases():
+            self._tell("lease_expired", expired.pipeline, f"{expired.worker_id} was silent for too long")
+
+    def _dispatch_due(self) -> None:
+        self._running = {name: one for name, one in self._running.items() if not one.done()}
+        at = seen(self.keeper, self.settings.window, self.settings.catchup)
+        for check in self.checks:
+            check(at)
+        for action in asked_runs(self.keeper.log, lambda name: name in at.held):
+            self._begin_asked(action)
+        decided = {name: decision for name in PROJECT.pipelines if (decision := self._decision(name, at)) is not None}
+        for name in PROJECT.order(list(decided)):
+            if self.stop.is_set():
+                return
+            decision = decided[name]
+            if isinstance(decision, Lose):
+                lose(PROJECT.pipelines[name], decision, self.keeper)
+            elif isinstance(decision, Skip):
+                self._skip(decision)
+            else:
+                self._fire(PROJECT.pipelines[name], decision, at)
+
+    def _decision(self, name: str, at: Situation) -> Fire | Skip | Lose | None:
+        return None if name in self._running else decide(PROJECT.pipelines[name], at)
+
+    def _fire(self, pipeline: Pipeline, fire: Fire, at: Situation) -> None:
+        if self.settings.executor is None and len(self._running) >= self.settings.workers:
+            self._skip(Skip(pipeline.name, f"all {self.settings.workers} places are taken"))
+            return
+        taken = take(pipeline, fire, self.keeper, lambda state: decide(pipeline, under_lease(at, state)))
+        if isinstance(taken, Skip):
+            self._skip(taken)
+            return
+        failpoint("scheduler.taken")
+        if self.settings.executor is None:
+            self._start(pipeline.name, lambda: carry_out(taken, self.keeper))
+            self._tell("dispatched", pipeline.name, f"slot {fire.slot}, attempt {fire.attempt}")
+        else:
+            self._hand_over(taken, self.settings.executor)
+        failpoint("scheduler.dispatched")
+
+    def _start(self, name: str, work: Callable[[], object]) -> None:
+        # Not in threads of a pool, which the end of the process would wait for without a limit.
+        self._running[name] = in_background(work, f"slot-{name}")
+
+    def _hand_over(self, taken: Taken, executor: Executor) -> None:
+        settings = self.settings
+        spec = DispatchSpec(
+            taken.pipeline.name,
+            settings.module,
+            taken.token,
+            int(self.keeper.lease_seconds),
+            settings.run_log_url,
+            settings.alerter_urls,
+            settings.metrics_url,
+        )
+        try:
+            executor.dispatch(spec)
+        except DispatchError as error:
+            give_back(taken, self.keeper, timedelta(seconds=settings.poll_seconds))
+            self._tell("dispatch_failed", taken.pipeline.name, safe_text(error))
+        else:
+            self._tell("dispatched", taken.pipeline.name, f"slot {taken.slot}, attempt {taken.state.attempt}")
+
+    def _begin_asked(self, action: Action) -> None:
+        pipeline = PROJECT.pipelines.get(action.pipeline)
+        if pipeline is None or pipeline.name in self._running or len(self._running) >= self.settings.workers:
+            return
+        self._start(pipeline.name, lambda: carry_out_asked(action, pipeline, self.keeper))
+        self._tell("dispatched", pipeline.name, f"{action.kind} asked for by {action.asked_by or 'somebody'}")
+
+    def _skip(self, skip: Skip) -> None:
+        self.keeper.options.bus.emit(PipelineSkipped(skip.pipeline, "", skip.reason))
+
+    def _tell(self, what: str, pipeline: str, text: str) -> None:
+        self.keeper.options.bus.emit(SchedulerTold(pipeline, "", what, text))
+
+    def _drain(self, ticks: int) -> None:
+        """Wait for the runs of this process and give the lead away; what is not done then is taken up by others."""
+        seconds = None if ticks == self.settings.max_iterations else self.settings.drain_seconds
+        left = wait(self._running.values(), seconds).not_done
+        if left:
+            text = f"{len(left)} runs had no time to end; they are taken up by the next scheduler"
+            warnings.warn(text, UserWarning, stacklevel=2)
+        if self._leads:
+            try:
+                self.keeper.log.release(self._leads)
+            except RunLogError as error:
+                warnings.warn(error.what, UserWarning, stacklevel=2)
+            self._leads = ""
