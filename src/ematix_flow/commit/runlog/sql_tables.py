@@ -141,9 +141,15 @@ class Tables:
             for column in columns.keys() - found.get(table, columns.keys()):
                 added = columns[column].replace(" NOT NULL", "") if column != "version" else columns[column]
                 session.execute(f"ALTER TABLE {self.name(table)} ADD COLUMN {self.quote(column)} {added}")
-        for statement in self.ddl():
-            if not (statement.startswith("CREATE SCHEMA") and found):
-                session.execute(statement)
+        if self.schema and not found and not self._has_schema(session):
+            session.execute(self.ddl()[0])
+        for statement in self.ddl()[1 if self.schema else 0 :]:
+            session.execute(statement)
+
+    def _has_schema(self, session: Session) -> bool:
+        """Say whether the schema is there: one that is needs no right to create any."""
+        catalog = "pg_namespace WHERE nspname" if self.dialect == "postgres" else "duckdb_schemas() WHERE schema_name"
+        return bool(session.query(f"SELECT 1 FROM {catalog} = ?", (self.schema,)))
 
     def _one_request_per_pipeline(self, session: Session) -> None:
         """Keep the newest open request of each pipeline: the file of an earlier version has all that there ever were."""
