@@ -90,7 +90,7 @@ class Client:
     def __init__(self, storage: Any, seconds: tuple[float, float]) -> None:
         self.storage = storage
         self.seconds = seconds
-        self._now = datetime.now(UTC)
+        self.now = datetime.now(UTC)
 
     @property
     def http(self) -> Any:
@@ -100,11 +100,11 @@ class Client:
     def look(self, response: Any, *_: Any, **__: Any) -> None:
         """Take the time from an answer."""
         told = response.headers.get("Date")
-        self._now = parsedate_to_datetime(told) if told else self._now
+        self.now = parsedate_to_datetime(told) if told else self.now
 
     def age(self, since: datetime) -> float:
         """Give the seconds between an instant and the last answer, both by the clock of the service."""
-        return (self._now - since).total_seconds()
+        return (self.now - since).total_seconds()
 
 
 def client_of(place: GcsPlace, seconds: float | None = None) -> Client:

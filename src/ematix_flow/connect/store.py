@@ -9,6 +9,7 @@ import uuid
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from stat import S_ISREG
 from typing import IO, TYPE_CHECKING
@@ -53,6 +54,10 @@ class Store(ABC):
     def exists(self) -> bool:
         """Say whether the place is there, as far as that can be told without asking; made by whoever owns it."""
         return True
+
+    @abstractmethod
+    def now(self) -> datetime:
+        """Give the time by the clock of the store, which all who use it share."""
 
     @abstractmethod
     def path(self, key: str) -> str:
@@ -145,6 +150,10 @@ class LocalStore(Store):
     def exists(self) -> bool:
         """Say whether the folder is there."""
         return self.root.is_dir()
+
+    def now(self) -> datetime:
+        """Give the time of this machine."""
+        return datetime.now(UTC)
 
     def path(self, key: str) -> str:
         """Give the path of a file."""

@@ -37,6 +37,14 @@ class AzureStore(BucketStore[AzurePlace]):
         asked(self.place, "list", lambda: next(pages(), None), attempts=PROBE_ATTEMPTS)
         return f"container {self.place.container} at {self.place.service}"
 
+    def now(self) -> datetime:
+        """Ask for one name, and take the time of the answer."""
+        clock = _Clock()
+        arguments = {"name_starts_with": self.place.prefix, "results_per_page": 1}
+        pages = client_of(self.place).list_blobs(raw_response_hook=clock.look, **arguments).by_page
+        asked(self.place, "list", lambda: next(pages(), None))
+        return clock.now
+
     # Reading
 
     def read(self, key: str) -> bytes | None:
@@ -205,14 +213,14 @@ class _Clock:
     """The time by the clock of the service, as its last answer told it."""
 
     def __init__(self) -> None:
-        self._now = datetime.now(UTC)
+        self.now = datetime.now(UTC)
 
     def look(self, response: Any) -> None:
         told = response.http_response.headers.get("Date")
-        self._now = parsedate_to_datetime(told) if told else self._now
+        self.now = parsedate_to_datetime(told) if told else self.now
 
     def age(self, since: datetime | None) -> float:
-        return 0.0 if since is None else (self._now - since).total_seconds()
+        return 0.0 if since is None else (self.now - since).total_seconds()
 
 
 def _tag(etag: str | None) -> str:

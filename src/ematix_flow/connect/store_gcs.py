@@ -23,6 +23,7 @@ from ematix_flow.connect.store import Found, StoreError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from datetime import datetime
 
     from ematix_flow.connect.gcs_client import Client
 
@@ -44,6 +45,12 @@ class GcsStore(BucketStore[GcsPlace]):
 
         asked(self.place, "list", look, attempts=PROBE_ATTEMPTS)
         return f"bucket {self.place.bucket} at {self.place.service}"
+
+    def now(self) -> datetime:
+        """Ask for one key, and take the time of the answer."""
+        client = client_of(self.place)
+        asked(self.place, "list", lambda: next(iter(self._listing(client, self.place.prefix, max_results=1)), None))
+        return client.now
 
     # Reading
 

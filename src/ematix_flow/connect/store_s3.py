@@ -38,6 +38,11 @@ class S3Store(BucketStore[S3Place]):
         asked(self.place, "list", lambda: client.list_objects_v2(**arguments), attempts=PROBE_ATTEMPTS)
         return f"bucket {self.place.bucket} at {self.place.endpoint or 'Amazon S3'}"
 
+    def now(self) -> datetime:
+        """Ask for one key, and take the time of the answer."""
+        arguments = {"Bucket": self.place.bucket, "Prefix": self.place.prefix, "MaxKeys": 1}
+        return _now(asked(self.place, "list", lambda: client_of(self.place).list_objects_v2(**arguments)))
+
     # Reading
 
     def read(self, key: str) -> bytes | None:
@@ -214,5 +219,8 @@ class S3Upload(Upload):
 
 def _age(answer: dict[str, Any], since: datetime) -> float:
     """Give the seconds between an instant and an answer, both by the clock of the service."""
-    now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
-    return (now - since).total_seconds()
+    return (_now(answer) - since).total_seconds()
+
+
+def _now(answer: dict[str, Any]) -> datetime:
+    return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])

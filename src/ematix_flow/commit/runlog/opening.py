@@ -33,17 +33,18 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _NO_CONNECTION = Address("", "")
 
 
-def open_run_log(url: str | Connection | None = None, path: str | None = None) -> RunLog:
+def open_run_log(url: str | Connection | None = None, path: str | None = None, *, required: bool = False) -> RunLog:
     """Give the run log of a URL, a path, the environment or the default file, in this order.
 
-    One that does not answer is a warning, and what this process does is then forgotten.
+    One that does not answer is a warning, and what this process does is then forgotten; an error where it is required.
     """
     address = url or (None if path else os.environ.get("EMATIX_FLOW_RUN_LOG_URL"))
+    place = path or os.environ.get("EMATIX_FLOW_RUN_LOG_PATH") or DEFAULT
     try:
-        if address:
-            return from_url(address)
-        return _at_path(path or os.environ.get("EMATIX_FLOW_RUN_LOG_PATH") or DEFAULT)
+        return from_url(address or place) if address or "://" in place else _at_path(place)
     except RunLogError as error:
+        if required:
+            raise
         text = f"{error.what}; this run is not remembered and cannot be resumed"
         warnings.warn(text, UserWarning, stacklevel=2)
         return forgotten_run_log()
@@ -55,7 +56,7 @@ def from_url(url: str | Connection) -> RunLog:
         return _of_connection(url)
     address = read_address(url)
     if address is None:
-        return _named(url) or _at_path(url)
+        return _of_connection(url) if _names_connection(url) else _at_path(url)
     log = forgotten_run_log() if address.kind == "memory" else _opened(book_of(address))
     if address.retention is not None:
         log.prune_daily(address.retention)
@@ -71,9 +72,10 @@ def book_of(address: Address) -> Book:
         case "file":
             return _book_at(address.rest, create=create)
         case "postgres" | "mysql":
+            from ematix_flow.connect.resolve import resolve_connection
             from ematix_flow.declare.connection import connection_from_url
 
-            return _book_of_connection(connection_from_url("run_log", address.url), address)
+            return _book_of_connection(resolve_connection(connection_from_url("run_log", address.url)), address)
         case "duckdb":
             from ematix_flow.declare.connection import DuckDBConnection
 
@@ -129,6 +131,14 @@ def sqlite_book(path: Path, *, create: bool = True, lasting: bool = True) -> Sql
     return SqlBook(SqlPlace(str(path), opened, (sqlite3.Error,), is_duplicate, file), Tables("sqlite"), create=create)
 
 
+def local_path(url: str) -> Path | None:
+    """Give the file or folder of this machine that an address means, if it means one."""
+    address = read_address(url)
+    if address is not None:
+        return Path(address.rest).expanduser() if address.kind in ("sqlite", "file") else None
+    return None if _names_connection(url) else Path(url).expanduser()
+
+
 def is_run_log(path: Path) -> bool:
     """Say whether a file or folder is a run log; nothing is created or changed."""
     import sqlite3
@@ -163,19 +173,20 @@ def _book_at(path: str, *, create: bool = True) -> Book:
     return folder_book(place)
 
 
-def _named(name: str) -> RunLog | None:
-    """Give the run log of the connection that has this name, if one has; any other word is a path."""
-    if not _NAME.fullmatch(name) or Path(name).exists():
-        return None
+def _names_connection(word: str) -> bool:
+    """Say whether a bare word is the name of a connection; what there is a file of is a path, and so is the rest."""
+    if not _NAME.fullmatch(word) or Path(word).exists():
+        return False
     from ematix_flow.connect.resolve import find_connection
 
     try:
-        return _of_connection(find_connection(name).connection)
+        find_connection(word)
     except ConnectionMissingError:
-        return None
+        return False
+    return True
 
 
-def _of_connection(connection: Connection) -> RunLog:
+def _of_connection(connection: str | Connection) -> RunLog:
     from ematix_flow.connect.resolve import resolve_connection
 
     return _opened(_book_of_connection(resolve_connection(connection), _NO_CONNECTION))

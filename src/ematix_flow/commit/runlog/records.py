@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -183,16 +182,14 @@ def _cleaned(kind: type[Record], row: tuple[Any, ...], truths: tuple[int, ...]) 
     return values
 
 
-def as_json(record: Record, nonce: str) -> bytes:
-    """Give a record as an object; the nonce tells it from an equal one that somebody else wrote."""
-    said = {name: getattr(record, name) for name, _ in columns_of(type(record))}
-    return json.dumps({**said, "nonce": nonce}, ensure_ascii=False).encode()
+def document_of(record: Record) -> dict[str, Any]:
+    """Give a record as the document that an object holds."""
+    return {name: getattr(record, name) for name, _ in columns_of(type(record))}
 
 
-def from_json(kind: type[R], said: Mapping[str, Any], version: int) -> R:
-    """Give the record of an object; fields that a newer version added are left out."""
-    known = {name: said[name] for name, _ in columns_of(kind) if name in said}
-    return kind(**{**known, "version": version})
+def from_document(kind: type[R], said: Mapping[str, Any]) -> R:
+    """Give the record of a document; what a newer version added to it is left out."""
+    return kind(**{name: said[name] for name, _ in columns_of(kind) if name in said})
 
 
 def with_version(record: R, version: int) -> R:

@@ -6,6 +6,7 @@ import json
 import os
 import threading
 import time
+import weakref
 from collections import deque
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -64,6 +65,7 @@ class SqlBook(Book):
         self._create = create
         self._failures: tuple[type[BaseException], ...] = (*place.errors, OSError, RunError)
         self._idle: deque[tuple[int, float, Session]] = deque()
+        weakref.finalize(self, _close_all, self._idle)
 
     @property
     def shown(self) -> str:
@@ -119,10 +121,7 @@ class SqlBook(Book):
 
     def close(self) -> None:
         """Close the connections that are idle."""
-        while self._idle:
-            process, _, session = self._idle.pop()
-            if process == os.getpid():
-                session.close()
+        _close_all(self._idle)
 
     # Tables
 
@@ -280,6 +279,13 @@ class SqlBook(Book):
 
     def _select_runs(self) -> str:
         return f"SELECT {self._tables.columns(RUN_COLUMNS)} FROM {self._tables.name(RUNS)}"
+
+
+def _close_all(idle: deque[tuple[int, float, Session]]) -> None:
+    while idle:
+        process, _, session = idle.pop()
+        if process == os.getpid():  # those of the process that this one was forked from are still in use there
+            session.close()
 
 
 def _run(row: tuple[Any, ...]) -> RunRecord:

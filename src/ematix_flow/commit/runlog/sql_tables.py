@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from ematix_flow.commit.runlog.records import KINDS, RequestRow, columns_of
+from ematix_flow.commit.runlog import former_files as former
+from ematix_flow.commit.runlog.records import KINDS, columns_of
 from ematix_flow.connect.identifiers import backticked, quoted
 from ematix_flow.records import RunRecord
 
@@ -133,29 +134,22 @@ class Tables:
 
     def complete(self, session: Session) -> None:
         """Make every table and column that is missing; indexes too."""
+        before = self.found(session)
+        if self.dialect == "sqlite":
+            former.prepare(session, before, self._create("requests", self.wanted()["requests"]))
         found = self.found(session)
-        if self.dialect == "sqlite" and "closed_at" in found.get("requests", ()) and "version" not in found["requests"]:
-            self._one_request_per_pipeline(session)
-            found = self.found(session)
         for table, columns in self.wanted().items():
             for column in columns.keys() - found.get(table, columns.keys()):
                 added = columns[column].replace(" NOT NULL", "") if column != "version" else columns[column]
                 session.execute(f"ALTER TABLE {self.name(table)} ADD COLUMN {self.quote(column)} {added}")
-        for statement in self.ddl():
-            if not (statement.startswith("CREATE SCHEMA") and found):
-                session.execute(statement)
+        if self.schema and not found and not self._has_schema(session):
+            session.execute(self.ddl()[0])
+        for statement in self.ddl()[1 if self.schema else 0 :]:
+            session.execute(statement)
+        if self.dialect == "sqlite" and "pipeline_state" not in before:
+            former.take_over(session, before)
 
-    def _one_request_per_pipeline(self, session: Session) -> None:
-        """Keep the newest open request of each pipeline: the file of an earlier version has all that there ever were."""
-        columns = "pipeline, request_id, state, opened_at, host, pid, pid_started"
-        session.begin()
-        session.execute("ALTER TABLE requests RENAME TO requests_before")
-        session.execute("DROP INDEX IF EXISTS requests_open")
-        session.execute(self._create("requests", self.wanted()[RequestRow.table]))
-        session.execute(
-            f"INSERT INTO requests ({columns}) SELECT {columns} FROM requests_before AS r WHERE state = 'open' AND rowid = "
-            "(SELECT rowid FROM requests_before WHERE pipeline = r.pipeline AND state = 'open' "
-            "ORDER BY opened_at DESC LIMIT 1)"
-        )
-        session.execute("DROP TABLE requests_before")
-        session.commit()
+    def _has_schema(self, session: Session) -> bool:
+        """Say whether the schema is there: one that is needs no right to create any."""
+        catalog = "pg_namespace WHERE nspname" if self.dialect == "postgres" else "duckdb_schemas() WHERE schema_name"
+        return bool(session.query(f"SELECT 1 FROM {catalog} = ?", (self.schema,)))

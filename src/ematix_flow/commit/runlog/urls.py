@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, unquote, urlencode
+from urllib.parse import unquote
 
 from ematix_flow.errors import DeclareError, did_you_mean
 
@@ -54,7 +54,7 @@ class Address:
     kind: str
     url: str = field(repr=False)
     """What a driver is given: the address without our options."""
-    rest: str = ""
+    rest: str = field(default="", repr=False)
     """What stands between the scheme and the options."""
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -92,12 +92,14 @@ def read_address(text: str) -> Address | None:
         hint = f"{near.partition('?')[0]}? Known: {known} or a path." if "?" in near else f"known: {known} or a path."
         raise DeclareError(f"a run log cannot live in {scheme!r}", hint=hint)
     rest, _, query = rest.partition("?")
-    pairs = parse_qsl(query, keep_blank_values=True)
     own = (*_EVERYWHERE, *_OPTIONS[kind])
-    others = [(name, value) for name, value in pairs if name not in own]
+    pairs = [(piece.partition("=")[0], piece) for piece in query.split("&") if piece]
+    others = [(name, piece) for name, piece in pairs if name not in own]
     if others and kind not in _DRIVERS:
         name = others[0][0]
         raise DeclareError(f"a run log in {scheme}:// has no option {name!r}", hint=did_you_mean(name, own))
-    url = f"{kind}://{rest}" + (f"?{urlencode(others)}" if others else "")
+    # A driver is given its options letter for letter: each has its own idea of what a plus sign means.
+    left = "&".join(piece for _, piece in others)
     plain = rest if kind in _DRIVERS else unquote(rest)
-    return Address(kind, url, plain, {name: value for name, value in pairs if name in own})
+    options = {name: unquote(piece.partition("=")[2]) for name, piece in pairs if name in own}
+    return Address(kind, f"{kind}://{rest}{'?' if left else ''}{left}", plain, options)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ematix_flow.errors import FlowError
+from ematix_flow.errors import FlowError, TransientError
 from ematix_flow.serve.cli.output import paint
 
 if TYPE_CHECKING:
@@ -30,9 +30,11 @@ class RefusedError(Exception):
 
 @contextmanager
 def asked_for() -> Iterator[None]:
-    """Look something up that the user named: an error inside is one of usage, not of work."""
+    """Look something up that the user named: an error inside is one of usage, not of work; what is away is neither."""
     try:
         yield
+    except TransientError:
+        raise
     except FlowError as error:
         raise RefusedError(error) from error
 

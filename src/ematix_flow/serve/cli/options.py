@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from contextlib import redirect_stdout
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -109,22 +108,18 @@ def open_log(run_log_url: str | None, run_log_path: str | None, *, no_run_log: b
 
 def read_log(run_log_url: str | None, run_log_path: str | None, *, no_run_log: bool) -> RunLog:
     """Give the run log that the options choose for a command that only reads: one that is named has to be there."""
-    named = _plain(run_log_url) or run_log_path
-    if named is None or "://" in named or no_run_log:
-        return open_log(run_log_url, run_log_path, no_run_log=no_run_log)
-    from ematix_flow.commit.runlog.opening import is_run_log
+    if no_run_log:
+        return open_log(None, None, no_run_log=True)
+    from ematix_flow.commit.runlog.opening import is_run_log, local_path, open_run_log
 
-    path, hint = Path(named).expanduser(), "flow run --run-log-path PATH writes one."
-    if not path.exists():
-        raise RefusedError(DeclareError(f"there is no run log {named}", hint=hint))
-    if not is_run_log(path):
-        raise RefusedError(DeclareError(f"{named} is no run log", hint=hint))
-    return open_log(None, named, no_run_log=False)
-
-
-def _plain(url: str | None) -> str | None:
-    """Give the path that follows sqlite://, as it stands; other addresses are left alone."""
-    return None if url is None else url.removeprefix("sqlite://")
+    with asked_for():
+        named = run_log_url or run_log_path
+        path, hint = local_path(named) if named else None, "flow run --run-log-path PATH writes one."
+        if path is not None and not path.exists():
+            raise DeclareError(f"there is no run log {path}", hint=hint)
+        if path is not None and not is_run_log(path):
+            raise DeclareError(f"{path} is no run log", hint=hint)
+        return open_run_log(run_log_url, run_log_path, required=True)
 
 
 def _project_module() -> str | None:

@@ -1,0 +1,21 @@
+"""Names of objects that any text can have: in a folder, in a bucket, and never too long; it decides no layout."""
+
+from __future__ import annotations
+
+import hashlib
+from urllib.parse import quote
+
+LONGEST = 100
+"""Letters of a name; longer texts keep their beginning and end with a digest."""
+
+_KEPT = 60
+
+
+def safe_name(text: str) -> str:
+    """Give a name for a text, another one for every text; a short text's beginning is the beginning of its name."""
+    name = quote(text, safe="").replace("~", "%7E")
+    if name.startswith("."):  # the name of a draft, or of the folder itself
+        name = f"%2E{name[1:]}"
+    if len(name) > LONGEST:
+        return f"{name[:_KEPT]}~{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:32]}"
+    return name or "~"

@@ -1,0 +1,134 @@
+"""Runs as objects: found by day and time, by id, and by request; the names tell what lists need, so that few are read."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC
+from typing import TYPE_CHECKING
+
+from ematix_flow.commit.runlog.book import ACTIVE
+from ematix_flow.commit.runlog.object_names import safe_name
+from ematix_flow.commit.runlog.object_versions import READERS
+from ematix_flow.commit.runlog.records import instant
+from ematix_flow.records import RunRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+    from datetime import datetime
+
+    from ematix_flow.commit.runlog.book import Wanted
+    from ematix_flow.connect.store import Store
+
+RUNS = "runs/"
+IDS = "ids/"
+ATTEMPTS = "attempts/"
+_FIELDS = frozenset(field.name for field in fields(RunRecord))
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """What the name of a run's object tells: `runs/<day>/<time>~<status>~<pipeline>~<id>.jsonl`."""
+
+    key: str
+    started: str
+    status: str
+    pipeline: str
+    run_id: str
+
+
+class ObjectRuns:
+    """The runs of one run log."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def put(self, run: RunRecord) -> None:
+        """Write a run, then where it is, and remove what it replaces; a list that sees both takes the one that is named."""
+        key, pointer = _key(run), _pointer(run.run_id)
+        before = self._store.read(pointer)
+        line = json.dumps(asdict(run), ensure_ascii=False, default=str)
+        self._store.write(key, f"{line}\n".encode())
+        if before != key.encode():
+            self._store.write(pointer, key.encode())
+        if before is not None and before != key.encode():
+            self._store.delete(before.decode())
+        if run.request_id:
+            self._store.write(f"{_attempts(run.request_id, run.target)}{run.attempt:06d}", b"")
+
+    def page(self, wanted: Wanted) -> tuple[list[RunRecord], int]:
+        """Give the newest runs and how many there are; every name is listed, but only one page is read."""
+        names = [
+            name
+            for name in self._names()
+            if wanted.pipeline in (None, "") or name.pipeline == safe_name(wanted.pipeline or "")
+            if wanted.status in (None, "", name.status)
+        ]
+        newest = sorted(names, key=lambda name: (name.started, name.run_id), reverse=True)
+        return self._read(n.key for n in newest[wanted.offset : wanted.offset + wanted.limit]), len(names)
+
+    def get(self, run_id: str) -> RunRecord | None:
+        """Give a run by its id, or by a beginning that no other id has."""
+        key = self._store.read(_pointer(run_id))
+        if key is None:
+            start = safe_name(run_id)
+            shard = f"{IDS}{start[:2]}/" if len(start) > 1 else IDS
+            found = [f.key for f in self._store.listed(shard) if f.key.rpartition("/")[2].startswith(start)]
+            key = self._store.read(found[0]) if run_id and len(found) == 1 else None
+        runs = [] if key is None else self._read([key.decode()])
+        return runs[0] if runs else None
+
+    def last_attempt(self, request_id: str, target: str) -> int:
+        """Give the highest number of an attempt; 0 when there is none."""
+        found = self._store.listed(_attempts(request_id, target))
+        return max((int(one.key.rpartition("/")[2]) for one in found), default=0)
+
+    def forget(self, before: datetime, runs: Collection[str], requests: Collection[str]) -> int:
+        """Remove runs that are over and began earlier, and the attempts of requests that are over."""
+        kept, open_ = {safe_name(run) for run in runs}, {safe_name(request) for request in requests}
+        limit = f"{before.astimezone(UTC):%Y-%m-%d/%H%M%S%f}"
+        old = [n for n in self._names() if n.started < limit and n.status not in ACTIVE and n.run_id not in kept]
+        for name in old:
+            self._store.delete(name.key)
+            self._store.delete(_pointer_of(name.run_id))
+        seconds = (self._store.now() - before).total_seconds()
+        for found in list(self._store.listed(ATTEMPTS)):
+            if found.age > seconds and found.key.split("/")[1] not in open_:
+                self._store.delete(found.key)
+        return len(old)
+
+    def _names(self) -> list[_Name]:
+        """Give every run once: of two objects, whose writer died between them, the one that its id names."""
+        names: dict[str, _Name] = {}
+        for found in self._store.listed(RUNS):
+            _, day, rest = found.key.split("/", 2)
+            time, status, pipeline, run_id = rest.removesuffix(".jsonl").split("~", 3)
+            name = _Name(found.key, f"{day}/{time}", status, pipeline, run_id)
+            if run_id in names and self._store.read(_pointer_of(run_id)) == names[run_id].key.encode():
+                continue
+            names[run_id] = name
+        return list(names.values())
+
+    def _read(self, keys: Iterable[str]) -> list[RunRecord]:
+        with ThreadPoolExecutor(READERS) as pool:
+            read = list(pool.map(self._store.read, keys))
+        said = [json.loads(data) for data in read if data is not None]
+        return [RunRecord(**{name: value for name, value in one.items() if name in _FIELDS}) for one in said]
+
+
+def _key(run: RunRecord) -> str:
+    words = (run.status, run.pipeline, run.run_id)
+    return f"{RUNS}{instant(run.started_at):%Y-%m-%d/%H%M%S%f}~{'~'.join(safe_name(word) for word in words)}.jsonl"
+
+
+def _pointer(run_id: str) -> str:
+    return _pointer_of(safe_name(run_id))
+
+
+def _pointer_of(name: str) -> str:
+    return f"{IDS}{name[:2]}/{name}"
+
+
+def _attempts(request_id: str, target: str) -> str:
+    return f"{ATTEMPTS}{safe_name(request_id)}/{safe_name(target)}/"
