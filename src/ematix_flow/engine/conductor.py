@@ -16,6 +16,7 @@ from ematix_flow.engine.results import result_of
 from ematix_flow.engine.sourcing import called, source_for
 from ematix_flow.engine.spark import session_for
 from ematix_flow.engine.targets import refuse_twins
+from ematix_flow.engine.telling import told
 from ematix_flow.errors import FlowError, RunError
 from ematix_flow.events import RunResumed
 from ematix_flow.failpoints import failpoint
@@ -39,6 +40,11 @@ def run_pipeline(pipeline: Pipeline, options: Options | None = None) -> Any:
     options = options or Options()
     log = options.run_log or open_run_log()
     request = _request(pipeline, log, options)
+    return told(pipeline.name, request.id, options, lambda: _requested(pipeline, request, log, options))
+
+
+def _requested(pipeline: Pipeline, request: Request, log: SqliteRunLog, options: Options) -> Any:
+    """Do what was asked for, and say in the run log whether it is done."""
     loaded: list[TargetDeclaration] = []
     try:
         result, complete = _run(pipeline, request, log, options, loaded)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.errors import TransientError
@@ -126,7 +126,6 @@ def _text(at: datetime) -> str:
     return at.astimezone(UTC).isoformat()
 
 
-@runtime_checkable
 class IncidentBook(Protocol):
     """Where incidents are kept: the run log, so that all hosts know of them."""
 
