@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from ematix_flow.records import Counts
@@ -18,6 +18,46 @@ class Event:
 
     pipeline: str
     target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A table or a folder as the world knows it: where it lives and its name there."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnOrigin:
+    """A column that another one is made from."""
+
+    dataset: Dataset
+    field: str
+    changed: bool
+    """False when its values are taken over as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFacts:
+    """What a load reads and writes, as far as its plan knows."""
+
+    inputs: tuple[Dataset, ...]
+    output: Dataset
+    columns: tuple[tuple[str, str], ...]
+    """Names and types of the columns that are written."""
+    origins: Mapping[str, tuple[ColumnOrigin, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlanned(Event):
+    """A load has its plan."""
+
+    run_id: str
+    job: str
+    """The name under which runs of this target are known."""
+    facts: Callable[[], LoadFacts]
+    """Works out what the load reads and writes; that takes a while, so whoever needs it asks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,3 +200,25 @@ class PipelineState:
     """What a workflow has seen of the messages that set it off, as JSON."""
     version: int = 0
     """Grows with every change; 0 before the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """Something that is wrong with a pipeline, from the first bad news to the first good one; one per pipeline and kind."""
+
+    table: ClassVar[str] = "incidents"
+    key: ClassVar[tuple[str, ...]] = ("pipeline", "kind")
+
+    pipeline: str
+    kind: str
+    """failed, quality or freshness."""
+    opened_at: str = ""
+    alerted_at: str = ""
+    """When somebody was told last, as ISO in UTC."""
+    closed_at: str = ""
+    """Empty while it is open."""
+    count: int = 0
+    """How often it was heard of."""
+    gave_up: bool = False
+    version: int = 0
+    """Which change of the record this is; 0 while nobody keeps it."""

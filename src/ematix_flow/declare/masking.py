@@ -24,7 +24,8 @@ _SECRET_PAIR = re.compile(
     re.IGNORECASE,
 )
 _QUOTED_PAIR = re.compile(
-    r"([\w.\-]*(?:password|passwd|passphrase|pwd|token|secret|credential|api_?key|access_?key|private_?key)"
+    # Nothing before the word: a long run of letters would be looked at again from each of them.
+    r"((?:password|passwd|passphrase|pwd|token|secret|credential|api_?key|access_?key|private_?key)"
     r"[\w.\-]*[\"']\s*:\s*)(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')",
     re.IGNORECASE,
 )

@@ -17,6 +17,7 @@ from ematix_flow.engine.results import result_of
 from ematix_flow.engine.sourcing import called, source_for
 from ematix_flow.engine.spark import session_for
 from ematix_flow.engine.targets import refuse_twins
+from ematix_flow.engine.telling import told
 from ematix_flow.errors import FlowError, RunError, RunLogError
 from ematix_flow.events import RunResumed
 from ematix_flow.failpoints import failpoint
@@ -40,7 +41,9 @@ def run_pipeline(pipeline: Pipeline, options: Options | None = None) -> Any:
     options = options or Options()
     log, request = _begun(pipeline, options)
     try:
-        return _carried_out(pipeline, request, log, options)
+        if options.slot is not None:  # whoever runs slots tells of them: only they know what becomes of one
+            return _carried_out(pipeline, request, log, options)
+        return told(pipeline.name, request.id, options, lambda: _carried_out(pipeline, request, log, options))
     finally:
         log.reconcile()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.gc import drop_stages_of
@@ -19,8 +20,9 @@ from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
 from ematix_flow.engine.spark import session_for, spark_is_chosen
 from ematix_flow.engine.staging import Staging, stage, stage_name
 from ematix_flow.engine.targets import target_for
+from ematix_flow.engine.telling import facts_about
 from ematix_flow.errors import FencedError, RefusedError, StagingLostError, TransientError
-from ematix_flow.events import RowsStaged, RunCommitted, RunFailed, RunStarted
+from ematix_flow.events import RowsStaged, RunCommitted, RunFailed, RunPlanned, RunStarted
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.batch import history_name
 
@@ -82,6 +84,7 @@ def load_target(
             plan, look = _planned(attempt, source)
         known = replace(attempt, history=replace(attempt.history, path=plan.path.value))
         with _noted(known):
+            _tell_plan(known, plan, source)
             return _load(known, plan, fence, lambda: _stage_and_publish(known, plan, fence, source, look))
 
     return _once(attempt, fresh)
@@ -101,6 +104,7 @@ def apply_target(pipeline: Pipeline, target: TargetDeclaration, waiting: Waiting
 
     def apply(fence: Fence) -> Loaded:
         with _noted(attempt):
+            _tell_plan(attempt, plan, None)
             return _load(attempt, plan, fence, lambda: staged(fence))
 
     return _once(attempt, apply)
@@ -173,6 +177,13 @@ def _planned(attempt: _Attempt, source: OpenSource) -> tuple[TargetPlan, Look]:
     plan, look = plan_load(asked, observing(session_for(attempt.options)))
     failpoint("plan.after_bounds")
     return plan, look
+
+
+def _tell_plan(attempt: _Attempt, plan: TargetPlan, source: OpenSource | None) -> None:
+    """Tell of the plan; what it says about columns is worked out when somebody wants to know."""
+    run_id, name = attempt.token.run_id, attempt.pipeline.name
+    facts = partial(facts_about, plan, attempt.database, source)
+    attempt.options.bus.emit(RunPlanned(name, attempt.table, run_id, plan.history_name, facts))
 
 
 def _load(attempt: _Attempt, plan: TargetPlan, fence: Fence, staged: Callable[[], Committed]) -> Loaded:

@@ -12,7 +12,7 @@ from ematix_flow.errors import RunError
 from ematix_flow.events import StreamFailed, StreamIdle, StreamLag, StreamWatermark, StretchLoaded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ematix_flow.events import Event
 
@@ -105,16 +105,26 @@ class StreamMetrics:
 def served(metrics: StreamMetrics, port: int) -> Iterator[int]:
     """Serve the numbers at a port of this machine, any free one for 0, and give the port."""
     try:
-        server, thread = start_http_server(port, HOST, metrics.registry)
+        found, stop = listening(metrics.registry, HOST, port)
     except OSError as error:
         message = f"metrics cannot be served on port {port}: {error.strerror}"
         raise RunError(message, hint="--metrics-port 0 takes any free port.") from None
-    found = int(server.server_port)
-    sys.stderr.write(f"metrics: http://{HOST}:{found}/metrics\n")
-    sys.stderr.flush()
     try:
         yield found
     finally:
+        stop()
+
+
+def listening(registry: CollectorRegistry, host: str, port: int) -> tuple[int, Callable[[], None]]:
+    """Serve numbers for Prometheus and say so; gives the port, and what ends it."""
+    server, thread = start_http_server(port, host, registry)
+    found = int(server.server_port)
+    sys.stderr.write(f"metrics: http://{host}:{found}/metrics\n")
+    sys.stderr.flush()
+
+    def stop() -> None:
         server.shutdown()
         server.server_close()
         thread.join()
+
+    return found, stop

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.commit.runlog import claims, requests
 from ematix_flow.commit.runlog.book import Wanted
 from ematix_flow.commit.runlog.former import FormerNames
-from ematix_flow.commit.runlog.records import Action, Chore, Incident, RequestRow, instant, told
+from ematix_flow.commit.runlog.records import Action, Chore, RequestRow, instant, told
 from ematix_flow.errors import RunLogError
-from ematix_flow.records import PipelineState
+from ematix_flow.records import Incident, PipelineState
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
-from ematix_flow.records import PipelineState
+from ematix_flow.records import Incident, PipelineState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -69,24 +69,6 @@ class Action:
     taken_by: str = ""
     ended_at: str = ""
     outcome: str = ""
-    version: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Incident:
-    """A pipeline that has been in trouble since some instant; open while `closed_at` is empty."""
-
-    table: ClassVar[str] = "incidents"
-    key: ClassVar[tuple[str, ...]] = ("pipeline", "kind")
-
-    pipeline: str
-    kind: str
-    """failed, quality or freshness."""
-    opened_at: str = ""
-    alerted_at: str = ""
-    closed_at: str = ""
-    count: int = 0
-    gave_up: bool = False
     version: int = 0
 
 

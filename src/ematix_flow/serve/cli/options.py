@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.commit.runlog.log import RunLog
     from ematix_flow.declare.pipeline import Pipeline
+    from ematix_flow.observe.wiring import Observers
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
@@ -67,6 +68,31 @@ def run_log_places(command: _Command) -> _Command:
     command = click.option("--run-log-path", metavar="PATH", help="File of the run log.")(command)
     words = "Address of the run log [default: ~/.ematix-flow/run_log.db]."
     return click.option("--run-log-url", "--run-log", metavar="URL", help=words)(command)
+
+
+_OBSERVING: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("--alerter", {"multiple": True}, "Where to tell of failures and recoveries; may be given several times"),
+    ("--metrics", {}, "Where numbers of runs go"),
+    ("--traces", {}, "Where traces of runs go"),
+    ("--lineage", {}, "Where OpenLineage events go"),
+)
+_VARIABLES = {"alerter": "ALERTERS", "metrics": "METRICS", "traces": "TRACES", "lineage": "LINEAGE"}
+
+
+def observing_options(command: _Command) -> _Command:
+    """Add the options that choose who hears of runs."""
+    for name, settings, words in reversed(_OBSERVING):
+        variable = f"EMATIX_FLOW_{_VARIABLES[name.strip('-')]}"
+        command = click.option(name, metavar="URL", help=f"{words} [env var: {variable}].", **settings)(command)
+    return command
+
+
+def observing(options: dict[str, Any], log: object) -> Observers:
+    """Give those who hear of the runs of this command; at its end they are given a few seconds."""
+    from ematix_flow.observe.wiring import book_in, observers
+
+    urls = (options["metrics"], options["traces"], options["lineage"])
+    return current().ending.enter_context(observers(options["alerter"], *urls, incidents=book_in(log)))
 
 
 def load(module: str | None, *, required: bool = True) -> None:

@@ -10,8 +10,16 @@ import click
 
 from ematix_flow.serve.cli.capture import captured, is_wanted
 from ematix_flow.serve.cli.failures import DONE, FAILED, tell_words
-from ematix_flow.serve.cli.options import common_options, find_pipeline, module_option, open_log, run_log_options
-from ematix_flow.serve.cli.output import emit, emit_json, talk
+from ematix_flow.serve.cli.options import (
+    common_options,
+    find_pipeline,
+    module_option,
+    observing,
+    observing_options,
+    open_log,
+    run_log_options,
+)
+from ematix_flow.serve.cli.output import emit, emit_json
 from ematix_flow.serve.cli.progress import told
 from ematix_flow.serve.cli.spark import start_spark_early
 from ematix_flow.serve.cli.state import current
@@ -20,14 +28,12 @@ if TYPE_CHECKING:
     from ematix_flow.commit.runlog.log import RunLog
     from ematix_flow.declare.pipeline import Pipeline
     from ematix_flow.observe.bus import Bus
+    from ematix_flow.observe.wiring import Observers
 
 _WORKER_OPTIONS = (
     ("--claim-token", {"metavar": "TOKEN"}),
     ("--lease-seconds", {"type": int, "default": 300}),
     ("--heartbeat-interval", {"type": int, "default": 100}),
-    ("--alerter", {"multiple": True, "metavar": "URL"}),
-    ("--metrics", {"metavar": "URL"}),
-    ("--traces", {"metavar": "URL"}),
 )
 
 
@@ -44,6 +50,7 @@ def _worker_options(command: Any) -> Any:
 @click.option("--new", is_flag=True, help="Load afresh, even if an earlier run was interrupted.")
 @run_log_options
 @click.option("--format", "form", type=click.Choice(["json", "text"]), help="JSON also for a failure, or text.")
+@observing_options
 @_worker_options
 @common_options
 def run(name: str, module: str | None, new: bool, form: str | None, **options: Any) -> int:
@@ -53,8 +60,7 @@ def run(name: str, module: str | None, new: bool, form: str | None, **options: A
     state.when_stopped = "running it again takes up this run where it stopped."
     pipeline = find_pipeline(module, name)
     log = open_log(options["run_log_url"], options["run_log_path"], no_run_log=options["no_run_log"])
-    _note_unused(options)
-    result = run_told(pipeline, log, new=new)
+    result = run_told(pipeline, log, new=new, observers=observing(options, log))
     if form == "text":
         emit(as_text(pipeline, result))
     else:
@@ -62,9 +68,11 @@ def run(name: str, module: str | None, new: bool, form: str | None, **options: A
     return verdict(result)
 
 
-def run_told(pipeline: Pipeline, log: RunLog, *, new: bool = False) -> Any:
+def run_told(pipeline: Pipeline, log: RunLog, *, new: bool = False, observers: Observers | None = None) -> Any:
     """Run a pipeline with everything around it: signals, progress, captured logs and an early start of Spark."""
     bus = told_bus(pipeline, log)
+    if observers is not None:
+        observers.subscribe_to(bus)
     start_spark_early(pipeline)
     from ematix_flow.engine import Options, run_pipeline
 
@@ -91,12 +99,6 @@ def told_bus(pipeline: Pipeline, log: RunLog) -> Bus:
 def _run_ids(pipeline: Pipeline, log: RunLog, since: str) -> list[str]:
     runs, _ = log.list_runs(pipeline=pipeline.name, limit=len(pipeline.targets) or 1)
     return [run.run_id for run in runs if run.started_at >= since]
-
-
-def _note_unused(options: dict[str, Any]) -> None:
-    for name in ("alerter", "metrics", "traces"):
-        if options[name]:
-            talk(f"note: --{name} is heard by scheduled runs only; this run tells stderr and the run log.")
 
 
 def verdict(result: Any) -> int:

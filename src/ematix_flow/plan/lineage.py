@@ -1,0 +1,162 @@
+"""Where the columns of a load come from, read off its plan; what the SQL does not tell is left out, never guessed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.lineage import lineage
+from sqlglot.optimizer import build_scope
+from sqlglot.optimizer.qualify import qualify
+
+from ematix_flow.events import ColumnOrigin, Dataset, LoadFacts
+from ematix_flow.plan.marks import SOURCE_VIEW
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from sqlglot.lineage import Node
+
+    from ematix_flow.plan.steps import Read, TargetPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A system that data lives in."""
+
+    kind: str
+    dialect: str
+    info: Mapping[str, object]
+    """Host, port and database, or the folder, as systems tell people."""
+
+
+def facts_of(plan: TargetPlan, target: Place, source: Place | None) -> LoadFacts:
+    """Give what a load reads and writes; without `source` its rows come from memory, or from nobody knows where."""
+    place = plan.commit.load.target
+    output = (
+        _folder(target, plan.commit.load.folder) if _is_folder(target) else _table(target, place.schema, place.name)
+    )
+    columns = tuple((column.name, column.type.kind) for column in plan.commit.load.columns)
+    if source is None:
+        return LoadFacts((), output, columns, {})
+    try:
+        return LoadFacts(_inputs(plan, source), output, columns, _origins([name for name, _ in columns], plan, source))
+    except SqlglotError:
+        # SQL that a database understands and the parser does not.
+        return LoadFacts((), output, columns, {})
+
+
+def _inputs(plan: TargetPlan, source: Place) -> tuple[Dataset, ...]:
+    read = plan.read
+    if not read.sql:
+        return (_whole(read, source),)
+    tree = _query(read.sql, source.dialect)
+    own = {cte.alias for cte in tree.find_all(exp.CTE)} | {SOURCE_VIEW}
+    tables = [table for table in tree.find_all(exp.Table) if table.db or table.name not in own]
+    return tuple(dict.fromkeys(_named(table, source) for table in tables))
+
+
+def _whole(read: Read, source: Place) -> Dataset:
+    """Give a source that is read without SQL."""
+    if read.span is not None:
+        return Dataset(read.connection, read.span.source)
+    return _folder(source, read.path)
+
+
+def _origins(names: list[str], plan: TargetPlan, source: Place) -> dict[str, tuple[ColumnOrigin, ...]]:
+    shape, below = plan.shape, plan.read.sql
+    tree: exp.Expr = _query(shape.sql, shape.dialect)
+    if below and below != shape.sql:
+        tree = exp.expand(tree, {SOURCE_VIEW: _query(below, source.dialect)}, dialect=shape.dialect)
+    schema = _schema(tree, plan)
+    known = qualify(tree, dialect=shape.dialect, schema=schema, validate_qualify_columns=False, identify=False)
+    scope, found = build_scope(known), {}
+    for name in names:
+        column = exp.column(exp.to_identifier(name, quoted=True))
+        try:
+            node = lineage(column, known, schema, scope=scope, dialect=shape.dialect, copy=False)
+        except SqlglotError:
+            continue
+        found[name] = tuple(dict.fromkeys(_leaves(node, plan, source, shape.dialect)))
+    return {name: origins for name, origins in found.items() if origins}
+
+
+def _query(sql: str, dialect: str) -> exp.Query:
+    tree = sqlglot.parse_one(sql, dialect=dialect)
+    if not isinstance(tree, exp.Query):
+        raise SqlglotError("no query")
+    return tree
+
+
+def _schema(tree: exp.Expr, plan: TargetPlan) -> dict[str, object]:
+    """Give the columns of the only table that is read, so that `*` has a meaning; with several it has none here."""
+    own = {cte.alias for cte in tree.find_all(exp.CTE)}
+    tables = {table.sql(): table for table in tree.find_all(exp.Table) if table.db or table.name not in own}
+    if len(tables) != 1:
+        return {}
+    (table,) = tables.values()
+    schema: dict[str, object] = {column.name: "text" for column in plan.read.columns}
+    for part in reversed([part.name for part in table.parts]):
+        schema = {part: schema}
+    return schema
+
+
+def _leaves(
+    node: Node, plan: TargetPlan, source: Place, dialect: str, *, changed: bool = False
+) -> Iterator[ColumnOrigin]:
+    """Give the columns of tables at the ends of a column's way; those of which no table is known are left out."""
+    if not node.downstream:
+        if isinstance(node.expression, exp.Table):
+            table = node.expression
+            whole = table.name == SOURCE_VIEW and not table.db
+            dataset = _whole(plan.read, source) if whole else _named(table, source)
+            yield ColumnOrigin(dataset, exp.to_column(node.name, dialect=dialect).name, changed)
+        return
+    value = node.expression.unalias()
+    changed = changed or not isinstance(value, exp.Column | exp.Star)
+    for below in node.downstream:
+        yield from _leaves(below, plan, source, dialect, changed=changed)
+
+
+def _named(table: exp.Table, source: Place) -> Dataset:
+    if table.db == "delta":
+        return _located(table.name)
+    return _table(source, table.db, table.name)
+
+
+def _table(place: Place, schema: str, name: str) -> Dataset:
+    """Give the name of a table under the rules of OpenLineage."""
+    info = place.info
+    match place.kind:
+        case "postgres":
+            return Dataset(f"postgres://{info['host']}:{info['port']}", f"{info['dbname']}.{schema or 'public'}.{name}")
+        case "mysql":
+            return Dataset(f"mysql://{info['host']}:{info['port']}", f"{schema or info['dbname']}.{name}")
+        case "sqlite" | "duckdb":
+            return Dataset(f"{place.kind}://{info['dbname']}", f"{schema or 'main'}.{name}")
+    return _located(str(info.get("dbname", "")), schema, name)
+
+
+def _is_folder(place: Place) -> bool:
+    return place.kind.startswith("object_store")
+
+
+def _folder(place: Place, path: str) -> Dataset:
+    return _located(str(place.info.get("dbname", "")), path)
+
+
+def _located(address: str, *parts: str) -> Dataset:
+    """Give the name of something at an address: a bucket and a key, or a path of this machine."""
+    scheme, is_url, rest = address.partition("://")
+    if is_url and scheme != "file":
+        bucket, _, prefix = rest.partition("/")
+        return Dataset(f"{scheme}://{bucket}", _joined(prefix, *parts))
+    path = rest if is_url else address
+    return Dataset("file", ("/" if path.startswith("/") else "") + _joined(path, *parts))
+
+
+def _joined(*parts: str) -> str:
+    return "/".join(part.strip("/") for part in parts if part.strip("/"))
