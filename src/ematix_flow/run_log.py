@@ -10,7 +10,7 @@ from ematix_flow.commit.runlog.log import RunLog
 from ematix_flow.commit.runlog.opening import ddl, forgotten_run_log, from_url, open_run_log, sqlite_run_log
 from ematix_flow.commit.runlog.records import Action, Backfill, Claim
 from ematix_flow.errors import RunLogError
-from ematix_flow.records import PipelineState, RunRecord
+from ematix_flow.records import Incident, PipelineState, RunRecord
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -38,16 +38,26 @@ def open_run_log(url: str | Connection | None = None, path: str | None = None, *
 
     One that does not answer is a warning, and what this process does is then forgotten; an error where it is required.
     """
-    address = url or (None if path else os.environ.get("EMATIX_FLOW_RUN_LOG_URL"))
-    place = path or os.environ.get("EMATIX_FLOW_RUN_LOG_PATH") or DEFAULT
     try:
-        return from_url(address or place) if address or "://" in place else _at_path(place)
+        return from_url(url) if isinstance(url, Connection) else _opened_at(url, path)
     except RunLogError as error:
         if required:
             raise
         text = f"{error.what}; this run is not remembered and cannot be resumed"
         warnings.warn(text, UserWarning, stacklevel=2)
         return forgotten_run_log()
+
+
+def place_of(url: str | None = None, path: str | None = None) -> str:
+    """Give where the run log of a URL, a path, the environment or the default file is, in this order."""
+    address = url or (None if path else os.environ.get("EMATIX_FLOW_RUN_LOG_URL"))
+    return address or path or os.environ.get("EMATIX_FLOW_RUN_LOG_PATH") or DEFAULT
+
+
+def _opened_at(url: str | None, path: str | None) -> RunLog:
+    place = place_of(url, path)
+    named = url or (not path and os.environ.get("EMATIX_FLOW_RUN_LOG_URL"))
+    return from_url(place) if named or "://" in place else _at_path(place)
 
 
 def from_url(url: str | Connection) -> RunLog:

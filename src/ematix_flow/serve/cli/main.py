@@ -19,12 +19,16 @@ from ematix_flow.serve.cli.stopping import StoppedError, stopping
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_PIPELINES, _STREAMS = "Pipelines", "Streams"
+_PIPELINES, _SCHEDULES, _STREAMS = "Pipelines", "Schedules", "Streams"
 _HISTORY, _SETUP = "What happened", "Connections and setup"
 
 PLACES = {
     "list": Place("pipelines", "list_", "Show the pipelines, streams and transforms of a module.", _PIPELINES),
     "run": Place("running", "run", "Run a pipeline now; an interrupted run is resumed.", _PIPELINES),
+    "run-due": Place("due", "run_due", "Run every pipeline that is due, each slot once.", _SCHEDULES),
+    "scheduler": Place("scheduling", "scheduler", "Have pipelines run when they are due, until stopped.", _SCHEDULES),
+    "up": Place("scheduling", "up", "Run streams and scheduled pipelines together, until stopped.", _SCHEDULES),
+    "backfill": Place("due", "backfill", "Run the slots of a stretch of the past.", _SCHEDULES),
     "preview": Place("planning", "preview", "Show the plan of a pipeline without touching data.", _PIPELINES),
     "plan": Place("planning", "plan", "Show the plan; --diff shows and keeps what it would change.", _PIPELINES),
     "apply": Place("applying", "apply", "Load exactly what a kept plan has shown.", _PIPELINES),

@@ -89,15 +89,20 @@ def observing_options(command: _Command) -> _Command:
 
 def observing(options: dict[str, Any], log: object) -> Observers:
     """Give those who hear of the runs of this command; at its end they are given a few seconds."""
+    from ematix_flow.observe.incidents import AlertRules
     from ematix_flow.observe.wiring import book_in, observers
 
+    def rules(name: str) -> AlertRules:
+        declared = PROJECT.pipelines.get(name)
+        return AlertRules(declared.realert_after, declared.alert_every_attempt) if declared else AlertRules()
+
     urls = (options["metrics"], options["traces"], options["lineage"])
-    return current().ending.enter_context(observers(options["alerter"], *urls, incidents=book_in(log)))
+    return current().ending.enter_context(observers(options["alerter"], *urls, incidents=book_in(log), rules=rules))
 
 
 def load(module: str | None, *, required: bool = True) -> None:
     """Import the user's module; what it prints is talk."""
-    name = module or _project_module()
+    name = module or project_module()
     if name is None:
         if required:
             raise click.UsageError("which module? Give --module NAME, or set EMATIX_FLOW_MODULE.")
@@ -148,7 +153,7 @@ def read_log(run_log_url: str | None, run_log_path: str | None, *, no_run_log: b
         return open_run_log(run_log_url, run_log_path, required=True)
 
 
-def _project_module() -> str | None:
+def project_module() -> str | None:
     """Give the module that the file of the working folder names under [project]."""
     import tomllib
 

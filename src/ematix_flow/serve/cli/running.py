@@ -60,12 +60,34 @@ def run(name: str, module: str | None, new: bool, form: str | None, **options: A
     state.when_stopped = "running it again takes up this run where it stopped."
     pipeline = find_pipeline(module, name)
     log = open_log(options["run_log_url"], options["run_log_path"], no_run_log=options["no_run_log"])
+    if options["claim_token"]:
+        return _work(pipeline, log, options)
     result = run_told(pipeline, log, new=new, observers=observing(options, log))
     if form == "text":
         emit(as_text(pipeline, result))
     else:
         emit_json(result)
     return verdict(result)
+
+
+def _work(pipeline: Pipeline, log: RunLog, options: dict[str, Any]) -> int:
+    """Run the slot that a scheduler has claimed for this process."""
+    from ematix_flow.engine.working import work
+    from ematix_flow.serve.cli.keeping import keeper_for
+
+    bus = told_bus(pipeline, log)
+    start_spark_early(pipeline)
+    keeper = keeper_for(log, options, bus, "worker")
+    with told() as subscriber, redirect_stdout(sys.stderr):
+        bus.subscribe(subscriber)
+        outcome = work(pipeline, options["claim_token"], keeper)
+    if outcome.overtaken:
+        tell_words(f"{pipeline.name}: slot {outcome.slot} was taken over by another run, so nothing was changed.")
+    elif outcome.error_type:
+        tell_words(f"{outcome.error_type}: {outcome.error_message}")
+    else:
+        emit_json(outcome.result)
+    return DONE if outcome.success else FAILED
 
 
 def run_told(pipeline: Pipeline, log: RunLog, *, new: bool = False, observers: Observers | None = None) -> Any:
