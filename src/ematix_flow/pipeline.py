@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ematix_flow.declare.pipeline import ParentContext, Retry
 from ematix_flow.declare.registering import register
+from ematix_flow.declare.slot import Slot, current_slot
 from ematix_flow.engine.adhoc import sync
 from ematix_flow.engine.by_name import (
     apply,
@@ -25,7 +26,9 @@ from ematix_flow.engine.by_name import (
 __all__ = [
     "ParentContext",
     "Retry",
+    "Slot",
     "apply",
+    "current_slot",
     "depends_on_of",
     "dry_run",
     "get_pipeline",

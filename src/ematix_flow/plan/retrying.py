@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 RUNNING, SUCCEEDED, FAILED, GAVE_UP, INTERRUPTED = "running", "succeeded", "failed", "gave_up", "interrupted"
 SUCCESS, FAILURE = "success", "failure"
 
-INTERRUPTIONS = 5
+INTERRUPTIONS = 10
 """A slot whose process has died so often is not begun by itself again: it may be what kills it."""
 
 ERROR_LENGTH = 1000

@@ -1,0 +1,166 @@
+"""Every slot runs once, whoever starts twice, dies or sleeps: schedulers, workers and run-due as processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from contextlib import closing, suppress
+from datetime import timedelta
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ematix_flow.connect.registry import open_database
+from ematix_flow.declare.connection import connection_from_url
+from ematix_flow.plan.retrying import SUCCEEDED
+from ematix_flow.records import PipelineState
+from ematix_flow.run_log import from_url
+from tests.crash.clockwork import START, Clockwork, World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.crash
+
+STARTS = 100
+KILLS = 40
+
+
+@pytest.fixture(scope="module")
+def clockwork(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clockwork]:
+    opened = Clockwork(tmp_path_factory.mktemp("clockwork"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(str(tmp_path), f"sqlite://{tmp_path}/log.db", f"sqlite:///{tmp_path}/target.db")
+
+
+@pytest.fixture
+def postgres_world(tmp_path: Path, postgres_url: str) -> World:
+    return World(str(tmp_path), postgres_url, postgres_url)
+
+
+def _slots(world: World) -> Counter[str]:
+    """Give how often each slot was loaded."""
+    database = open_database(connection_from_url("read", world.target))
+    with closing(database.session()) as session:
+        return Counter(str(slot) for (slot,) in session.query("SELECT slot FROM slots"))
+
+
+def _minutes(first: int, last: int) -> list[str]:
+    return [f"{START + timedelta(minutes=number):%Y-%m-%dT%H:%M}" for number in range(first, last + 1)]
+
+
+def _double_starts(clockwork: Clockwork, world: World) -> None:
+    for number in range(1, STARTS + 1):
+        now = (START + timedelta(minutes=number, seconds=1)).isoformat()
+        pair = [clockwork.start("run_due", world, now=now) for _ in range(2)]
+        assert [clockwork.wait(pid) for pid in pair] == ["exited", "exited"], world.notes("errors")
+    assert world.notes("errors") == []
+    assert world.notes("failed") == []
+    assert _slots(world) == Counter(_minutes(1, STARTS))
+    # The plain function has no ledger: the lease and the slot alone see to it that it runs once.
+    assert Counter(world.notes("ran")).most_common(1)[0][1] == 1
+
+
+def test_a_hundred_double_starts_run_every_slot_once(clockwork: Clockwork, world: World) -> None:
+    _double_starts(clockwork, world)
+
+
+@pytest.mark.service
+def test_a_hundred_double_starts_on_a_server_run_every_slot_once(clockwork: Clockwork, postgres_world: World) -> None:
+    _double_starts(clockwork, postgres_world)
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("workers", [False, True], ids=["inprocess", "workers"])
+def test_forty_kills_of_schedulers_and_workers_neither_miss_nor_repeat_a_slot(
+    clockwork: Clockwork, postgres_world: World, *, workers: bool
+) -> None:
+    world = World(**{**_fields(postgres_world), "catchup": "all", "lease_seconds": 0.5, "failing": 7})
+    random, began, killed = Random(20260301), time.time(), 0
+    running = [clockwork.start("scheduler", world, began=began, workers=workers) for _ in range(2)]
+    while killed < KILLS:
+        time.sleep(random.uniform(0.05, 0.4))
+        victims = [int(pid) for pid in world.notes("workers")[-2:]] if workers and killed % 2 else []
+        if victims:
+            with suppress(ProcessLookupError):
+                os.kill(random.choice(victims), signal.SIGKILL)
+                killed += 1
+            continue
+        place = random.randrange(2)
+        os.kill(running[place], signal.SIGKILL)
+        assert clockwork.wait(running[place]) == "killed"
+        running[place] = clockwork.start("scheduler", world, began=began, workers=workers)
+        killed += 1
+    last = int(time.time() - began)
+    _await_slot(world, last)
+    for pid in running:
+        os.kill(pid, signal.SIGTERM)
+    assert [clockwork.wait(pid) for pid in running] == ["exited", "exited"], world.notes("errors")
+    loaded = _slots(world)
+    assert {slot: times for slot, times in loaded.items() if times > 1} == {}, "a slot was loaded twice"
+    first = min(_number(slot) for slot in loaded)
+    assert [slot for slot in _minutes(first, last) if slot not in loaded] == [], world.notes("ended")
+    _check_alerts(world)
+
+
+def _fields(world: World) -> dict[str, object]:
+    return {name: getattr(world, name) for name in World.__dataclass_fields__}
+
+
+def _number(slot: str) -> int:
+    return next(number for number in range(100_000) if f"{START + timedelta(minutes=number):%Y-%m-%dT%H:%M}" == slot)
+
+
+def _await_slot(world: World, number: int) -> None:
+    """Wait until a slot has been loaded, with the ones before it."""
+    wanted, until = f"{START + timedelta(minutes=number):%Y-%m-%dT%H:%M:00Z}", time.monotonic() + 90
+    with closing(from_url(world.run_log)) as log:
+        while time.monotonic() < until:
+            state = log.find(PipelineState, "load")
+            if state is not None and state.last_slot >= wanted and state.slot_status == SUCCEEDED:
+                return
+            time.sleep(0.1)
+    pytest.fail(f"the schedulers did not get to {wanted}: {state}; {world.notes('errors')[-3:]}")
+
+
+def _check_alerts(world: World) -> None:
+    """A failure that lasts is told once, and so is its end."""
+    told = world.notes("alerts")
+    for before, after in zip(told, told[1:], strict=False):
+        assert before != after, f"{after} was told twice"
+
+
+@pytest.mark.parametrize("point", ["commit.connected", "ddl.after_expand"])
+@pytest.mark.service
+def test_a_lease_holder_that_slept_through_a_takeover_commits_nothing(
+    clockwork: Clockwork, postgres_world: World, point: str
+) -> None:
+    world = World(**{**_fields(postgres_world), "lease_seconds": 0.5})
+    now = (START + timedelta(minutes=5, seconds=1)).isoformat()
+    sleeper = clockwork.start("run_due", world, now=now, failpoints=f"{point}=stop")
+    assert clockwork.wait(sleeper) == "stopped"
+    time.sleep(0.6)
+    second = clockwork.start("run_due", world, now=now)
+    assert clockwork.wait(second) == "exited"
+    with closing(from_url(world.run_log)) as log:
+        after = log.find(PipelineState, "load")
+    assert after is not None
+    assert after.slot_status == SUCCEEDED
+    assert after.interruptions == 1
+    loaded = _slots(world)
+    os.kill(sleeper, signal.SIGCONT)
+    assert clockwork.wait(sleeper) == "exited"
+    assert _slots(world) == loaded == Counter(_minutes(5, 5))
+    with closing(from_url(world.run_log)) as log:
+        assert log.find(PipelineState, "load") == after, "who was taken over writes nothing about the slot"
+    assert world.notes("failed") == []
+    assert world.notes("alerts") == []
