@@ -95,6 +95,16 @@ def test_several_processes_share_a_file(kind: str, url_of: Callable[[str], str])
     assert state.attempt == 15
 
 
+@pytest.mark.service
+def test_what_a_log_never_takes_keeps_nothing_else_away(mysql_url: str) -> None:
+    log = from_url(mysql_url)
+    log.record(replace(RUN, run_id="x" * 300))
+    log.record(RUN)
+    assert log.list_runs() == ([RUN], 1)
+    with pytest.warns(UserWarning, match="1 entries about this run are not in the run log"):
+        log.close()
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> RunLog:
     return from_url(f"{tmp_path}/log/")

@@ -48,7 +48,7 @@ class ObjectRuns:
         """Write a run, then where it is, and remove what it replaces; a list that sees both takes the one that is named."""
         key, pointer = _key(run), _pointer(run.run_id)
         before = self._store.read(pointer)
-        line = json.dumps(asdict(run), ensure_ascii=False, default=str)
+        line = json.dumps(asdict(run), default=str)
         self._store.write(key, f"{line}\n".encode())
         if before != key.encode():
             self._store.write(pointer, key.encode())

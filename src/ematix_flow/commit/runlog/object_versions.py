@@ -80,7 +80,7 @@ class Versions:
         nonce = uuid.uuid4().hex
         document = {**said, "version": number, "nonce": nonce, "follows": before.nonce if before else ""}
         # After a lost answer the store compares what is there with what was sent: the nonce makes it ours alone.
-        if not self._store.create(_key(prefix, number), json.dumps(document, ensure_ascii=False).encode()):
+        if not self._store.create(_key(prefix, number), json.dumps(document).encode()):
             return None
         found = list(self._store.listed(prefix))
         if _number(found[-1].key) > number and not self._is_followed(prefix, number, nonce):
