@@ -70,6 +70,7 @@ def test_a_folder_is_a_run_log_too(flow: Flow, project: Path) -> None:
         assert json.loads(flow("runs", "list", option, "--format", "json").out)["total"] == 1
 
 
+@pytest.mark.filterwarnings("always:the run log")
 def test_a_run_log_that_does_not_answer_stops_a_list_but_no_run(flow: Flow, project: Path) -> None:
     away = "postgres://reader:hunter2hunter2@127.0.0.1:1/logs"
     listed = flow("runs", "list", "--run-log", away)
