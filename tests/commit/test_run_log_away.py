@@ -169,6 +169,21 @@ def test_a_killed_writer_of_a_run_leaves_it_in_the_list_once(folder: RunLog, mon
     assert folder.list_runs() == ([RUN], 1)
 
 
+def test_what_somebody_else_put_into_the_folder_is_left_alone(folder: RunLog) -> None:
+    folder.swap(None, PipelineState("p"))
+    folder.record(RUN)
+    strange = [
+        Path(folder.shown, name) for name in ("runs/notes.txt", f"{STATE}notes.txt", "runs/2026-03-01/x~y.jsonl")
+    ]
+    for path in strange:
+        path.write_text("hello")
+    assert folder.list_runs() == ([RUN], 1)
+    assert [state.pipeline for state in folder.all(PipelineState)] == ["p"]
+    folder.set_pause("p")
+    folder.prune(NOW + timedelta(days=9999))
+    assert all(path.exists() for path in strange)
+
+
 def test_what_was_dropped_long_ago_is_removed(folder: RunLog, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = folder.swap(None, PipelineState("p"))
     assert kept is not None

@@ -60,6 +60,17 @@ def test_a_run_is_replaced_by_its_id(log: RunLog) -> None:
     assert log.list_runs(status="succeeded") == ([], 0)
 
 
+def test_names_of_any_length_are_kept(log: RunLog) -> None:
+    long = replace(run(1), run_id="r" * 200, pipeline="p~" * 100)
+    odd = replace(run(2), run_id=".odd", pipeline="..")
+    for one in (long, odd):
+        log.record(one)
+        log.set_pause(one.pipeline)
+        assert log.list_runs(pipeline=one.pipeline) == ([one], 1)
+        assert log.get_run(one.run_id[:9]) == one
+    assert set(log.restore_into_process()) == {long.pipeline, odd.pipeline}
+
+
 def test_lists_are_newest_first_in_pages_and_by_pipeline_and_status(log: RunLog) -> None:
     runs = [run(n, "pq"[n % 2], ("failed", "succeeded", "succeeded")[n % 3]) for n in range(9)]
     for one in (runs[4], *runs[:4], *runs[5:]):
