@@ -95,6 +95,16 @@ def test_several_processes_share_a_file(kind: str, url_of: Callable[[str], str])
     assert state.attempt == 15
 
 
+@pytest.mark.service
+def test_what_a_log_never_takes_keeps_nothing_else_away(mysql_url: str) -> None:
+    log = from_url(mysql_url)
+    log.record(replace(RUN, run_id="x" * 300))
+    log.record(RUN)
+    assert log.list_runs() == ([RUN], 1)
+    with pytest.warns(UserWarning, match="1 entries about this run are not in the run log"):
+        log.close()
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> RunLog:
     return from_url(f"{tmp_path}/log/")
@@ -157,6 +167,21 @@ def test_a_killed_writer_of_a_run_leaves_it_in_the_list_once(folder: RunLog, mon
         assert folder.list_runs()[1] == 1
     assert folder.get_run("run-1") == RUN
     assert folder.list_runs() == ([RUN], 1)
+
+
+def test_what_somebody_else_put_into_the_folder_is_left_alone(folder: RunLog) -> None:
+    folder.swap(None, PipelineState("p"))
+    folder.record(RUN)
+    strange = [
+        Path(folder.shown, name) for name in ("runs/notes.txt", f"{STATE}notes.txt", "runs/2026-03-01/x~y.jsonl")
+    ]
+    for path in strange:
+        path.write_text("hello")
+    assert folder.list_runs() == ([RUN], 1)
+    assert [state.pipeline for state in folder.all(PipelineState)] == ["p"]
+    folder.set_pause("p")
+    folder.prune(NOW + timedelta(days=9999))
+    assert all(path.exists() for path in strange)
 
 
 def test_what_was_dropped_long_ago_is_removed(folder: RunLog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,16 @@ def test_runs_come_back_as_they_were_written(log: RunLog) -> None:
     assert log.list_runs() == ([run(2), whole], 2)
 
 
+def test_texts_that_no_database_takes_are_changed_a_little(log: RunLog) -> None:
+    log.record(run(1, error_summary="a\0b \udc80 ü", extras={"file": "\udc80\0"}))
+    assert log.reconcile() == 0
+    found = log.get_run("run-001")
+    assert found is not None
+    assert found.error_summary == "a\\0b \\udc80 ü"
+    state = log.change_state("p", lambda state: replace(state, error="\udc80\0"))
+    assert log.find(PipelineState, "p") == state
+
+
 def test_a_run_is_replaced_by_its_id(log: RunLog) -> None:
     log.record(run(1, status="running"))
     log.record(run(1, status="succeeded", rows_inserted=7))
@@ -48,6 +58,17 @@ def test_a_run_is_replaced_by_its_id(log: RunLog) -> None:
     assert log.list_runs() == ([later], 1)
     assert log.get_run("run-001") == later
     assert log.list_runs(status="succeeded") == ([], 0)
+
+
+def test_names_of_any_length_are_kept(log: RunLog) -> None:
+    long = replace(run(1), run_id="r" * 200, pipeline="p~" * 100)
+    odd = replace(run(2), run_id=".odd", pipeline="..")
+    for one in (long, odd):
+        log.record(one)
+        log.set_pause(one.pipeline)
+        assert log.list_runs(pipeline=one.pipeline) == ([one], 1)
+        assert log.get_run(one.run_id[:9]) == one
+    assert set(log.restore_into_process()) == {long.pipeline, odd.pipeline}
 
 
 def test_lists_are_newest_first_in_pages_and_by_pipeline_and_status(log: RunLog) -> None:

@@ -8,9 +8,9 @@ from zlib import crc32
 
 import pytest
 
-from ematix_flow.run_log import SqliteRunLog
 from ematix_flow.connect.registry import open_database
 from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.run_log import SqliteRunLog
 from tests.contracts.file_flows import FileFlow
 from tests.contracts.flows import Flow
 from tests.contracts.lake_flows import LakeFlow

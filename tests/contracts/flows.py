@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from ematix_flow.run_log import SqliteRunLog
     from ematix_flow.connect.base import Database, Session
     from ematix_flow.declare.connection import Connection
     from ematix_flow.declare.layout import Column, Table
     from ematix_flow.declare.types import ColumnType
+    from ematix_flow.run_log import RunLog
 
 Row = dict[str, Any]
 
@@ -51,7 +51,7 @@ class Flow:
     write: Row
     path: str
     spark: Any
-    run_log: SqliteRunLog
+    run_log: RunLog
     name: str = "flow"
     source: tuple[Column, ...] = ()
     """The source's columns, where they are not those of the target."""

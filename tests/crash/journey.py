@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.clock import Clock
 from ematix_flow.commit.ledger import parse_instant
-from ematix_flow.run_log import SqliteRunLog
 from ematix_flow.connect.registry import open_target
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.layout import Column, Table
@@ -27,6 +26,7 @@ from ematix_flow.engine.targets import engine_on
 from ematix_flow.failpoints import NAMES
 from ematix_flow.plan.sql.ddl import create_table_sql, wanted_table
 from ematix_flow.plan.sql.render import native_name
+from ematix_flow.run_log import SqliteRunLog
 from tests.crash.folders import FOLDER, FOLDER_POINTS, in_files
 from tests.crash.lakes import LAKE_POINTS, LAKES, reader, shown
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 
-from ematix_flow.run_log import SqliteRunLog
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
@@ -21,6 +20,7 @@ from ematix_flow.declare.types import BigInt
 from ematix_flow.declare.write import write
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.errors import CommitError
+from ematix_flow.run_log import SqliteRunLog
 from tests.crash.folders import FOLDER
 from tests.crash.harness import Sweep
 from tests.crash.journey import BIG, EPOCH, Load, prepare

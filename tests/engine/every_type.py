@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 
-from ematix_flow.run_log import SqliteRunLog
 from ematix_flow.connect.arrow import arrow_type
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.layout import Column, Table
@@ -20,6 +19,7 @@ from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
 from ematix_flow.declare.types import Numeric
 from ematix_flow.declare.write import write
 from ematix_flow.engine import Options, run_pipeline
+from ematix_flow.run_log import SqliteRunLog
 from tests.contracts import values
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from ematix_flow.commit.ledger import Ledger
-from ematix_flow.run_log import SqliteRunLog
 from ematix_flow.connect.file_tables import FileTables
 from ematix_flow.connect.registry import target_of
 from ematix_flow.declare.connection import connection_from_fields
@@ -21,6 +20,7 @@ from ematix_flow.declare.types import BigInt, Text
 from ematix_flow.declare.write import write
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.plan.sql.render import native_name
+from ematix_flow.run_log import SqliteRunLog
 
 COLUMNS = (
     Column(BigInt(), nullable=False, primary_key=True, name="id"),

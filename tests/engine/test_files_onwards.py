@@ -9,7 +9,6 @@ import duckdb
 import pytest
 
 from ematix_flow import failpoints
-from ematix_flow.run_log import SqliteRunLog
 from ematix_flow.connect.files import Files
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.layout import Column, Table
@@ -18,6 +17,7 @@ from ematix_flow.declare.types import BigInt, Text, TimestampTZ
 from ematix_flow.declare.write import write
 from ematix_flow.engine import Options, loading, run_pipeline
 from ematix_flow.failpoints import FailpointError
+from ematix_flow.run_log import SqliteRunLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

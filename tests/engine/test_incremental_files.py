@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow import failpoints
-from ematix_flow.run_log import SqliteRunLog
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.engine import (
     Options,
@@ -24,6 +23,7 @@ from ematix_flow.engine.rejecting import replay_rejects
 from ematix_flow.engine.trying import run_with
 from ematix_flow.errors import BadRowsError, PlanError, RunError
 from ematix_flow.failpoints import FailpointError
+from ematix_flow.run_log import SqliteRunLog
 from tests.engine.bucket_loads import Bucket
 from tests.engine.inboxes import Inbox, content
 from tests.services.s3 import s3_fields

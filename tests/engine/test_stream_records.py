@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow.clock import Clock
-from ematix_flow.run_log import SqliteRunLog
 from ematix_flow.engine.stream_records import EVERY, StreamRecord
 from ematix_flow.errors import TransientError
 from ematix_flow.events import StreamIdle, StretchLoaded
 from ematix_flow.observe.stream_stats import StatsKeeper
 from ematix_flow.records import Counts
+from ematix_flow.run_log import SqliteRunLog
 
 if TYPE_CHECKING:
     from ematix_flow.records import RunRecord

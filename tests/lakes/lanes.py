@@ -10,7 +10,6 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.clock import Clock
-from ematix_flow.run_log import SqliteRunLog
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
@@ -21,6 +20,7 @@ from ematix_flow.engine.options import Options
 from ematix_flow.engine.spark import session_for
 from ematix_flow.engine.targets import target_for
 from ematix_flow.plan.sql.render import native_name
+from ematix_flow.run_log import SqliteRunLog
 from tests.services.s3 import s3_fields
 
 if TYPE_CHECKING:

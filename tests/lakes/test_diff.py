@@ -10,13 +10,13 @@ import pytest
 
 from ematix_flow import failpoints
 from ematix_flow.clock import Clock
-from ematix_flow.run_log import SqliteRunLog
 from ematix_flow.engine import Options, apply_plan, diff_pipeline
 from ematix_flow.engine.results import counts_of
 from ematix_flow.engine.spark import session_for
 from ematix_flow.errors import StalePlanError
 from ematix_flow.failpoints import FailpointError
 from ematix_flow.plan.sql.render import native_name
+from ematix_flow.run_log import SqliteRunLog
 from tests.lakes.lanes import MODES, START, Lane, lake_fields
 
 if TYPE_CHECKING:

@@ -62,6 +62,26 @@ def test_the_run_log_of_an_earlier_version_is_read_and_written_on(flow: Flow, pr
     assert json.loads(flow("runs", "show", "copy-1", "--format", "json").out)["extras"] == {}
 
 
+def test_a_folder_is_a_run_log_too(flow: Flow, project: Path) -> None:
+    assert flow("runs", "list", "--run-log", "file://logs/").code == 2
+    assert not Path("logs").exists()
+    assert flow("run", "copy", "-m", "flows", "--run-log", "file://logs/").code == 0
+    for option in ("--run-log=file://logs", "--run-log-path=logs"):
+        assert json.loads(flow("runs", "list", option, "--format", "json").out)["total"] == 1
+
+
+@pytest.mark.filterwarnings("always:the run log")
+def test_a_run_log_that_does_not_answer_stops_a_list_but_no_run(flow: Flow, project: Path) -> None:
+    away = "postgres://reader:hunter2hunter2@127.0.0.1:1/logs"
+    listed = flow("runs", "list", "--run-log", away)
+    assert (listed.code, listed.out) == (1, "")
+    assert listed.err.startswith("error: the run log postgres://127.0.0.1/logs does not answer")
+    ran = flow("run", "copy", "-m", "flows", "--run-log", away)
+    assert ran.code == 0
+    assert "this run is not remembered and cannot be resumed" in ran.err
+    assert "hunter2" not in listed.err + ran.out + ran.err
+
+
 def test_an_address_with_three_slashes_is_absolute(flow: Flow, project: Path, tmp_path: Path) -> None:
     place = tmp_path / "log.db"
     assert flow("run", "copy", "-m", "flows", "--run-log", f"sqlite://{place}").code == 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.commit.runlog import claims, requests
 from ematix_flow.commit.runlog.book import Wanted
 from ematix_flow.commit.runlog.former import FormerNames
-from ematix_flow.commit.runlog.records import Action, Chore, RequestRow, instant, told
+from ematix_flow.commit.runlog.records import Action, Chore, RequestRow, instant, storable, told
 from ematix_flow.errors import RunLogError
 from ematix_flow.records import Incident, PipelineState
 
@@ -34,7 +34,7 @@ class RunLog(FormerNames):
         self.book = book
         self._lock = threading.RLock()
         self._waiting: dict[str, Callable[[], None]] = {}
-        """What could not be written, newest last, by what it is about."""
+        """What could not be written, by what it is about."""
 
     def __repr__(self) -> str:
         return f"RunLog({self.book.shown!r})"
@@ -74,7 +74,7 @@ class RunLog(FormerNames):
 
     def swap(self, before: R | None, after: R) -> R | None:
         """Write a record in place of exactly `before` (None: there must be none); None when somebody else was first."""
-        return self.book.swap(before, after)
+        return self.book.swap(before, storable(after))
 
     def drop(self, record: Record) -> bool:
         """Forget a record; False when it is no longer this one."""
@@ -84,7 +84,7 @@ class RunLog(FormerNames):
         """Change the state of a pipeline, whoever else does so at the same time."""
         while True:
             found = self.book.find(PipelineState, (pipeline,))
-            kept = self.book.swap(found, change(found or PipelineState(pipeline)))
+            kept = self.swap(found, change(found or PipelineState(pipeline)))
             if kept is not None:
                 return kept
 
@@ -110,7 +110,8 @@ class RunLog(FormerNames):
 
     def record(self, run: RunRecord) -> None:
         """Write or replace one run; later when the book is away now."""
-        self._write(f"run {run.run_id}", lambda: self.book.put_run(run))
+        written = storable(run)
+        self._write(f"run {run.run_id}", lambda: self.book.put_run(written))
 
     def list_runs(
         self, *, pipeline: str | None = None, status: str | None = None, limit: int = 50, offset: int = 0
@@ -125,26 +126,35 @@ class RunLog(FormerNames):
     # What waits while the book is away
 
     def _write(self, about: str, write: Callable[[], None]) -> None:
-        """Write now if the book answers, after everything that waits; else keep it in memory."""
+        """Write now, and what waits after it; when the book is away it waits too, in place of what waited about the same."""
         with self._lock:
             self._waiting.pop(about, None)
-            self._waiting[about] = write
-            self._flush()
+            try:
+                write()
+            except RunLogError:
+                self._waiting[about] = write
+            else:
+                self._flush()
 
     def _flush(self) -> str:
-        """Write what waits, the oldest first; gives what the book says when it is away."""
+        """Write what waits; gives what the book said about the first entry that it did not take."""
+        said: list[str] = []
         for about, write in list(self._waiting.items()):
             try:
                 write()
             except RunLogError as error:
-                return error.what
-            del self._waiting[about]
-        return ""
+                said.append(error.what)
+                # One entry may be at fault; whoever takes none of two is away, and asking takes time.
+                if len(said) > 1:
+                    break
+            else:
+                del self._waiting[about]
+        return said[0] if said else ""
 
     def reconcile(self) -> int:
-        """Write what waits; warns and gives how much is left when the book is still away."""
+        """Write what waits; warns and gives how much is left when the book does not take it."""
         with self._lock:
-            said = self._flush()
+            said = self._flush() if self._waiting else ""
             if said:
                 text = f"{said}; {len(self._waiting)} entries about this run are not in the run log"
                 warnings.warn(text, UserWarning, stacklevel=2)

@@ -107,12 +107,15 @@ class ObjectBook(Book):
             return last is not None and self._versions.follow(prefix, last, {"dropped": True}) is not None
 
     def tidy(self, before: datetime) -> None:
-        """Remove records that were dropped long ago, with all their numbers."""
+        """Remove records that were dropped long ago, with all their numbers, and what killed writers left."""
         with self._asking():
             oldest = max((self._store.now() - before).total_seconds(), KEEP_SECONDS)
             for version in self._versions.every(STATE):
                 if version.dropped and version.age > oldest:
                     self._versions.remove(version.prefix)
+            for draft in list(self._store.unfinished(STATE)):
+                if draft.age > KEEP_SECONDS:
+                    self._store.delete(draft.key)
 
     # Runs
 

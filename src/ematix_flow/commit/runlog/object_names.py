@@ -12,10 +12,10 @@ _KEPT = 60
 
 
 def safe_name(text: str) -> str:
-    """Give a name for a text, another one for every text; a short text's beginning is the beginning of its name."""
+    """Give a name without `~` for a text, another one for every text; a short text's beginning begins its name."""
     name = quote(text, safe="").replace("~", "%7E")
     if name.startswith("."):  # the name of a draft, or of the folder itself
         name = f"%2E{name[1:]}"
     if len(name) > LONGEST:
-        return f"{name[:_KEPT]}~{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:32]}"
-    return name or "~"
+        return f"{name[:_KEPT]}!{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:32]}"
+    return name or "!"

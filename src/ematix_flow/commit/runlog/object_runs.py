@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 RUNS = "runs/"
 IDS = "ids/"
 ATTEMPTS = "attempts/"
+_TOLD = re.compile(r"runs/([\d-]+/\d+)~([^~]+)~([^~]+)~([^~]+)\.jsonl")
 _FIELDS = frozenset(field.name for field in fields(RunRecord))
 
 
@@ -48,7 +50,7 @@ class ObjectRuns:
         """Write a run, then where it is, and remove what it replaces; a list that sees both takes the one that is named."""
         key, pointer = _key(run), _pointer(run.run_id)
         before = self._store.read(pointer)
-        line = json.dumps(asdict(run), ensure_ascii=False, default=str)
+        line = json.dumps(asdict(run), default=str)
         self._store.write(key, f"{line}\n".encode())
         if before != key.encode():
             self._store.write(pointer, key.encode())
@@ -102,9 +104,11 @@ class ObjectRuns:
         """Give every run once: of two objects, whose writer died between them, the one that its id names."""
         names: dict[str, _Name] = {}
         for found in self._store.listed(RUNS):
-            _, day, rest = found.key.split("/", 2)
-            time, status, pipeline, run_id = rest.removesuffix(".jsonl").split("~", 3)
-            name = _Name(found.key, f"{day}/{time}", status, pipeline, run_id)
+            told = _TOLD.fullmatch(found.key)
+            if told is None:  # somebody else put it there
+                continue
+            started, status, pipeline, run_id = told.groups()
+            name = _Name(found.key, started, status, pipeline, run_id)
             if run_id in names and self._store.read(_pointer_of(run_id)) == names[run_id].key.encode():
                 continue
             names[run_id] = name

@@ -7,6 +7,7 @@ who comes late finds it taken; one who comes later than that sees the higher num
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ KEEP_SECONDS = 3600.0
 """How old a number has to be before it goes."""
 
 READERS = 16
+_NUMBERED = re.compile(r"/\d{12}\.json$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class Versions:
     def newest(self, prefix: str) -> Version | None:
         """Give the last number of a document, dropped or not."""
         while True:
-            found = list(self._store.listed(prefix))
+            found = self._listed(prefix)
             if not found:
                 return None
             version = self._read(prefix, found[-1])
@@ -65,7 +67,7 @@ class Versions:
 
     def every(self, prefix: str) -> list[Version]:
         """Give the last number of every document below a prefix, in the order of their names."""
-        last = {_prefix(found.key): found for found in self._store.listed(prefix)}
+        last = {_prefix(found.key): found for found in self._listed(prefix)}
         with ThreadPoolExecutor(READERS) as pool:
             read = pool.map(lambda pair: self._read(*pair) or self.newest(pair[0]), last.items())
             return [version for version in read if version is not None]
@@ -80,9 +82,9 @@ class Versions:
         nonce = uuid.uuid4().hex
         document = {**said, "version": number, "nonce": nonce, "follows": before.nonce if before else ""}
         # After a lost answer the store compares what is there with what was sent: the nonce makes it ours alone.
-        if not self._store.create(_key(prefix, number), json.dumps(document, ensure_ascii=False).encode()):
+        if not self._store.create(_key(prefix, number), json.dumps(document).encode()):
             return None
-        found = list(self._store.listed(prefix))
+        found = self._listed(prefix)
         if _number(found[-1].key) > number and not self._is_followed(prefix, number, nonce):
             return None
         for old in found[:-1]:
@@ -101,6 +103,10 @@ class Versions:
             # This writer, or the one who read before it wrote, stood still for more than an hour.
             raise StoreUnavailableError(f"{self._store.address(prefix)} changed meanwhile; who was first is unknown")
         return False
+
+    def _listed(self, prefix: str) -> list[Found]:
+        """Give the numbers below a prefix in order; what somebody else put there is left alone."""
+        return [found for found in self._store.listed(prefix) if _NUMBERED.search(found.key)]
 
     def remove(self, prefix: str) -> None:
         """Remove a document with all its numbers."""

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.runlog.log import RunLog
-from ematix_flow.commit.runlog.sql_book import SqlBook, SqlPlace
+from ematix_flow.commit.runlog.sql_book import SqlBook
+from ematix_flow.commit.runlog.sql_sessions import SqlPlace
 from ematix_flow.commit.runlog.sql_tables import Tables
 from ematix_flow.commit.runlog.urls import Address, read_address
 from ematix_flow.connect.redact import redact
@@ -231,6 +232,7 @@ def _book_of_connection(connection: Connection, address: Address) -> Book:
         database.is_duplicate_key,
         path if is_file else None,
         is_server=connection.kind in ("postgres", "mysql"),
+        one_by_one=connection.kind == "duckdb",
     )
     return SqlBook(place, tables, create=create)
 

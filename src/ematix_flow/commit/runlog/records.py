@@ -28,6 +28,7 @@ class Record(Protocol):
 
 
 R = TypeVar("R", bound=Record)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +178,21 @@ def from_document(kind: type[R], said: Mapping[str, Any]) -> R:
 def with_version(record: R, version: int) -> R:
     """Give a record as it is kept."""
     return replace(record, version=version)
+
+
+def storable(value: T) -> T:
+    """Give a value whose texts every database can keep: no zero bytes, nothing that is no character."""
+    texts = {field.name: getattr(value, field.name) for field in fields(value)}  # type: ignore[arg-type]
+    changed = {name: _text(text) for name, text in texts.items() if isinstance(text, str) and not _is_plain(text)}
+    return replace(value, **changed) if changed else value  # type: ignore[type-var]
+
+
+def _is_plain(text: str) -> bool:
+    return text.isascii() and "\0" not in text
+
+
+def _text(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode().replace("\0", "\\0")
 
 
 def instant(text: str) -> datetime:

@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import json
-import os
-import threading
 import time
-import weakref
-from collections import deque
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.runlog.book import ACTIVE, Book
 from ematix_flow.commit.runlog.records import columns_of, from_values, key_of, told, values_of, with_version
+from ematix_flow.commit.runlog.sql_sessions import Sessions
 from ematix_flow.commit.runlog.sql_tables import RUN_COLUMNS, RUNS
-from ematix_flow.connect.redact import safe_text
-from ematix_flow.errors import DeclareError, RunError, RunLogError
+from ematix_flow.errors import DeclareError, RunLogError
 from ematix_flow.records import RunRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Collection
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from ematix_flow.commit.runlog.book import Wanted
     from ematix_flow.commit.runlog.records import R, Record
+    from ematix_flow.commit.runlog.sql_sessions import SqlPlace
     from ematix_flow.commit.runlog.sql_tables import Tables
     from ematix_flow.connect.base import Session
-
-FRESH_SECONDS = 1.0
-"""How long a connection may have been idle to be used without asking whether it still works."""
 
 _ENSURE_ATTEMPTS = 3
 _CLOCKS = {
@@ -38,22 +31,6 @@ _CLOCKS = {
     "mysql": "SELECT DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%dT%H:%i:%s.%f')",
 }
 """A server's own time; files have that of the machine."""
-
-_ALONE = threading.RLock()
-"""Threads of a process change a DuckDB file one after the other: two at once are a conflict there."""
-
-
-@dataclass(frozen=True, slots=True)
-class SqlPlace:
-    """How a database is reached."""
-
-    shown: str
-    open: Callable[[], Session]
-    errors: tuple[type[BaseException], ...]
-    is_duplicate_key: Callable[[BaseException], bool]
-    path: Path | None = None
-    is_server: bool = False
-    """A connection to a server is kept between calls; one to a file is closed, so that other processes can have it."""
 
 
 class SqlBook(Book):
@@ -63,9 +40,7 @@ class SqlBook(Book):
         self._place = place
         self._tables = tables
         self._create = create
-        self._failures: tuple[type[BaseException], ...] = (*place.errors, OSError, RunError)
-        self._idle: deque[tuple[int, float, Session]] = deque()
-        weakref.finalize(self, _close_all, self._idle)
+        self._sessions = Sessions(place)
 
     @property
     def shown(self) -> str:
@@ -77,51 +52,12 @@ class SqlBook(Book):
         """Give the file."""
         return self._place.path
 
-    # Connections
-
-    @contextmanager
-    def _session(self) -> Iterator[Session]:
-        """Give a connection; whatever goes wrong with it is an error of the run log."""
-        try:
-            with _ALONE if self._tables.dialect == "duckdb" else nullcontext():
-                session = self._taken() or self._place.open()
-                try:
-                    yield session
-                except BaseException:
-                    session.close()
-                    raise
-                self._give_back(session)
-        except self._failures as error:
-            raise RunLogError(f"the run log {self.shown} does not answer: {safe_text(error)}") from None
-
-    def _taken(self) -> Session | None:
-        while self._idle:
-            try:
-                process, since, session = self._idle.pop()
-            except IndexError:  # another thread was quicker
-                return None
-            if process == os.getpid() and self._works(session, since):
-                return session
-        return None
-
-    def _works(self, session: Session, since: float) -> bool:
-        try:
-            if time.monotonic() - since > FRESH_SECONDS:
-                session.query("SELECT 1")
-        except self._failures:
-            session.close()
-            return False
-        return True
-
-    def _give_back(self, session: Session) -> None:
-        if self._place.is_server:
-            self._idle.append((os.getpid(), time.monotonic(), session))
-        else:
-            session.close()
+    def _session(self) -> AbstractContextManager[Session]:
+        return self._sessions.one()
 
     def close(self) -> None:
         """Close the connections that are idle."""
-        _close_all(self._idle)
+        self._sessions.close()
 
     # Tables
 
@@ -279,13 +215,6 @@ class SqlBook(Book):
 
     def _select_runs(self) -> str:
         return f"SELECT {self._tables.columns(RUN_COLUMNS)} FROM {self._tables.name(RUNS)}"
-
-
-def _close_all(idle: deque[tuple[int, float, Session]]) -> None:
-    while idle:
-        process, _, session = idle.pop()
-        if process == os.getpid():  # those of the process that this one was forked from are still in use there
-            session.close()
 
 
 def _run(row: tuple[Any, ...]) -> RunRecord:
