@@ -44,7 +44,7 @@ class Observers:
         for subscriber in self.subscribers:
             bus.subscribe(subscriber)
 
-    def close(self, seconds: float = FLUSH_SECONDS) -> None:
+    def close(self, seconds: float) -> None:
         """Give all of them the same few seconds to send what they still have."""
         until = time.monotonic() + seconds
         ends = [in_background(partial(end, seconds), "flow-observers") for end in self.closing]
@@ -73,7 +73,7 @@ def observers(
     try:
         yield made
     finally:
-        made.close()
+        made.close(FLUSH_SECONDS)
 
 
 def book_in(log: object) -> IncidentBook | None:
