@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -173,11 +173,15 @@ class RunRecord:
 class Incident:
     """Something that is wrong with a pipeline, from the first bad news to the first good one; one per pipeline and kind."""
 
+    table: ClassVar[str] = "incidents"
+    """Where a run log keeps them."""
+    key: ClassVar[tuple[str, ...]] = ("pipeline", "kind")
+
     pipeline: str
     kind: str
     """failed, quality or freshness."""
-    opened_at: str
-    alerted_at: str
+    opened_at: str = ""
+    alerted_at: str = ""
     """When somebody was told last, as ISO in UTC."""
     closed_at: str = ""
     """Empty while it is open."""

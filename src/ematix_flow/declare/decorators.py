@@ -81,6 +81,8 @@ def _pipeline(function: Callable[..., Any], keywords: dict[str, Any], origin: An
         depends_on=upstream_names(options.get("depends_on")),
         upstream_freshness=options.get("upstream_freshness"),
         retry=retry_from(options.get("retry")),
+        realert_after=options.get("realert_after"),
+        alert_every_attempt=bool(options.get("alert_every_attempt")),
         origin=origin,
         **known,
     )

@@ -58,6 +58,8 @@ PIPELINE_KEYWORDS = {
     "depends_on": "pipelines that come first",
     "upstream_freshness": "greatest age of their last success",
     "retry": "max_attempts, backoff and the like",
+    "realert_after": "how long after an alert a pipeline that still fails is told of again; 1h by default",
+    "alert_every_attempt": "True alerts for every failed attempt instead of once for an incident",
 }
 """Keywords of a pipeline, each with its meaning."""
 
@@ -139,7 +141,7 @@ def _durations(options: dict[str, Any]) -> None:
             message = "ttl= and ttl_seconds= are two spellings of one option"
             raise DeclareError(message)
         options["ttl"] = seconds
-    for name in ("ttl", "lookback", "late_horizon", "upstream_freshness"):
+    for name in ("ttl", "lookback", "late_horizon", "upstream_freshness", "realert_after"):
         if options.get(name) is not None:
             options[name] = duration(name, options[name])
 

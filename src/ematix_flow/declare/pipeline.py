@@ -84,6 +84,9 @@ class Pipeline:
     depends_on: tuple[str, ...] = ()
     upstream_freshness: timedelta | None = None
     retry: Retry | None = None
+    realert_after: timedelta | None = None
+    """How long after an alert a pipeline that still fails is told of again; None for the default."""
+    alert_every_attempt: bool = False
     origin: Origin | None = None
 
     def source_ref(self) -> str | Connection | None:
