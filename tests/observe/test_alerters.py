@@ -181,6 +181,13 @@ def test_every_other_scheme_goes_through_apprise(endpoint: Endpoint) -> None:
         from_url(f"json://127.0.0.1:{endpoint.port}/hook", Door(allowed_hosts(""))).notify(FAILED)
 
 
+def test_a_mail_server_behind_an_address_of_apprise_is_judged_too() -> None:
+    url = "mailtos://me:pw@example.com?smtp=mail.internal&to=a@example.com"
+    door = Door(allowed_hosts(""), lambda host, _: ["10.0.0.1"] if host == "mail.internal" else ["8.8.8.8"])
+    with pytest.raises(RefusedHostError, match=r"mail\.internal"):
+        from_url(url, door).notify(FAILED)
+
+
 @pytest.mark.parametrize("url", ["nosuch://host/canary-token-1", "slack://", "orders", "email://host", "https://[x"])
 def test_an_address_that_nobody_understands_is_refused_without_its_tokens(url: str) -> None:
     with pytest.raises(DeclareError) as told:

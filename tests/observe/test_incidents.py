@@ -6,12 +6,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ematix_flow import BigInt, ematix, pk  # noqa: TC001 - read from annotations
 from ematix_flow.clock import Clock
 from ematix_flow.errors import TransientError
 from ematix_flow.events import PipelineEnded
@@ -21,6 +22,7 @@ from ematix_flow.observe.incidents import (
     MemoryBook,
     News,
     decide,
+    declared_rules,
     freshness_news,
     quality_news,
     run_news,
@@ -29,6 +31,12 @@ from ematix_flow.observe.incidents import (
 if TYPE_CHECKING:
     from ematix_flow.observe.alerts.event import AlertEvent
     from ematix_flow.records import Incident
+
+
+@ematix.table(schema="main")
+class Things:
+    id: Annotated[BigInt, pk()]
+
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 RULES = AlertRules()
@@ -111,6 +119,15 @@ def test_an_operator_who_stops_a_run_is_no_incident() -> None:
     assert run_news(ended) is None
     failed = replace(ended, error_type="RunError", attempt=2, max_attempts=3)
     assert run_news(failed) == News("orders", "failed", True, "stopped", "RunError", 2, 3)
+
+
+def test_a_pipeline_declares_its_own_rules() -> None:
+    ematix.pipeline(name="loud", alert_every_attempt=True, realert_after="10m", target=Things, mode="append")(
+        lambda _: "SELECT 1 AS id"
+    )
+    ematix.pipeline(name="quiet", target=Things, mode="append")(lambda _: "SELECT 1 AS id")
+    assert declared_rules("loud") == AlertRules(timedelta(minutes=10), every_attempt=True)
+    assert declared_rules("quiet") == declared_rules("unknown") == AlertRules(timedelta(hours=1))
 
 
 class SharedBook(MemoryBook):

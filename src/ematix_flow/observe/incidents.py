@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from ematix_flow.clock import SYSTEM_CLOCK
+from ematix_flow.declare.project import PROJECT
 from ematix_flow.errors import TransientError
 from ematix_flow.events import PipelineEnded
 from ematix_flow.observe.alerts.event import (
@@ -42,6 +43,14 @@ class AlertRules:
     realert_after: timedelta = timedelta(hours=1)
     every_attempt: bool = False
     """True: every failure alerts."""
+
+
+def declared_rules(name: str) -> AlertRules:
+    """Give the rules of a pipeline of this process; the usual ones where it says nothing or is not known."""
+    pipeline = PROJECT.pipelines.get(name)
+    if pipeline is None:
+        return AlertRules()
+    return AlertRules(pipeline.realert_after, pipeline.alert_every_attempt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +174,7 @@ class Incidents:
         self,
         book: IncidentBook,
         send: Callable[[AlertEvent], None],
-        rules: Callable[[str], AlertRules] = lambda _: AlertRules(),
+        rules: Callable[[str], AlertRules] = declared_rules,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._book, self._send, self._rules, self._clock = book, send, rules, clock

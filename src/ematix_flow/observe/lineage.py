@@ -29,7 +29,7 @@ SPEC = "https://openlineage.io/spec"
 RUN_EVENT = f"{SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent"
 NAMESPACE, API_KEY = "OPENLINEAGE_NAMESPACE", "OPENLINEAGE_API_KEY"
 _FACETS = {
-    "schema": "1-1-1/SchemaDatasetFacet",
+    "schema": "1-2-0/SchemaDatasetFacet",
     "columnLineage": "1-2-0/ColumnLineageDatasetFacet",
     "outputStatistics": "1-0-2/OutputStatisticsOutputDatasetFacet",
     "errorMessage": "1-0-1/ErrorMessageRunFacet",

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ematix_flow.connect.secrets import expand, remember
 from ematix_flow.errors import DeclareError, MissingExtraError, TransientError, did_you_mean
-from ematix_flow.observe.outbound import DOOR, post
+from ematix_flow.observe.outbound import DOOR, post, within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +41,7 @@ class Collector:
 
     def send(self, signal: str, payload: bytes) -> None:
         """Send a request of a signal, metrics or traces."""
-        place = self.door.find(self.host, self.port)
+        place = within(self.door.seconds, lambda _: self.door.find(self.host, self.port), self.host)
         secure = self.tls or not place.listed
         if self.grpc:
             _call(place, _METHODS[signal], payload, self, secure=secure)

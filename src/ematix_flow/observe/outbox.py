@@ -59,7 +59,7 @@ class Outbox(Generic[Thing]):
         with self._changed:
             self._closed = True
             if not done:
-                self._tell(f"{len(self._waiting) + self._busy} could not be sent in {seconds:g} s")
+                self._tell(f"{len(self._waiting) + self._busy} could not be sent in time")
             self._waiting.clear()
             self._changed.notify_all()
 

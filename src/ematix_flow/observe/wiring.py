@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 from ematix_flow.background import in_background
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.errors import FlowError
+from ematix_flow.events import PipelineEnded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +45,7 @@ class Observers:
         for subscriber in self.subscribers:
             bus.subscribe(subscriber)
 
-    def close(self, seconds: float = FLUSH_SECONDS) -> None:
+    def close(self, seconds: float) -> None:
         """Give all of them the same few seconds to send what they still have."""
         until = time.monotonic() + seconds
         ends = [in_background(partial(end, seconds), "flow-observers") for end in self.closing]
@@ -73,7 +74,7 @@ def observers(
     try:
         yield made
     finally:
-        made.close()
+        made.close(FLUSH_SECONDS)
 
 
 def book_in(log: object) -> IncidentBook | None:
@@ -101,12 +102,21 @@ def _add_alerts(
     if not alerters:
         return
     from ematix_flow.observe.alerts.active import AlertDesk
-    from ematix_flow.observe.incidents import AlertRules, Incidents, MemoryBook
+    from ematix_flow.observe.incidents import Incidents, MemoryBook, declared_rules
+    from ematix_flow.observe.outbox import Outbox
 
     desk = AlertDesk(alerters)
-    made.incidents = Incidents(book or MemoryBook(), desk.send, rules or (lambda _: AlertRules()))
-    made.subscribers.append(made.incidents)
-    made.closing.append(desk.close)
+    made.incidents = Incidents(book or MemoryBook(), desk.send, rules or declared_rules)
+    # In the background, because the run log may be slow to answer.
+    box: Outbox[Event] = Outbox(made.incidents, "alerts")
+
+    def close(seconds: float) -> None:
+        until = time.monotonic() + seconds
+        box.close(seconds)
+        desk.close(max(0.0, until - time.monotonic()))
+
+    made.subscribers.append(lambda event: box.put(event) if isinstance(event, PipelineEnded) else None)
+    made.closing.append(close)
 
 
 def _alerters(urls: Sequence[str]) -> list[Alerter]:

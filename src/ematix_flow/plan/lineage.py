@@ -56,7 +56,7 @@ def _inputs(plan: TargetPlan, source: Place) -> tuple[Dataset, ...]:
     tree = _query(read.sql, source.dialect)
     own = {cte.alias for cte in tree.find_all(exp.CTE)} | {SOURCE_VIEW}
     tables = [table for table in tree.find_all(exp.Table) if table.db or table.name not in own]
-    return tuple(dict.fromkeys(_named(table, source) for table in tables))
+    return tuple(sorted({_named(table, source) for table in tables}, key=lambda one: (one.namespace, one.name)))
 
 
 def _whole(read: Read, source: Place) -> Dataset:

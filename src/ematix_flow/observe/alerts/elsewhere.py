@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.errors import DeclareError, RunError
 from ematix_flow.observe.alerts.event import GAVE_UP, RECOVERED, headline, words
 from ematix_flow.observe.outbound import DOOR
-from ematix_flow.observe.reaching import RefusedHostError
+from ematix_flow.observe.reaching import RefusedHostError, UnreachedError
 
 if TYPE_CHECKING:
     from ematix_flow.observe.alerts.event import AlertEvent
@@ -32,12 +32,18 @@ class AppriseAlerter:
     def _check(self) -> None:
         """Refuse a private host, and plain text to one that the operator did not name."""
         channel = self.channel
-        if not channel.host or not any("{host}" in template for template in channel.templates):
-            return  # the service has an address of its own, and what stands first in the URL is a token
-        place = self.door.find(channel.host, channel.port or (443 if channel.secure else 80))
-        if not channel.secure and not place.listed:
-            message = f"host {place.host!r} would be sent plain text"
-            raise RefusedHostError(message, hint="use the scheme with an s at its end, or EMATIX_FLOW_ALLOW_HOSTS.")
+        hosts = {channel.host, getattr(channel, "smtp_host", None)} - {None, ""}
+        if not any("{host}" in template for template in channel.templates):
+            hosts = set()  # the service has an address of its own, and what stands first in the URL is a token
+        for host in hosts:
+            try:
+                place = self.door.find(host, channel.port or (443 if channel.secure else 80))
+            except UnreachedError:
+                continue  # no host, but for example a topic of a service
+            if not channel.secure and not place.listed:
+                message = f"host {place.host!r} would be sent plain text"
+                hint = "use the scheme with an s at its end, or EMATIX_FLOW_ALLOW_HOSTS."
+                raise RefusedHostError(message, hint=hint)
 
 
 def apprise_alerter(url: str, door: Door = DOOR) -> AppriseAlerter:

@@ -1,0 +1,156 @@
+"""Who hears of runs is chosen by options, else by the environment; the end of a command waits for them, but not long."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ematix_flow.events import PipelineEnded, PipelineSkipped
+from ematix_flow.observe import wiring
+from ematix_flow.observe.alerts.active import register_alerter
+from ematix_flow.observe.bus import Bus
+from ematix_flow.observe.incidents import AlertRules, MemoryBook, quality_news
+from ematix_flow.observe.wiring import book_in, observers
+
+if TYPE_CHECKING:
+    from ematix_flow.observe.alerts.event import AlertEvent
+    from tests.observe.endpoints import Endpoint
+
+FAILED = PipelineEnded(
+    "orders", "", "s", datetime(2026, 1, 1, tzinfo=UTC), 1.0, error_message="away", error_type="RunError"
+)
+DONE = replace(FAILED, error_message="", error_type="")
+
+
+def heard(events: list[Any], **options: Any) -> None:
+    bus = Bus()
+    with observers(**options) as made:
+        made.subscribe_to(bus)
+        for event in events:
+            bus.emit(event)
+
+
+def test_everything_that_was_asked_for_hears(
+    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("EMATIX_FLOW_ALLOW_HOSTS", "127.0.0.1")
+    hook = f"http://127.0.0.1:{endpoint.port}/hook"
+    heard([FAILED, FAILED, DONE], alerters=["stdout://", hook], metrics="stdout://")
+    assert [got.json["text"].partition("\n")[0] for got in endpoint.got] == ["orders failed", "orders has recovered"]
+    said = capsys.readouterr().err
+    assert said.count("[ALERT]") == 2
+    assert said.count('[METRIC] pipeline_runs_total{pipeline="orders",outcome="failure"}') == 2
+
+
+def test_the_environment_is_asked_where_options_say_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("EMATIX_FLOW_ALERTERS", "stdout://, ,stdout://")
+    monkeypatch.setenv("EMATIX_FLOW_METRICS_URL", "stdout://")
+    monkeypatch.setenv("EMATIX_FLOW_TRACES", "otel://stdout")
+    monkeypatch.setenv("EMATIX_FLOW_LINEAGE", "openlineage+stdout://")
+    with observers() as made:
+        assert len(made.subscribers) == 4
+    heard([FAILED])
+    said = capsys.readouterr().err
+    assert (said.count("[ALERT]"), said.count("[METRIC]")) == (2, 3)
+    monkeypatch.setenv("EMATIX_FLOW_METRICS", "null://")
+    heard([FAILED], alerters=["stdout://"])
+    said = capsys.readouterr().err
+    assert (said.count("[ALERT]"), said.count("[METRIC]")) == (1, 0)
+
+
+def test_bad_addresses_are_warnings_and_the_others_hear(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.warns(UserWarning, match="there (is|are) no") as told:
+        heard(
+            [FAILED], alerters=["nosuch://x", "stdout://"], metrics="nosuch://", traces="nosuch://", lineage="nosuch://"
+        )
+    assert len(told) == 4
+    assert capsys.readouterr().err.count("[ALERT]") == 1
+
+
+def test_alerters_of_the_process_hear_too() -> None:
+    told: list[AlertEvent] = []
+
+    class Mine:
+        def notify(self, event: AlertEvent) -> None:
+            told.append(event)
+
+    register_alerter(Mine())
+    heard([FAILED, PipelineSkipped("orders", "", "")])
+    assert [event.kind for event in told] == ["failed"]
+
+
+def test_incidents_outlive_a_command_in_their_book(capsys: pytest.CaptureFixture[str]) -> None:
+    book = MemoryBook()
+    for event in (FAILED, FAILED, DONE, DONE):
+        heard([event], alerters=["stdout://"], incidents=book)
+    assert [line.split()[2] for line in capsys.readouterr().err.splitlines()] == ["failed", "recovered"]
+    assert book_in(book) is book
+    assert book_in(object()) is None
+
+
+def test_rules_are_those_of_the_pipeline(capsys: pytest.CaptureFixture[str]) -> None:
+    rules = {"orders": AlertRules(every_attempt=True), "stock": AlertRules()}
+    events = [FAILED, FAILED, replace(FAILED, pipeline="stock"), replace(FAILED, pipeline="stock")]
+    heard(events, alerters=["stdout://"], rules=rules.__getitem__)
+    assert [line.split()[3] for line in capsys.readouterr().err.splitlines()] == ["orders", "orders", "stock"]
+
+
+def test_quality_and_freshness_have_a_door_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with observers(alerters=["stdout://"]) as made:
+        assert made.incidents is not None
+        made.incidents.hear(quality_news("orders", "3 rows"))
+    assert "quality_failed orders did not meet its expectations: 3 rows" in capsys.readouterr().err
+    with observers() as nobody:
+        assert nobody.incidents is None
+
+
+def test_the_end_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(wiring, "FLUSH_SECONDS", 0.2)
+    monkeypatch.setattr(wiring, "GRACE_SECONDS", 0.2)
+    go_on = threading.Event()
+
+    class Stuck:
+        def notify(self, _: AlertEvent) -> None:
+            go_on.wait(30)
+
+        def close(self, _: float) -> None:
+            go_on.wait(30)
+
+    register_alerter(Stuck())
+    with observers() as made:
+        made.closing.append(Stuck().close)
+        bus = Bus()
+        made.subscribe_to(bus)
+        bus.emit(FAILED)
+    go_on.set()
+    said = capsys.readouterr().err
+    assert "alerts by Stuck: 1 could not be sent in time (told once)" in said
+    assert "an observer did not end" in said
+
+
+def test_nothing_is_loaded_that_nobody_asked_for() -> None:
+    code = (
+        "import sys; from ematix_flow.observe.wiring import observers\n"
+        "with observers(): pass\n"
+        "heavy = {'apprise', 'opentelemetry', 'prometheus_client', 'grpc', 'smtplib', 'sqlglot', 'http.client'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(root / "src")},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout == "[]\n"
