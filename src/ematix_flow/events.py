@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from ematix_flow.records import Counts
+    from ematix_flow.records import Audited, Counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,16 @@ class RowsStaged(Event):
 
     rows: int
     rejected: int
+
+
+@dataclass(frozen=True, slots=True)
+class QualityMeasured(Event):
+    """What is expected of the rows of a load was measured; told before the load is known to be committed or to fail."""
+
+    run_id: str
+    audited: Audited
+    alert_on_warn: bool = False
+    """True when somebody wants to hear of it as well when nothing worse than a warning came out."""
 
 
 @dataclass(frozen=True, slots=True)

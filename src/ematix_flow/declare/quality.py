@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.quality_checks import (
@@ -40,8 +40,8 @@ class Quality:
     """How old the newest load, or the newest value of `column`, may be."""
     column: str | None = None
     alert_on_warn: bool = False
-    given: bool = field(default=False, compare=False)
-    """True when there is anything to measure, be it only what the table itself says."""
+    dialect: str = ""
+    """What the user's SQL is written in, where that is not the target's: a stand-in for tests."""
 
 
 def quality_of(options: Mapping[str, Any], table: Table, write: Write) -> Quality:
@@ -59,7 +59,7 @@ def quality_of(options: Mapping[str, Any], table: Table, write: Write) -> Qualit
         check_expectation(expectation, table)
     found = _named([*declared, *_of_table(table, write, declared)] if asked else [])
     alert = switch("alert_on_quality_warn", options.get("alert_on_quality_warn") or False)
-    return Quality(found, policy, sla, column, alert, given=asked)
+    return Quality(found, policy, sla, column, alert)
 
 
 def _check_moment(table: Table, name: object) -> None:
@@ -90,8 +90,8 @@ def _of_table(table: Table, write: Write, declared: Iterable[Expectation]) -> li
     found = [Expectation(NOT_NULL, f"{NOT_NULL}({c.name})", (c.name,)) for c in table.columns if not c.nullable]
     # scd2 keeps several versions of one key, and by event time one load may bring them all.
     groups = () if write.mode == "scd2" else (table.primary_key, table.natural_keys or (), *table.unique_constraints)
-    for names in dict.fromkeys(tuple(group) for group in groups if group):
-        found.append(Expectation(UNIQUE, f"{UNIQUE}({', '.join(names)})", names))
+    keys = dict.fromkeys(tuple(group) for group in groups if group)
+    found += [Expectation(UNIQUE, f"{UNIQUE}({', '.join(names)})", names) for names in keys]
     known = {(one.kind, one.columns) for one in declared}
     return [one for one in found if (one.kind, one.columns) not in known]
 

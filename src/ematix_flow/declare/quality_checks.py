@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.patterns import check_pattern
@@ -12,6 +11,7 @@ from ematix_flow.errors import DeclareError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import timedelta
 
     from ematix_flow.declare.layout import Table
 
