@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from ematix_flow.declare.tester import Tester
     from tests.contracts.flows import Flow, Row
 
-pytestmark = pytest.mark.service
-
 ORDERS = Table(
-    "mart",
+    "analytics",
     "orders",
     (
         Column(BigInt(), name="id", primary_key=True),
@@ -139,7 +137,7 @@ def test_offending_rows_are_set_aside_and_the_others_load(flows: Callable[..., F
         t.column("code").unique()
         t.column("code").regex("^[a-z]+$")
         t.sql("not free", "amount > 0")
-        t.column("id").exists_in("mart.src_orders", "id")
+        t.column("id").exists_in("analytics.src_orders", "id")
 
     flow = expecting(flows(ORDERS, mode=mode), picky, "reject")
     if flow.origin is not None:
@@ -156,9 +154,9 @@ def test_offending_rows_are_set_aside_and_the_others_load(flows: Callable[..., F
 
 
 def test_a_relation_to_another_table_is_measured(flows: Callable[..., Flow]) -> None:
-    known = flows(Table("mart", "known", ORDERS.columns), name="known", mode="append")
+    known = flows(Table("analytics", "known", ORDERS.columns), name="known", mode="append")
     known.run([GOOD[0], {**GOOD[1], "code": "zz"}])
-    flow = expecting(flows(ORDERS, mode="append"), lambda t: t.column("code").exists_in("mart.known", "code"))
+    flow = expecting(flows(ORDERS, mode="append"), lambda t: t.column("code").exists_in("analytics.known", "code"))
     assert verdicts(flow.run(GOOD))["exists_in(code)"] == ("fail", 1)
 
 
@@ -175,7 +173,7 @@ def test_freshness_counts_what_the_target_keeps(flows: Callable[..., Flow], path
 @in_and_out
 def test_one_that_cannot_be_measured_warns_or_ends_the_load(flows: Callable[..., Flow], path: str) -> None:
     def broken(t: Tester) -> None:
-        t.query("lost", "SELECT 1 FROM rows, mart.nowhere", severity="warn")
+        t.query("lost", "SELECT 1 FROM rows, analytics.nowhere", severity="warn")
         t.python("raises", lambda rows: 1 // 0, severity="warn")
         t.column("amount").between(0, 100)
 
@@ -187,7 +185,7 @@ def test_one_that_cannot_be_measured_warns_or_ends_the_load(flows: Callable[...,
     assert verdicts(result)["between(amount)"] == ("pass", 0)
     raised = next(one for one in result["quality"]["checks"] if one["name"] == "raises")
     assert "ZeroDivisionError" in raised["message"]
-    strict = expecting(flow, lambda t: t.query("lost", "SELECT 1 FROM rows, mart.nowhere"), "fail")
+    strict = expecting(flow, lambda t: t.query("lost", "SELECT 1 FROM rows, analytics.nowhere"), "fail")
     with pytest.raises(QualityUnrunnable, match="'lost' could not be measured"):
         strict.run([{**GOOD[0], "id": 11}])
     assert len(flow.rows()) == 3
