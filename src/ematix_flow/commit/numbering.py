@@ -39,4 +39,6 @@ def _as_text(column: StageColumn, dialect: str) -> str:
     if dialect == "mysql":
         # MySQL refuses to call bytes text that are none.
         return f"HEX({name})" if column.type.kind == "bytes" else f"CAST({name} AS CHAR)"
+    if dialect == "spark":
+        return f"HEX({name})" if column.type.kind == "bytes" else f"CAST({name} AS STRING)"
     return f"CAST({name} AS VARCHAR)"

@@ -111,8 +111,7 @@ class _Planner:
     def _relation(self, one: Expectation) -> Measure:
         assert one.other is not None  # noqa: S101 - the kind says so
         place = self.aim.database.place(*one.other[:2])
-        kind = self.table.column(one.columns[0]).type.kind
-        query, condition = checks.unrelated(one, place, kind, self.dialect)
+        query, condition = checks.unrelated(one, place, self.dialect)
         return self._by_row(one, one.columns, condition, query=query)
 
     def _freshness(self, one: Expectation) -> Measure:

@@ -118,15 +118,13 @@ def repeated(columns: Sequence[str], dialect: str) -> tuple[str, str]:
     return query, f"EXISTS (SELECT 1 FROM (SELECT {listed} {several}) AS d WHERE {same})"
 
 
-def unrelated(one: Expectation, place: TableName, kind: str, dialect: str) -> tuple[str, str]:
+def unrelated(one: Expectation, place: TableName, dialect: str) -> tuple[str, str]:
     """Give the query that counts the rows whose value another table lacks, and the condition of such a row."""
     assert one.other is not None  # noqa: S101 - the kind says so
     mine = exp.column(exp.to_identifier(one.columns[0], quoted=True), table="s")
     theirs = exp.column(exp.to_identifier(one.other[2], quoted=True), table="o")
-    equal = exp.EQ(this=theirs, expression=mine.copy())
-    same = say("same_text", dialect, x=theirs, y=mine.copy()) if kind in q.TEXTS else equal
-    other = native_name(place, dialect)
-    found = f"EXISTS (SELECT 1 FROM {other} AS o WHERE {same.sql(dialect=dialect)})"
+    same = exp.EQ(this=theirs, expression=mine.copy()).sql(dialect=dialect)
+    found = f"EXISTS (SELECT 1 FROM {native_name(place, dialect)} AS o WHERE {same})"
     condition = f"{mine.sql(dialect=dialect)} IS NOT NULL AND NOT {found}"
     return count_query(condition, dialect), condition
 
