@@ -128,6 +128,19 @@ class PipelineSkipped(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class FreshnessChanged(Event):
+    """What a pipeline loads became too old, or is fresh again."""
+
+    state: str
+    """healthy, warning or breached."""
+    before: str
+    """The state at the last look; empty at the first one."""
+    lag_seconds: float | None
+    """None when there is nothing yet."""
+    sla_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class MaintenanceStep(Event):
     """A step of maintenance begins, or has ended with what it counted."""
 

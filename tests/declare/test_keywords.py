@@ -72,7 +72,12 @@ def test_contradictions_are_refused(written: dict[str, Any], error: type[Excepti
 
 
 def test_keywords_of_quality_are_keywords_of_pipelines_and_targets() -> None:
-    said = {"expectations": print, "on_quality_failure": "fail", "freshness_column": "at", "alert_on_quality_warn": True}
+    said = {
+        "expectations": print,
+        "on_quality_failure": "fail",
+        "freshness_column": "at",
+        "alert_on_quality_warn": True,
+    }
     given = {**said, "freshness_sla": "6h"}
     assert pipeline_keywords(given) == target_keywords(given) == {**said, "freshness_sla": timedelta(hours=6)}
 

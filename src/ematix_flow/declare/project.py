@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.errors import DeclareError, UnknownNameError, did_you_mean
 
 if TYPE_CHECKING:
+    from datetime import timedelta
     from types import ModuleType
 
     from ematix_flow.declare.pipeline import Pipeline, Transform
@@ -26,6 +27,8 @@ class Project:
     pipelines: dict[str, Pipeline] = field(default_factory=dict)
     transforms: dict[str, Transform] = field(default_factory=dict)
     streams: dict[str, Stream] = field(default_factory=dict)
+    slas: dict[str, timedelta] = field(default_factory=dict)
+    """Limits for the age of the last success that were registered besides the declarations."""
 
     def add_pipeline(self, pipeline: Pipeline) -> None:
         """Take a pipeline; its name must be new and what it depends on must be known."""
@@ -90,6 +93,7 @@ class Project:
         self.pipelines.clear()
         self.transforms.clear()
         self.streams.clear()
+        self.slas.clear()
 
     @staticmethod
     def _check_new(word: str, name: str, origin: Origin | None, taken: Pipeline | Stream | Transform | None) -> None:

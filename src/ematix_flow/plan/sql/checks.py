@@ -150,7 +150,9 @@ def over_rows(text: str, columns: Sequence[str], written_in: str, dialect: str) 
         message = f"the query does not read the table {ROWS!r}, which is the load: {text}"
         raise PlanError(message)
     wanted = [exp.column(exp.to_identifier(name, quoted=True)) for name in columns]
-    staged_rows = exp.Table(this=exp.to_identifier(STAGED, quoted=True), alias=exp.TableAlias(this=exp.to_identifier("s")))
+    staged_rows = exp.Table(
+        this=exp.to_identifier(STAGED, quoted=True), alias=exp.TableAlias(this=exp.to_identifier("s"))
+    )
     load = exp.select(*wanted).from_(staged_rows)
     for table in mine:
         called = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(ROWS, quoted=True))
