@@ -149,7 +149,7 @@ class Audited:
     """What was measured of the rows of a load before they became visible."""
 
     outcome: str
-    """fail when an expectation failed, warn when one could not be measured, pass, empty, or skipped."""
+    """fail when an expectation failed, warn when one could not be measured, pass, empty without rows, or skipped."""
     checks: tuple[CheckResult, ...] = ()
     rejected: int = 0
     """Rows that were set aside."""

@@ -151,6 +151,14 @@ def test_offending_rows_are_set_aside_and_the_others_load(flows: Callable[..., F
     assert flow.run(GOOD[1:] if mode != "append" else [])["rows_rejected"] == 0
 
 
+def test_a_load_without_rows_has_nothing_to_measure(flows: Callable[..., Flow]) -> None:
+    flow = expecting(flows(ORDERS, mode="append"), lambda t: t.column("amount").between(0, 100), "fail")
+    assert flow.run([])["quality"]["outcome"] == "empty"
+    strict = expecting(flow, lambda t: t.row_count(at_least=1), "fail")
+    with pytest.raises(QualityCheckFailed, match="row_count: 0 rows"):
+        strict.run([])
+
+
 def test_a_relation_to_another_table_is_measured(flows: Callable[..., Flow]) -> None:
     known = flows(Table("analytics", "known", ORDERS.columns), name="known", mode="append")
     known.run([GOOD[0], {**GOOD[1], "code": "zz"}])

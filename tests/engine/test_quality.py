@@ -111,6 +111,18 @@ def test_rows_that_were_set_aside_can_be_replayed(duck: Warehouse, declare: Decl
     assert list_rejects(mended) == []
 
 
+def test_a_load_that_is_wrong_as_a_whole_is_refused(
+    duck: Warehouse, declare: Declare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ematix_flow.commit.auditing.MOST", 2)
+    duck.run(f"INSERT INTO {duck.orders} VALUES (3, 'd'), (4, 'e')")
+    pipeline = declare(duck, expectations=no_b, on_quality_failure="reject")
+    with pytest.raises(QualityCheckFailed, match="more than 2 rows of load do not satisfy") as refused:
+        run_pipeline(pipeline)
+    assert refused.value.audited is not None
+    assert list_rejects(pipeline) == []
+
+
 def test_rows_that_a_constraint_refuses_are_found_beside_them(duck: Warehouse, declare: Declare) -> None:
     pipeline = declare(duck, mode="append", expectations=no_b, on_quality_failure="reject", on_bad_row="reject")
     done = run_pipeline(pipeline)

@@ -133,7 +133,7 @@ def _broken(one: Measure, total: int, reason: str) -> CheckResult:
 
 def _outcome(results: Sequence[CheckResult]) -> str:
     verdicts = {result.verdict for result in results}
-    if not verdicts:
+    if verdicts <= {"pass"} and not any(result.total for result in results):
         return "empty"
     return "fail" if "fail" in verdicts else "warn" if "error" in verdicts else "pass"
 
