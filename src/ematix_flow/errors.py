@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ematix_flow.records import Audited
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -112,6 +114,17 @@ class StalePlanError(CommitError):
 
 class FencedError(CommitError):
     """A newer run of the same pipeline took over; this one may not commit any more."""
+
+
+class QualityCheckFailed(RunError, AssertionError):  # noqa: N818 - the name of the public contract
+    """Rows of a load do not satisfy what was expected of them, and the target is as it was."""
+
+    audited: Audited | None = None
+    """What was measured."""
+
+
+class QualityUnrunnable(RunError, RuntimeError):  # noqa: N818 - the name of the public contract
+    """An expectation that decides about a load could not be measured, and the target is as it was."""
 
 
 class StreamLostError(RunError):

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from ematix_flow.records import Counts
+    from ematix_flow.records import Audited, Counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,16 @@ class RowsStaged(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class QualityMeasured(Event):
+    """What is expected of the rows of a load was measured; told before the load is known to be committed or to fail."""
+
+    run_id: str
+    audited: Audited
+    alert_on_warn: bool = False
+    """True when somebody wants to hear of it as well when nothing worse than a warning came out."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunCommitted(Event):
     """The target holds the load."""
 
@@ -164,6 +174,19 @@ class SchedulerTold(Event):
     what: str
     """leader, dispatched, dispatch_failed, lease_expired or tick_error."""
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FreshnessChanged(Event):
+    """What a pipeline loads became too old, or is fresh again."""
+
+    state: str
+    """healthy, warning or breached."""
+    before: str
+    """The state at the last look; empty at the first one."""
+    lag_seconds: float | None
+    """None when there is nothing yet."""
+    sla_seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,9 @@ NAMES = (
 )
 """Every failpoint of the batch path, in the order a load passes them."""
 
+AUDIT_NAMES = ("commit.measured", "commit.audited")
+"""Further ones of loads with expectations, between `commit.verified` and `commit.watermark`."""
+
 STORE_NAMES = ("store.before_record", "store.after_record", "store.mid_settle")
 """Further ones of targets that commit by a record in a store."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
 
@@ -124,6 +124,42 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What became of one expectation."""
+
+    name: str
+    column: str
+    severity: str
+    verdict: str
+    """pass, fail, or error when it could not be measured."""
+    failed_rows: int | None
+    """None where no row alone is to blame."""
+    total: int
+    sample: tuple[Mapping[str, Any], ...] = ()
+    message: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the result as plain data."""
+        known = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "message" or self.message}
+        return known | {"sample": [dict(row) for row in self.sample]}
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """What was measured of the rows of a load before they became visible."""
+
+    outcome: str
+    """fail when an expectation failed, warn when one could not be measured, pass, empty without rows, or skipped."""
+    checks: tuple[CheckResult, ...] = ()
+    rejected: int = 0
+    """Rows that were set aside."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give what was measured as plain data."""
+        return {"outcome": self.outcome, "checks": [check.to_dict() for check in self.checks]}
+
+
+@dataclass(frozen=True, slots=True)
 class Committed:
     """A load that the ledger of its target holds."""
 
@@ -134,6 +170,8 @@ class Committed:
     replayed: bool = False
     """True when an earlier attempt had committed it already."""
     notes: tuple[str, ...] = field(default=())
+    audited: Audited | None = None
+    """What was measured of its rows; None where nothing is expected of them, or an earlier attempt committed."""
 
 
 @dataclass(frozen=True, slots=True)

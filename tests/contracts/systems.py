@@ -139,6 +139,7 @@ GAPS = {
     "test_another_watermark_column_starts_from_the_beginning": _NO_MERGE,
     "test_the_tables_have_the_documented_columns_in_the_documented_places": "they are tables of the state, not of a database",
     "test_a_replayed_reject_has_every_value_that_the_source_had": "it drops the table, and files are no table to drop",
+    "test_quality": "a folder of files answers no SQL, so expectations are refused for it; test_file_tables.py sees that",
     **dict.fromkeys(NEED_CONSTRAINTS, _NO_CONSTRAINTS),
 }
 """Tests of flows, or whole modules of them, that say nothing about folders of files, each with the reason."""
@@ -151,6 +152,7 @@ LAKE_GAPS = {
     "test_without_continue_the_first_failure_stops_and_a_retry_completes": _NO_LAKE_CONSTRAINTS,
     "test_with_continue_the_others_are_loaded_and_a_retry_mends_the_one_that_failed": _NO_LAKE_CONSTRAINTS,
     "test_every_target_remembers_for_itself_how_far_it_came": _NO_LAKE_CONSTRAINTS,
+    "test_quality": "each takes seconds there; tests/lakes/test_quality.py measures the same",
     "test_values_are_compared_in_the_sources_own_precision": _ABOUT_THE_SOURCE,
     "test_long_decimals_keep_every_digit_or_are_refused": _ABOUT_THE_SOURCE,
 }

@@ -71,24 +71,15 @@ def test_contradictions_are_refused(written: dict[str, Any], error: type[Excepti
     assert isinstance(caught.value, FlowError)
 
 
-def test_keywords_of_quality_are_taken_as_long_as_they_ask_for_nothing() -> None:
-    nothing = {"expectations": None, "on_quality_failure": "warn", "freshness_sla": None, "freshness_column": None}
-    assert pipeline_keywords({**nothing, "alert_on_quality_warn": False}) == {}
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        {"expectations": print},
-        {"on_quality_failure": "fail"},
-        {"alert_on_quality_warn": True},
-        {"freshness_sla": "6h"},
-        {"freshness_column": "at"},
-    ],
-)
-def test_a_check_of_quality_that_would_not_run_is_refused(asked: dict[str, Any]) -> None:
-    with pytest.raises(NotImplementedError, match="is not built yet"):
-        pipeline_keywords(asked)
+def test_keywords_of_quality_are_keywords_of_pipelines_and_targets() -> None:
+    said = {
+        "expectations": print,
+        "on_quality_failure": "fail",
+        "freshness_column": "at",
+        "alert_on_quality_warn": True,
+    }
+    given = {**said, "freshness_sla": "6h"}
+    assert pipeline_keywords(given) == target_keywords(given) == {**said, "freshness_sla": timedelta(hours=6)}
 
 
 @given(st.integers(0, 10**6), st.sampled_from([("s", 1), ("m", 60), ("h", 3600), ("d", 86_400)]))

@@ -23,6 +23,7 @@ from ematix_flow.transforms import deduplicate_by
 if TYPE_CHECKING:
     from ematix_flow.connect.base import Database
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
+    from ematix_flow.declare.tester import Tester
     from ematix_flow.plan.steps import TargetPlan
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -65,6 +66,19 @@ class Emails(ManagedTable):
     email: Annotated[Text, natural_key()]
 
 
+def _expected(t: Tester) -> None:
+    """Expect one thing of each kind."""
+    t.column("amount").between(0, 99999)
+    t.column("email").is_in(["a@b.c", "it's"], severity="warn")
+    t.column("email").regex(r"^[^@\s]+@[^@]+$")
+    t.unique(["email", "changed_at"])
+    t.row_count(at_least=1)
+    t.column("email").exists_in("mart.emails", "email")
+    t.sql("old", "changed_at > amount OR id IN (SELECT 1)", severity="fail")
+    t.query("many", "SELECT email, COUNT(*) AS n FROM rows GROUP BY email HAVING COUNT(*) > 9")
+    t.python("mine", len)
+
+
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """A declared pipeline and what is seen of its systems."""
@@ -104,6 +118,16 @@ SCENARIOS = {
                 ematix.target(Emails, mode="merge", keys=["email"], column_map={"email": "email"}),
             ]
         }
+    ),
+    "quality": Scenario(
+        {
+            "target": Orders,
+            "mode": "merge",
+            "expectations": _expected,
+            "on_quality_failure": "reject",
+            "freshness_sla": "6h",
+            "freshness_column": "changed_at",
+        },
     ),
     "cross_db": Scenario({"target": Orders, "mode": "scd1", "on_bad_row": "reject"}, same_database=False),
 }

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PUBLIC = {
     "schema_qualified_name", "mode", "path", "path_reason", "augmented_columns", "declared_columns", "merge_keys",
     "merge_keys_reason", "compare_columns", "compare_columns_reason", "target_connection_name",
-    "target_connection_info", "plan_sql", "plan_sql_label", "dry_run_rows_affected", "dry_run_error",
+    "target_connection_info", "plan_sql", "plan_sql_label", "dry_run_rows_affected", "dry_run_error", "quality",
 }  # fmt: skip
 
 

@@ -6,13 +6,13 @@ search goes on, so of two rows that exclude each other the first one is loaded.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.numbering import numbered
 from ematix_flow.commit.order import Excluded
 from ematix_flow.commit.publish import rehearse
+from ematix_flow.commit.rejects import row_json
 from ematix_flow.errors import CommitError, RefusedError
 
 if TYPE_CHECKING:
@@ -66,6 +66,6 @@ def _row(order: Order, database: Database, number: int) -> str:
         upto = numbered(order.columns, database.dialect, staged, range(1, number), number)
         rows = session.query(f"SELECT * FROM {upto} AS refused_row")
         names = [column.name for column in order.columns]
-        return json.dumps(dict(zip(names, rows[0], strict=True)) if rows else {}, default=str, ensure_ascii=False)
+        return row_json(names, rows[0]) if rows else "{}"
     finally:
         session.close()

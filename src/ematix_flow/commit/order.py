@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+from ematix_flow.plan.steps import Audit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,6 +76,12 @@ class Order:
     """Rows that become rejects now are not tried again."""
     excluded: tuple[Excluded, ...] = ()
     """Staged rows that the target's constraints refuse, which become rejects."""
+    audit: Audit = field(default_factory=Audit)
+    """What is measured of the rows before the target is touched."""
+    apart: bool = False
+    """True when expectations are measured one by one, because all at once they could not be."""
+    broken: tuple[tuple[str, str], ...] = ()
+    """Expectations that only warn and could not be measured, each with the reason."""
     expected: tuple[Seen, ...] = ()
     """What the load was compared with before somebody agreed to it; a commit that finds anything else is refused."""
 

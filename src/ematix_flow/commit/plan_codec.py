@@ -36,6 +36,8 @@ _KNOWN: dict[str, type] = {
         *(ddl.Difference, ddl.WantedColumn, ddl.WantedTable, Partition),
         *(steps.Bounds, steps.Check, steps.Choice, steps.Commit, steps.EnsureTable, steps.FileChoice, steps.Read),
         *(
+            steps.Audit,
+            steps.Measure,
             steps.Shape,
             steps.Span,
             steps.Stage,

@@ -1,19 +1,21 @@
-"""The commit order, once: fence, token, verification, watermark and files, rejects, mode, history, COMMIT."""
+"""The commit order, once: fence, token, verification, audit, watermark and files, rejects, mode, history, COMMIT."""
 
 from __future__ import annotations
 
+import json
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ematix_flow.commit.auditing import audit, until_measured
 from ematix_flow.commit.guarding import refuse_changed, refuse_moved
 from ematix_flow.commit.holding import uninterrupted
 from ematix_flow.commit.ledger import Ledger
 from ematix_flow.commit.numbering import numbered
 from ematix_flow.commit.rejects import Rejects
-from ematix_flow.connect.base import NULL_REASON, StageColumn, WorkTable
+from ematix_flow.commit.relation import refuse_empty, staged_rows, without_duplicates, work_tables
+from ematix_flow.connect.base import NULL_REASON
 from ematix_flow.connect.redact import safe_text
-from ematix_flow.declare.types import Text
 from ematix_flow.errors import (
     BadRowsError,
     CommitError,
@@ -23,8 +25,6 @@ from ematix_flow.errors import (
     UnknownOutcomeError,
 )
 from ematix_flow.failpoints import failpoint
-from ematix_flow.plan.marks import FAILED
-from ematix_flow.plan.sql.program import INCOMING
 from ematix_flow.plan.sql.render import bind_staged, native_column
 from ematix_flow.records import Committed, Counts
 
@@ -35,28 +35,40 @@ if TYPE_CHECKING:
     from ematix_flow.clock import Clock
     from ematix_flow.commit.order import Order
     from ematix_flow.connect.base import Database, Session
-    from ematix_flow.records import Part
+    from ematix_flow.records import Audited, Part
 
 SETTLE_SECONDS = 60.0
 """How long a lost answer to COMMIT is looked up before the outcome counts as unknown."""
 
 
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """What a load would do, and what was measured of its rows."""
+
+    counts: Counts
+    audited: Audited | None = None
+
+
 def publish(order: Order, database: Database, clock: Clock) -> Committed:
     """Commit the load, or give the commit that an earlier attempt already made."""
+    return until_measured(order, lambda measurable: _publish(measurable, database, clock))
+
+
+def _publish(order: Order, database: Database, clock: Clock) -> Committed:
     session = database.session()
     try:
         failpoint("commit.connected")
         try:
-            names = _work_tables(order, database, session)
+            names = work_tables(order, database, session)
             if order.expected:
                 database.begin_alone(session, [seen.place for seen in order.expected])
             else:
                 session.begin()
-            counts = _apply(order, database, session, names, clock)
+            done = _apply(order, database, session, names, clock)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the whole transaction goes, and it is raised again
             session.rollback()
             return _refused(order, database, error)
-        return _send_commit(order, database, session, counts, clock)
+        return _send_commit(order, database, session, done, clock)
     finally:
         session.close()
 
@@ -67,31 +79,31 @@ def rehearse(
     prepare: Callable[[Session], None] | None = None,
     only: tuple[Sequence[int], int] | None = None,
     look: Callable[[Session, str], None] | None = None,
-) -> Counts:
+) -> Rehearsal:
     """Do everything that a commit does to the user's rows, count it and roll it back; no bookkeeping is touched.
 
     `prepare` creates or alters the target inside the transaction, on databases whose DDL can be rolled back. `only`
     leaves some numbered rows out and ends with a number. `look` sees the relation of rows while the target is as
     it was.
     """
+    return until_measured(order, lambda measurable: _rehearse(measurable, database, prepare, only, look))
+
+
+def _rehearse(
+    order: Order,
+    database: Database,
+    prepare: Callable[[Session], None] | None,
+    only: tuple[Sequence[int], int] | None,
+    look: Callable[[Session, str], None] | None,
+) -> Rehearsal:
     session = database.session()
     try:
-        names = _work_tables(order, database, session)
+        names = work_tables(order, database, session)
         session.begin()
         try:
             if prepare is not None:
                 prepare(session)
-            relation, counts = _staged(order, database, session, names)
-            _refuse_rejects(order, database, session)
-            if only is not None:
-                relation = numbered(order.columns, database.dialect, relation, *only)
-                counts = Counts(staged=int(session.query(f"SELECT COUNT(*) FROM {relation} AS counted")[0][0]))
-            relation = _without_duplicates(order, database, session, relation)
-            if look is not None:
-                look(session, relation)
-            if order.program.tally and not database.capabilities.rolls_back:
-                return _balanced(order, _counted(order, database, session, relation, counts))
-            return _run_program(order, database, session, relation, counts, names)
+            return _rehearsed(order, database, session, names, only, look)
         except database.errors as error:
             if database.is_transient(error):
                 message = f"the target could not be asked now: {safe_text(error)}"
@@ -104,57 +116,84 @@ def rehearse(
         session.close()
 
 
-def _work_tables(order: Order, database: Database, session: Session) -> dict[str, str]:
-    """Create scratch tables before the transaction, because some databases commit at any DDL."""
-    tables = list(order.program.work_tables)
-    if order.inline and _kept_inline(order):
-        tables.append(WorkTable(INCOMING, _incoming_columns(order)))
-    incarnation = f"{order.token.mark}_{order.fence.epoch}"
-    return {table.name: database.create_work_table(session, table, incarnation) for table in tables}
+def _rehearsed(
+    order: Order,
+    database: Database,
+    session: Session,
+    names: dict[str, str],
+    only: tuple[Sequence[int], int] | None,
+    look: Callable[[Session, str], None] | None,
+) -> Rehearsal:
+    relation, counts = staged_rows(order, database, session, names)
+    _refuse_rejects(order, database, session)
+    if only is not None:
+        relation = numbered(order.columns, database.dialect, relation, *only)
+        counts = Counts(staged=int(session.query(f"SELECT COUNT(*) FROM {relation} AS counted")[0][0]))
+    relation = without_duplicates(order, database, session, relation)
+    passed = audit(order, database, session, relation, counts, partly=only is not None)
+    relation, counts = passed.relation, passed.counts
+    if look is not None:
+        look(session, relation)
+    if order.program.tally and not database.capabilities.rolls_back:
+        counted = _balanced(order, _counted(order, database, session, relation, counts))
+    else:
+        counted = _run_program(order, database, session, relation, counts, names)
+    return Rehearsal(counted, passed.audited)
 
 
-def _kept_inline(order: Order) -> bool:
-    return order.program.keeps_incoming(marked=order.marked)
-
-
-def _incoming_columns(order: Order) -> tuple[StageColumn, ...]:
-    return (*order.columns, StageColumn(FAILED, Text())) if order.marked else order.columns
-
-
-def _apply(order: Order, database: Database, session: Session, names: dict[str, str], clock: Clock) -> Counts:
+def _apply(order: Order, database: Database, session: Session, names: dict[str, str], clock: Clock) -> Rehearsal:
     now, ledger = clock.now(), Ledger(database)
 
     def write_down(counts: Counts) -> None:
         ledger.finish_token(session, order.token, counts, *_range(order))
-        ledger.record(session, replace(order.history, status="success", finished_at=now, counts=counts))
+        done = replace(order.history, status="success", finished_at=now, counts=counts)
+        ledger.record(session, replace(done, metrics=metrics_of(passed.audited)))
 
     ledger.lock_fence(session, order.fence)
     failpoint("commit.fence_locked")
     ledger.insert_token(session, order.token, order.fence, order.schema_hash, now)
     failpoint("commit.ledger_inserted")
     _mark_replayed(order, ledger, session, now)
-    relation, counts = _staged(order, database, session, names)
+    relation, counts = staged_rows(order, database, session, names)
     failpoint("commit.verified")
-    relation = _without_duplicates(order, database, session, relation)
-    if order.permit is not None:
-        order.permit()
+    relation = without_duplicates(order, database, session, relation)
+    passed = audit(order, database, session, relation, counts)
+    if passed.excluded:
+        refuse_empty(order, passed.counts.staged)
+    _ask_permit(order)
     if order.expected:
         refuse_moved(order, database, session)
         refuse_changed(order.expected, database, session)
+    _remember(order, ledger, session, now)
+    failpoint("commit.watermark")
+    _reject(order, database, ledger, session, now)
+    Rejects(ledger).insert_audited(session, order.token, passed.excluded, now)
+    failpoint("commit.dlq")
+    counts = _run_program(order, database, session, passed.relation, passed.counts, names, write_down)
+    failpoint("commit.applied")
+    write_down(counts)
+    _ask_permit(order)
+    failpoint("commit.before_commit")
+    return Rehearsal(counts, passed.audited)
+
+
+def _ask_permit(order: Order) -> None:
+    """Refuse to go on when the run is no longer the one that may."""
+    if order.permit is not None:
+        order.permit()
+
+
+def _remember(order: Order, ledger: Ledger, session: Session, now: datetime) -> None:
+    """Note how far the source was read."""
     if order.watermark_after is not None:
         ledger.move_watermark(session, order.watermark_name, order.watermark_before, order.watermark_after, now)
     if order.files is not None:
         ledger.remember_files(session, order.files, order.token, now)
-    failpoint("commit.watermark")
-    _reject(order, database, ledger, session, now)
-    failpoint("commit.dlq")
-    counts = _run_program(order, database, session, relation, counts, names, write_down)
-    failpoint("commit.applied")
-    write_down(counts)
-    if order.permit is not None:
-        order.permit()
-    failpoint("commit.before_commit")
-    return counts
+
+
+def metrics_of(audited: Audited | None) -> str | None:
+    """Give what was measured as the run history keeps it."""
+    return None if audited is None else json.dumps({"quality": audited.to_dict()}, default=str, ensure_ascii=False)
 
 
 def _mark_replayed(order: Order, ledger: Ledger, session: Session, now: datetime) -> None:
@@ -170,76 +209,6 @@ def _range(order: Order) -> tuple[str | None, str | None]:
     if after is None:
         return None, None
     return before.value if before is not None and before.column == after.column else None, after.value
-
-
-def _staged(order: Order, database: Database, session: Session, names: dict[str, str]) -> tuple[str, Counts]:
-    """Give the relation of rows to apply and how many there are."""
-    if order.stage is not None:
-        database.verify_stage(session, order.stage, order.parts)
-        rows, rejected = sum(p.rows for p in order.parts), sum(p.rejected for p in order.parts)
-        _refuse_empty(order, rows)
-        relation = database.staged_relation(session, order.stage, order.parts)
-        if order.excluded:
-            relation = numbered(order.columns, database.dialect, relation, [row.number for row in order.excluded])
-            rows, rejected = rows - len(order.excluded), rejected + len(order.excluded)
-        return relation, Counts(staged=rows, rejected=rejected)
-    if not _kept_inline(order):
-        return f"({order.inline})", Counts()
-    listed = ", ".join(native_column(column.name, database.dialect) for column in _incoming_columns(order))
-    rows = session.execute(f"INSERT INTO {names[INCOMING]} ({listed}) {order.inline}")
-    _refuse_empty(order, rows)
-    _check_inline(order, database, session, names[INCOMING])
-    return names[INCOMING], Counts(staged=rows)
-
-
-def _check_inline(order: Order, database: Database, session: Session, relation: str) -> None:
-    """Refuse rows that could not be parsed or have no key; the Spark path checks the same in its tasks."""
-    conditions = [f"{native_column(name, database.dialect)} IS NULL" for name in order.required]
-    if order.marked:
-        conditions.append(f"{native_column(FAILED, database.dialect)} IS NOT NULL")
-    if not conditions:
-        return
-    bad = f"FROM {relation} WHERE {' OR '.join(conditions)}"
-    count = int(session.query(f"SELECT COUNT(*) {bad}")[0][0])
-    if not count:
-        return
-    names = [column.name for column in _incoming_columns(order)]
-    listed = ", ".join(native_column(name, database.dialect) for name in names)
-    rows = [dict(zip(names, row, strict=True)) for row in session.query(f"SELECT {listed} {bad} LIMIT 5")]
-    first = "".join(f"\n  {_inline_reason(order, row)}" for row in rows)
-    message = f"{count} rows do not fit the target:{first}"
-    raise BadRowsError(message, hint='nothing was loaded. Mend the source, or declare on_bad_row="reject".')
-
-
-def _inline_reason(order: Order, row: dict[str, object]) -> str:
-    failed = row.pop(FAILED, None)
-    if failed:
-        return f"{failed}: could not be parsed; row {row}"
-    missing = [name for name in order.required if row.get(name) is None]
-    return f"{', '.join(missing)}: is NULL but needs a value; row {row}"
-
-
-def _refuse_empty(order: Order, rows: int) -> None:
-    if rows == 0 and order.refuse_empty:
-        message = (
-            f"the source of {order.token.pipeline} is empty, and {order.mode} would remove every row of the target"
-        )
-        raise CommitError(message, hint="if that is wanted, declare allow_empty=True.")
-
-
-def _without_duplicates(order: Order, database: Database, session: Session, relation: str) -> str:
-    """Fold equal duplicates of a key; refuse duplicates that differ, with the keys named."""
-    checks, rows = order.program.duplicates, database.data(session)
-    if checks is None or not rows.query(bind_staged(checks.repeated_keys, database.dialect, relation)):
-        return relation
-    distinct = bind_staged(checks.distinct, database.dialect, relation)
-    conflicts = rows.query(bind_staged(checks.repeated_keys, database.dialect, distinct))
-    if conflicts:
-        keys = "; ".join(", ".join(str(value) for value in row) for row in conflicts)
-        message = f"the load has different rows for the same key: {keys}"
-        hint = "say which row wins with transforms_pre=[deduplicate_by(keys, order_by=...)]."
-        raise CommitError(message, hint=hint)
-    return distinct
 
 
 def _run_program(  # noqa: PLR0913, PLR0917 - what a program is run over
@@ -290,7 +259,7 @@ def _balanced(order: Order, counts: Counts) -> Counts:
     if order.mode in ("append", "truncate"):
         if order.stage is None:
             counts = replace(counts, staged=counts.inserted)
-            _refuse_empty(order, counts.inserted)
+            refuse_empty(order, counts.inserted)
         if counts.inserted != counts.staged:
             message = f"{counts.staged} rows were staged but {counts.inserted} were inserted"
             raise CommitError(message, hint="the load was rolled back.")
@@ -356,18 +325,18 @@ def _refused(order: Order, database: Database, error: BaseException) -> Committe
     raise RefusedError(message, hint="nothing was changed.") from None
 
 
-def _send_commit(order: Order, database: Database, session: Session, counts: Counts, clock: Clock) -> Committed:
+def _send_commit(order: Order, database: Database, session: Session, done: Rehearsal, clock: Clock) -> Committed:
     try:
         with uninterrupted():
             session.commit()
     except database.errors as error:
-        return _settle(order, database, counts, error, clock)
+        return _settle(order, database, done, error, clock)
     failpoint("commit.commit_sent")
     failpoint("commit.after_commit")
-    return Committed(order.token, order.token.run_id, counts, clock.now())
+    return Committed(order.token, order.token.run_id, done.counts, clock.now(), audited=done.audited)
 
 
-def _settle(order: Order, database: Database, counts: Counts, error: BaseException, clock: Clock) -> Committed:
+def _settle(order: Order, database: Database, done: Rehearsal, error: BaseException, clock: Clock) -> Committed:
     """After an error during COMMIT only the ledger knows; its fence row also waits for a commit still under way."""
     text = safe_text(error)
     deadline = time.monotonic() + SETTLE_SECONDS
@@ -379,7 +348,8 @@ def _settle(order: Order, database: Database, counts: Counts, error: BaseExcepti
             clock.sleep(1.0)
             continue
         if committed is not None:
-            return replace(committed, counts=counts, replayed=False, notes=("the answer to COMMIT was lost",))
+            known = replace(committed, counts=done.counts, replayed=False, audited=done.audited)
+            return replace(known, notes=("the answer to COMMIT was lost",))
         message = f"the commit did not happen: {text}"
         raise TransientError(message, hint="nothing was changed; the load can be tried again.")
     message = f"the answer to COMMIT was lost and the target cannot be asked: {text}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from ematix_flow.commit.order import Excluded
     from ematix_flow.connect.base import Database, Session
     from ematix_flow.records import Token
+
+
+def row_json(names: Sequence[str], row: Sequence[object]) -> str:
+    """Give a row as the rejects table keeps it."""
+    return json.dumps(dict(zip(names, row, strict=True)), default=str, ensure_ascii=False)
 
 
 class Rejects:
@@ -64,6 +71,25 @@ class Rejects:
             f"rejected_at, status, attempt) VALUES (?, ?, ?, {self._ledger.uuid(token.run_id)}, ?, ?, {self._ledger.at(at)}, 'pending', 1)",
             (f"{token.run_id}:c{number}", token.pipeline, token.target, reason, row),
         )
+
+    def insert_audited(self, session: Session, token: Token, rows: Sequence[Excluded], at: datetime) -> None:
+        """Write rows that do not satisfy what is expected of them."""
+        names = "reject_id, pipeline_name, target_name, run_id, reason, row_json, rejected_at, status, attempt"
+        one = f"(?, ?, ?, {self._ledger.uuid(token.run_id)}, ?, ?, {self._ledger.at(at)}, 'pending', 1)"
+        for some in some_of(rows):
+            values = [
+                value
+                for row in some
+                for value in (
+                    f"{token.run_id}:q{row.number}",
+                    token.pipeline,
+                    token.target,
+                    row.reason,
+                    row.row_json,
+                )
+            ]
+            marks = ", ".join(one for _ in some)
+            session.execute(f"INSERT INTO {self._name} ({names}) VALUES {marks}", values)
 
     def mark_replayed(self, session: Session, reject_id: str, at: datetime) -> bool:
         """Note that a rejected row went through the pipeline again; False when it had done so before."""

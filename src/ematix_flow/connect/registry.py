@@ -144,6 +144,16 @@ def kinds_with(mode: str) -> tuple[str, ...]:
     return tuple(kinds)
 
 
+def kinds_that_answer() -> tuple[str, ...]:
+    """Give the kinds of targets that can be asked about their rows, as far as they are installed."""
+    kinds = []
+    for kind, place in {**DATABASES, **FILE_TABLES, **LAKES}.items():
+        with suppress(MissingExtraError):
+            if _load(*place).capabilities.answers_sql:
+                kinds.append(kind)
+    return tuple(kinds)
+
+
 def kinds_with_partitions() -> tuple[str, ...]:
     """Give the kinds of targets whose tables can be divided."""
     return tuple(kind for kind, place in LAKES.items() if _load(*place).partition_transforms is not None)

@@ -8,6 +8,7 @@ from ematix_flow.declare.file_options import FILE_OPTIONS, file_options
 from ematix_flow.declare.keywords import WRITE_KEYWORDS, target_keywords
 from ematix_flow.declare.partitions import partition_texts
 from ematix_flow.declare.pipeline import TargetDeclaration, connection_reference
+from ematix_flow.declare.quality import quality_of
 from ematix_flow.declare.table import table_of
 from ematix_flow.declare.write import MODES, MODES_OF, Write, write
 from ematix_flow.errors import DeclareError, DeclareTypeError
@@ -58,13 +59,15 @@ def _refuse_twins(targets: tuple[TargetDeclaration, ...]) -> None:
 def _target(declared: Any, options: Mapping[str, Any]) -> TargetDeclaration:
     given = {name: options[name] for name in WRITE_KEYWORDS if options.get(name) is not None}
     table = table_of(declared)
+    written = write(given.get("mode"), **{name: given.get(name) for name in WRITE_OPTIONS})
     return TargetDeclaration(
         table=table,
-        write=write(given.get("mode"), **{name: given.get(name) for name in WRITE_OPTIONS}),
+        write=written,
         connection=connection_reference("target_connection", given.get("target_connection")),
         column_map=given.get("column_map"),
         files=file_options(**{name: given.get(name) for name in FILE_OPTIONS}),
         partition_by=_partitions(table, given.get("partition_by")),
+        quality=quality_of(given, table, written),
         given=given,
     )
 

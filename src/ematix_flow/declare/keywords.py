@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.write import FILES
-from ematix_flow.errors import DeclareError, DeclareTypeError, UnsupportedError, did_you_mean
+from ematix_flow.errors import DeclareError, DeclareTypeError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,6 +38,11 @@ WRITE_KEYWORDS = {
     "csv_quote": "character around texts that need it",
     "csv_escape": "character before a quote inside a text; a quote by default, which doubles it",
     "csv_null_value": "how NULL is written; an empty field by default",
+    "expectations": "function of a Tester, or a list: what rows must satisfy before they become visible",
+    "on_quality_failure": "warn (default), reject (set the rows aside) or fail, for expectations that say nothing themselves",
+    "freshness_sla": "how old the last success, or the newest value of freshness_column, may be",
+    "freshness_column": "column whose newest value tells how fresh the table is",
+    "alert_on_quality_warn": "True alerts also when an expectation only warns",
 }
 """Keywords of a target, each with its meaning; the reference is made from this."""
 
@@ -79,16 +84,6 @@ ALIASES = {
     "target_partition_by": "partition_by",
 }
 
-NOT_BUILT = {
-    "expectations": None,
-    "on_quality_failure": "warn",
-    "freshness_sla": None,
-    "freshness_column": None,
-    "alert_on_quality_warn": False,
-}
-"""Known keywords of data quality with the value that asks for nothing; any other value is refused, because a check
-that does not run must not look as if it did."""
-
 CONVERTED = ("watermark_column", "ttl_seconds")
 
 
@@ -111,13 +106,6 @@ def _keywords(given: Mapping[str, Any], known: tuple[str, ...], what: str) -> di
     result: dict[str, Any] = {}
     for word, value in given.items():
         name = ALIASES.get(word, word)
-        if name in NOT_BUILT:
-            if value is None or value == NOT_BUILT[name]:
-                continue
-            message = f"{word}= is not built yet, so it is refused rather than ignored"
-            raise UnsupportedError(
-                message, hint="leave it out; on_bad_row= and the target's constraints check rows today."
-            )
         if name not in known and name not in CONVERTED:
             message = f"{what} has no keyword {word!r}"
             raise DeclareTypeError(message, hint=did_you_mean(word, (*known, *ALIASES, *CONVERTED)))
@@ -155,7 +143,7 @@ def _durations(options: dict[str, Any]) -> None:
             message = "ttl= and ttl_seconds= are two spellings of one option"
             raise DeclareError(message)
         options["ttl"] = seconds
-    for name in ("ttl", "lookback", "late_horizon", "upstream_freshness", "realert_after"):
+    for name in ("ttl", "lookback", "late_horizon", "upstream_freshness", "realert_after", "freshness_sla"):
         if options.get(name) is not None:
             options[name] = duration(name, options[name])
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.connection_base import Connection
 from ematix_flow.declare.file_options import READ_OPTIONS, FileOptions, check_read_options
+from ematix_flow.declare.quality import Quality
 from ematix_flow.errors import DeclareError, DeclareTypeError, did_you_mean
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class TargetDeclaration:
     """How files are written, where the target is a folder of them."""
     partition_by: tuple[str, ...] = ()
     """How a lake divides the table; what the table says where this is empty."""
+    quality: Quality = field(default_factory=Quality)
+    """What its rows have to satisfy before they become visible."""
     given: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """The keywords that the target itself was declared with; a pipeline adds to them."""
 

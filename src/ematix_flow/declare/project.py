@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.errors import DeclareError, UnknownNameError, did_you_mean
 
 if TYPE_CHECKING:
+    from datetime import timedelta
     from types import ModuleType
 
     from ematix_flow.declare.pipeline import Pipeline, Transform
@@ -32,6 +33,8 @@ class Project:
     """How many pipelines of a pool run at the same time, as far as the module says so."""
     jobs: dict[str, Workflow] = field(default_factory=dict)
     """The workflow of each pipeline that belongs to one; the last one that named it has it."""
+    slas: dict[str, timedelta] = field(default_factory=dict)
+    """Limits for the age of the last success that were registered besides the declarations."""
 
     def add_pipeline(self, pipeline: Pipeline) -> None:
         """Take a pipeline; its name must be new and what it depends on must be known."""
@@ -116,6 +119,7 @@ class Project:
         self.workflows.clear()
         self.jobs.clear()
         self.pools.clear()
+        self.slas.clear()
 
     @staticmethod
     def _check_new(

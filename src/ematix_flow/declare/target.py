@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _STREAMS_ONLY = ("topic", "queue", "partition_key_prefix", "message_key_column", "primary_key", "create_table")
+_QUALITY = ("expectations", "on_quality_failure", "freshness_sla", "freshness_column", "alert_on_quality_warn")
 _WRITE = (
     "mode",
     "keys",
@@ -23,6 +24,7 @@ _WRITE = (
     "column_map",
     "partition_by",
     *FILE_OPTIONS,
+    *_QUALITY,
 )
 
 
@@ -54,6 +56,11 @@ class Target:
     event_timestamp_column: str | None = None
     handle_deletes: str | None = None
     column_map: Mapping[str, str] | None = None
+    expectations: Any = None
+    on_quality_failure: str | None = None
+    freshness_sla: Any = None
+    freshness_column: str | None = None
+    alert_on_quality_warn: bool | None = None
     create_table: bool | None = None
     """In streams: create a table that is only named, with the columns of the first rows."""
 

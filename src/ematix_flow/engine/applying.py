@@ -22,6 +22,7 @@ from ematix_flow.engine.options import Options
 from ematix_flow.engine.spark import session_for
 from ematix_flow.engine.targets import target_for
 from ematix_flow.errors import DeclareError, StagingLostError, StalePlanError
+from ematix_flow.plan.auditing import with_functions
 from ematix_flow.records import Request
 
 if TYPE_CHECKING:
@@ -94,10 +95,13 @@ def apply_open(plan: OpenPlan, options: Options) -> Any:
 
 def _step(stored: StoredPlan, waiting: Waiting, options: Options) -> _Step:
     """Open the target of a plan; a name that leads somewhere else by now is refused."""
-    plan = waiting.plan
+    declared = _declared(stored, waiting)
+    expectations = () if declared is None else declared.quality.expectations
+    plan = replace(waiting.plan, audit=with_functions(waiting.plan.audit, expectations))
+    waiting = replace(waiting, plan=plan)
     columns = tuple(Column(one.type, name=one.name) for one in plan.commit.load.columns)
     table = Table(waiting.schema, waiting.table, columns)
-    target = TargetDeclaration(table, plan.commit.write, _connection(stored, waiting))
+    target = TargetDeclaration(table, plan.commit.write, _connection(waiting, declared))
     database = target_for(target.connection, table, session_for(options))
     if digest_of(database) != waiting.place.identity:
         message = f"connection {waiting.place.name!r} leads to another place than when plan {stored.id} was made"
@@ -105,17 +109,22 @@ def _step(stored: StoredPlan, waiting: Waiting, options: Options) -> _Step:
     return _Step(waiting, target, database)
 
 
-def _connection(stored: StoredPlan, waiting: Waiting) -> str | Connection | None:
+def _declared(stored: StoredPlan, waiting: Waiting) -> TargetDeclaration | None:
+    """Give the target as its module declares it, where the plan needs the module."""
     declared = PROJECT.pipelines.get(stored.pipeline) if stored.module_needed else None
     if stored.module_needed and declared is None:
         message = f"plan {stored.id} needs the module of pipeline {stored.pipeline!r}: {stored.module_needed}"
         raise DeclareError(message, hint=f"flow apply {stored.id} --module MODULE.")
-    if waiting.place.settings is not None:
-        return connection_from_fields(waiting.place.name, waiting.place.settings)
     for target in () if declared is None else declared.targets:
         if target.table.qualified_name == waiting.plan.table_name and target.connection_name == waiting.place.name:
-            return target.connection
-    return resolve_connection(waiting.place.name)
+            return target
+    return None
+
+
+def _connection(waiting: Waiting, declared: TargetDeclaration | None) -> str | Connection | None:
+    if waiting.place.settings is not None:
+        return connection_from_fields(waiting.place.name, waiting.place.settings)
+    return resolve_connection(waiting.place.name) if declared is None else declared.connection
 
 
 def _pipeline(stored: StoredPlan, steps: Sequence[_Step]) -> Pipeline:

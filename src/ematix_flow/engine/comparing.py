@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.guarding import refuse_changed, see
+from ematix_flow.commit.measuring import verdicts_of
 from ematix_flow.commit.offenders import searchable, without_offenders
 from ematix_flow.commit.order import staged_alone
 from ematix_flow.commit.publish import rehearse
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.types import ColumnType
     from ematix_flow.plan.sql.diff import DiffQueries
     from ematix_flow.plan.steps import TargetPlan
-    from ematix_flow.records import Counts
+    from ematix_flow.records import Audited, Counts
 
 BY_COUNT = "rows of one key are there more than once, so that rows are counted and not compared"
 
@@ -56,10 +57,13 @@ def compare(order: Order, database: Database, plan: TargetPlan, sample: int) -> 
 def _compared(order: Order, eye: _Eye) -> Compared:
     database = eye.database
     if eye.countable:
-        counts = rehearse(order, database, eye.prepare, look=eye.look)
+        done = rehearse(order, database, eye.prepare, look=eye.look)
+        counts = done.counts
     else:
         # Where the table cannot be prepared and rolled back, the staged rows are all that can be rehearsed.
-        counts = eye.derived(rehearse(staged_alone(order), database, eye.prepare, look=eye.look))
+        done = rehearse(staged_alone(order), database, eye.prepare, look=eye.look)
+        counts = eye.derived(done.counts)
+    eye.tell(done.audited)
     return Compared(eye.diff(counts), eye.expected, order)
 
 
@@ -78,6 +82,7 @@ class _Eye:
         self.opened = (0, 0)
         self.old_rows = 0
         self.notes = plan.notes
+        self.verdicts: tuple[str, ...] = ()
 
     def prepare(self, session: Session) -> None:
         """See the tables as they are, then make them what the load needs, where that is rolled back."""
@@ -122,8 +127,12 @@ class _Eye:
             samples=self.samples,
             counts=counts,
             statements=self.plan.ensure.statements,
-            notes=self.notes,
+            notes=(*self.notes, *self.verdicts),
         )
+
+    def tell(self, audited: Audited | None) -> None:
+        """Take what was measured of the rows: whatever does not hold is told."""
+        self.verdicts = () if audited is None else tuple(f"expectation {text}" for text in verdicts_of(audited))
 
     def derived(self, staged: Counts) -> Counts:
         """Give the counts that follow from the difference, for a table that has yet to be created or widened."""

@@ -18,7 +18,7 @@ from ematix_flow.engine.sourcing import called, source_for
 from ematix_flow.engine.spark import session_for
 from ematix_flow.engine.targets import refuse_twins
 from ematix_flow.engine.telling import told
-from ematix_flow.errors import FlowError, RunError, RunLogError
+from ematix_flow.errors import FlowError, QualityCheckFailed, RunError, RunLogError
 from ematix_flow.events import RunResumed
 from ematix_flow.failpoints import failpoint
 from ematix_flow.records import Request, RunRecord
@@ -222,20 +222,23 @@ def _load_one(
     except BaseException as error:
         again = "" if record.attempt == 1 else f":{record.attempt}"
         failed = f"{record.request_id}:{record.target}{again}"
-        _record(log, record, options, run_id=failed, error_summary=safe_text(error)[:2000])
+        extras = {"quality": error.audited.to_dict()} if isinstance(error, QualityCheckFailed) and error.audited else {}
+        _record(log, record, options, run_id=failed, error_summary=safe_text(error)[:2000], extras=extras)
         raise as_ours(error, pipeline.origin) from error
-    counts = loaded.committed.counts
+    committed = loaded.committed
+    counts = committed.counts
+    told = {} if committed.audited is None else {"quality": committed.audited.to_dict()}
     _record(
         log,
         record,
         options,
-        run_id=loaded.committed.run_id,
+        run_id=committed.run_id,
         status="succeeded",
         rows_inserted=counts.inserted,
         rows_updated=counts.updated + counts.closed,
         rows_deleted=counts.deleted,
         rows_rejected=counts.rejected,
-        extras={"path": loaded.path, "mode": target.write.spelled, "recovered": loaded.committed.replayed},
+        extras={"path": loaded.path, "mode": target.write.spelled, "recovered": committed.replayed, **told},
     )
     return result_of(loaded, target)
 

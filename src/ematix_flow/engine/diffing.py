@@ -25,6 +25,7 @@ from ematix_flow.engine.spark import session_for, spark_is_chosen
 from ematix_flow.engine.staging import Staging, stage, stage_name
 from ematix_flow.engine.targets import refuse_twins, target_for
 from ematix_flow.errors import PlanError
+from ematix_flow.plan.auditing import without_functions
 from ematix_flow.plan.batch import history_name
 from ematix_flow.plan.diff import diff_lines
 from ematix_flow.records import Fence
@@ -134,6 +135,7 @@ def _wait(asked: Asked, written: Written, options: Options, sample: int) -> Wait
     compared = compare(order, asked.database, plan, sample)
     table, place = asked.target.table, Place(written.name, written.settings, digest_of(asked.database))
     diff = replace(compared.diff, table=asked.pipeline.key_of(asked.target))
+    plan = replace(plan, audit=without_functions(plan.audit))
     return Waiting(place, table.schema, table.name, plan, spec, parts, compared.expected, diff, compared.order.excluded)
 
 
@@ -169,6 +171,8 @@ def _stored(
     reasons = [one.lacking for one in written if one.lacking]
     if not all(isinstance(step, str) for step in posts):
         reasons.append("its post steps are Python")
+    if any(one.function for target in pipeline.targets for one in target.quality.expectations):
+        reasons.append("its expectations are Python")
     return StoredPlan(
         id=plan_id,
         pipeline=pipeline.name,

@@ -27,7 +27,7 @@ from ematix_flow.engine.sourcing import source_for
 from ematix_flow.engine.spark import session_for, spark_is_chosen
 from ematix_flow.engine.staging import Staging, stage, stage_name
 from ematix_flow.engine.targets import target_for
-from ematix_flow.errors import DriftError, FlowError, RefusedError
+from ematix_flow.errors import DriftError, FlowError, QualityCheckFailed, RefusedError
 from ematix_flow.plan.explain import TargetSummary, summary_of
 from ematix_flow.records import Counts, Fence
 
@@ -35,13 +35,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ematix_flow.commit.order import Order
+    from ematix_flow.commit.publish import Rehearsal
     from ematix_flow.connect.base import Database, Session
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.looking import Look
     from ematix_flow.engine.previewing import PreviewResult
     from ematix_flow.engine.sourcing import OpenSource
     from ematix_flow.plan.steps import TargetPlan
-    from ematix_flow.records import Part
+    from ematix_flow.records import Audited, Part
 
 Spark: TypeAlias = "Callable[[], Any]"
 
@@ -75,6 +76,8 @@ def _try(pipeline: Pipeline, target: TargetDeclaration, source: OpenSource, opti
                 pass
     except Exception as error:  # noqa: BLE001 - the engine's boundary: whatever goes wrong is part of the answer
         summary = replace(summary, dry_run_error=_told(error))
+        if isinstance(error, QualityCheckFailed):
+            summary = replace(summary, quality=_verdicts(error.audited))
     return summary
 
 
@@ -94,16 +97,16 @@ def _steps(asked: Asked, spark: Spark) -> Iterator[TargetSummary]:
     yield summary_of(plan)
     with _staging(asked, plan, look, spark) as (spec, parts):
         order = order_for(plan, Fence(plan.history_name, 0), _history(asked), spec, parts)
-        counts = _rehearse(order, asked.database, plan) if countable else _tally(order, asked.database, plan)
-    known = {"rows_staged": counts.staged, **counts_of(counts, plan.commit.write.mode)}
-    yield replace(summary_of(plan), dry_run_rows_affected=known)
+        done = _rehearse(order, asked.database, plan) if countable else _tally(order, asked.database, plan)
+    known = {"rows_staged": done.counts.staged, **counts_of(done.counts, plan.commit.write.mode)}
+    yield replace(summary_of(plan), dry_run_rows_affected=known, quality=_verdicts(done.audited))
 
 
 def _place(target: TargetDeclaration) -> Database:
     return open_target(target.connection, (target.table.schema, target.table.name))
 
 
-def _rehearse(order: Order, database: Database, plan: TargetPlan) -> Counts:
+def _rehearse(order: Order, database: Database, plan: TargetPlan) -> Rehearsal:
     """Carry out the load and roll it back, with the target created or widened inside the same transaction."""
 
     def prepare(session: Session) -> None:
@@ -117,11 +120,16 @@ def _rehearse(order: Order, database: Database, plan: TargetPlan) -> Counts:
     return rehearse(without_offenders(order, database), database)
 
 
-def _tally(order: Order, database: Database, plan: TargetPlan) -> Counts:
+def _tally(order: Order, database: Database, plan: TargetPlan) -> Rehearsal:
     """Count the rows alone; into a table that is missing, every one of them would be inserted."""
-    counts = rehearse(staged_alone(order), database)
+    done = rehearse(staged_alone(order), database)
+    counts = done.counts
     inserted = 0 if plan.ensure.exists else counts.staged
-    return Counts(staged=counts.staged, inserted=inserted, rejected=counts.rejected)
+    return replace(done, counts=Counts(staged=counts.staged, inserted=inserted, rejected=counts.rejected))
+
+
+def _verdicts(audited: Audited | None) -> dict[str, Any] | None:
+    return None if audited is None else audited.to_dict()
 
 
 @contextmanager

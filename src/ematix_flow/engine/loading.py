@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.commit.gc import drop_stages_of
 from ematix_flow.commit.ledger import HistoryRow, Ledger, open_run, transaction
 from ematix_flow.commit.offenders import searchable, without_offenders
-from ematix_flow.commit.publish import publish
+from ematix_flow.commit.publish import metrics_of, publish
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.connect.turns import in_turn
 from ematix_flow.engine.counting import reporting
@@ -21,8 +21,8 @@ from ematix_flow.engine.spark import session_for, spark_is_chosen
 from ematix_flow.engine.staging import Staging, stage, stage_name
 from ematix_flow.engine.targets import target_for
 from ematix_flow.engine.telling import facts_about
-from ematix_flow.errors import FencedError, RefusedError, StagingLostError, TransientError
-from ematix_flow.events import RowsStaged, RunCommitted, RunFailed, RunPlanned, RunStarted
+from ematix_flow.errors import FencedError, QualityCheckFailed, RefusedError, StagingLostError, TransientError
+from ematix_flow.events import QualityMeasured, RowsStaged, RunCommitted, RunFailed, RunPlanned, RunStarted
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.batch import history_name
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ematix_flow.engine.options import Options
     from ematix_flow.engine.sourcing import OpenSource
     from ematix_flow.plan.steps import TargetPlan
-    from ematix_flow.records import Committed, Fence, Part, Token
+    from ematix_flow.records import Audited, Committed, Fence, Part, Token
 
 COMMIT_ATTEMPTS = 4
 NOT_PLANNED = "unknown"
@@ -194,10 +194,19 @@ def _load(attempt: _Attempt, plan: TargetPlan, fence: Fence, staged: Callable[[]
     )
     _expand(attempt.database, plan)
     committed = _publish(attempt, plan, fence, None, ()) if plan.path.value == "same_db" else staged()
+    if committed.audited is not None:
+        _tell_measured(attempt, committed.audited)
     options.bus.emit(
         RunCommitted(attempt.pipeline.name, name, attempt.token.run_id, committed.counts, committed.replayed)
     )
     return Loaded(plan, committed, plan.path.value)
+
+
+def _tell_measured(attempt: _Attempt, audited: Audited) -> None:
+    alert = attempt.target.quality.alert_on_warn
+    attempt.options.bus.emit(
+        QualityMeasured(attempt.pipeline.name, attempt.table, attempt.token.run_id, audited, alert)
+    )
 
 
 def _expand(database: Database, plan: TargetPlan) -> None:
@@ -271,11 +280,15 @@ def _patiently(order: Order, attempt: _Attempt) -> Committed:
 def _note_failure(attempt: _Attempt, error: BaseException) -> None:
     """Write the failure into the target's history, unless a newer run owns it or the target cannot be reached."""
     text = safe_text(error)
+    audited = error.audited if isinstance(error, QualityCheckFailed) else None
+    if audited is not None:
+        _tell_measured(attempt, audited)
     attempt.options.bus.emit(RunFailed(attempt.pipeline.name, attempt.table, attempt.token.run_id, text))
     if isinstance(error, FencedError | KeyboardInterrupt | SystemExit):
         return
     database = attempt.database
     row = replace(attempt.history, status="failed", finished_at=attempt.options.clock.now(), error=text[:4000])
+    row = replace(row, metrics=metrics_of(audited))
     try:
         session = database.session()
     except database.failures:

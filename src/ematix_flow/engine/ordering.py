@@ -41,6 +41,7 @@ def order_for(
         may_lack=plan.check.may_lack,
         marked=plan.shape.marked and spec is None,
         required=plan.check.required if spec is None else (),
+        audit=plan.audit,
     )
 
 

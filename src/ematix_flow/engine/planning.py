@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from ematix_flow.engine.sourcing import OpenSource
     from ematix_flow.plan.batch import Observed
     from ematix_flow.plan.steps import TargetPlan
+
+
+SKIP = "EMATIX_SKIP_QUALITY"
+"""Environment variable: 1 leaves expectations out, which results tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,7 @@ def plan_load(asked: Asked, observe: Callable[[Asked], Look]) -> tuple[TargetPla
         asked.now,
         asked.source.database,
         asked.waits,
+        skip_quality=os.environ.get(SKIP) == "1",
     )
     plan = plan_target(aim, look.observed)
     return plan, look

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.commit.ledger import Ledger
 from ematix_flow.connect.registry import open_target
 from ematix_flow.connect.stream import SQL_FAILED, UNREADABLE
+from ematix_flow.declare.quality_checks import BY_ROW
 from ematix_flow.engine.conductor import run_pipeline
 from ematix_flow.engine.options import Options
 from ematix_flow.errors import RunError, UnknownNameError
@@ -99,7 +100,9 @@ def _append_only(target: TargetDeclaration) -> TargetDeclaration:
         handle_deletes=None,
         mode="append" if target.write.mode == "truncate" else target.write.mode,
     )
-    return replace(target, write=write)
+    # A few rows of a load say nothing about the whole of one.
+    by_row = tuple(replace(one, severity="reject") for one in target.quality.expectations if one.kind in BY_ROW)
+    return replace(target, write=write, quality=replace(target.quality, expectations=by_row))
 
 
 def replay_slot(chosen: Sequence[Reject]) -> str:

@@ -18,6 +18,8 @@ def result_of(loaded: Loaded, target: TargetDeclaration) -> dict[str, Any]:
     files = loaded.plan.read.files if loaded.plan is not None else None
     if files is not None:
         result |= {"files_loaded": len(files.chosen), "files_known": files.known, "files_replaced": len(files.replaced)}
+    if committed.audited is not None:
+        result["quality"] = committed.audited.to_dict()
     if committed.replayed:
         result["recovered"] = True
     return result

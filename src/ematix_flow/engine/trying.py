@@ -16,6 +16,8 @@ from ematix_flow.connect.resolve import find_connection
 from ematix_flow.declare.connection import DuckDBConnection
 from ematix_flow.declare.pipeline import Pipeline, Source
 from ematix_flow.declare.project import PROJECT
+from ematix_flow.declare.quality import Quality
+from ematix_flow.declare.quality_checks import EXISTS_IN
 from ematix_flow.engine.conductor import run_pipeline
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.rejecting import list_rejects
@@ -25,6 +27,7 @@ from ematix_flow.plan.sql.ddl import IS_CURRENT, VALID_FROM, VALID_TO
 
 if TYPE_CHECKING:
     from ematix_flow.connect.duckdb import DuckDB
+    from ematix_flow.declare.connection import Connection
     from ematix_flow.declare.pipeline import TargetDeclaration
 
 GIVEN = "test_given.source_rows"
@@ -100,7 +103,10 @@ def _pipeline(given: Any) -> Pipeline:
 
 def _dialect(pipeline: Pipeline) -> str:
     """Give the dialect that the pipeline's own SQL is written in, as far as its source's kind is known."""
-    reference = pipeline.source_ref()
+    return _dialect_of(pipeline.source_ref())
+
+
+def _dialect_of(reference: str | Connection | None) -> str:
     try:
         connection = reference if reference and not isinstance(reference, str) else None
         kind = (connection or find_connection(str(reference or "default")).connection).kind
@@ -127,8 +133,11 @@ def _moved(pipeline: Pipeline, place: DuckDBConnection, *, posts: bool) -> Pipel
 
 
 def _standing_in(target: TargetDeclaration, place: DuckDBConnection) -> TargetDeclaration:
-    """Give the target in the stand-in, whose source has rows and no files."""
-    return replace(target, connection=place, write=replace(target.write, incremental=None))
+    """Give the target in the stand-in, whose source has rows and no files and which lacks all other tables."""
+    quality = target.quality
+    askable = tuple(one for one in quality.expectations if one.kind != EXISTS_IN)
+    quality = replace(quality, expectations=askable, dialect=_dialect_of(target.connection))
+    return replace(target, connection=place, write=replace(target.write, incremental=None), quality=quality)
 
 
 def _fill(pipeline: Pipeline, existing: Any, options: Options) -> None:
@@ -156,7 +165,7 @@ def _fill_one(pipeline: Pipeline, target: TargetDeclaration, rows: Any, options:
         pipeline,
         name=f"{pipeline.name} (before)",
         fan_out=False,
-        targets=(replace(target, table=plain, write=simple, column_map=None),),
+        targets=(replace(target, table=plain, write=simple, column_map=None, quality=Quality()),),
         transforms_pre=(),
         transforms_post=(),
     )

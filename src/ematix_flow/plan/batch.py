@@ -13,6 +13,7 @@ from ematix_flow.connect.registry import kinds_with
 from ematix_flow.declare.pipeline import TransformRef
 from ematix_flow.declare.types import TimestampTZ
 from ematix_flow.errors import DriftError, PlanError, UnsupportedError
+from ematix_flow.plan.auditing import plan_audit
 from ematix_flow.plan.keys import compare_columns, merge_keys, update_columns
 from ematix_flow.plan.marks import EVENT
 from ematix_flow.plan.partitions import never_empty, partition_notes
@@ -101,6 +102,8 @@ class Aim:
     source_database: Database | None = None
     waits: bool = False
     """The rows wait in staging until somebody agrees to them, whatever the shortest way would be."""
+    skip_quality: bool = False
+    """Expectations are left out, which the result tells."""
 
 
 def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
@@ -141,6 +144,7 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
         connection_info=dict(database.info()),
         notes=(*observed.notes, *partition_notes(target, database)),
         watermark=observed.watermark,
+        audit=plan_audit(aim, load, exists=bool(ensure.exists)),
     )
 
 

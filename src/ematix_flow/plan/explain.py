@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.plan.marks import FAILED
 from ematix_flow.plan.sql.program import INCOMING, Statement
-from ematix_flow.plan.sql.render import bind_staged, native_column
+from ematix_flow.plan.sql.render import STAGED, bind_staged, native_column
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,6 +35,8 @@ class TargetSummary:
     plan_sql_label: str = ""
     dry_run_rows_affected: Mapping[str, int] | None = None
     dry_run_error: str | None = None
+    quality: Mapping[str, Any] | None = None
+    """What a dry run measured of the rows."""
     plan: TargetPlan | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -72,7 +74,7 @@ def statements_of(plan: TargetPlan) -> tuple[Statement, ...]:
     program, dialect = plan.commit.program, plan.commit.load.dialect
     if plan.path.value != "same_db":
         return program.statements
-    if not program.keeps_incoming(marked=plan.shape.marked):
+    if not program.keeps_incoming(marked=plan.shape.marked, audited=bool(plan.audit.measures)):
         return tuple(_bound(statement, dialect, f"({plan.read.sql})") for statement in program.statements)
     incoming = native_column(INCOMING, dialect)
     names = [column.name for column in plan.stage.columns] + ([FAILED] if plan.shape.marked else [])
@@ -136,9 +138,25 @@ def steps_of(plan: TargetPlan) -> dict[str, Any]:
             "by": plan.stage.by.value,
             "reason": plan.stage.by.reason,
         },
+        "audit": _audit(plan),
         "commit": [{"purpose": s.purpose, "counts": s.counts, "sql": s.sql} for s in statements_of(plan)],
         "notes": list(plan.notes),
     }
+
+
+def measuring_of(plan: TargetPlan) -> tuple[str, ...]:
+    """Give the queries that measure the staged rows, the one for many of them first."""
+    measures, dialect = plan.audit.measures, plan.commit.load.dialect
+    together = [one.counted for one in measures if one.counted]
+    if not measures:
+        return ()
+    return (f"SELECT {', '.join(['COUNT(*)', *together])} FROM {native_column(STAGED, dialect)} AS s",
+            *(one.query for one in measures if one.query))  # fmt: skip
+
+
+def _audit(plan: TargetPlan) -> dict[str, Any]:
+    named = [{"name": m.name, "columns": list(m.columns), "severity": m.severity} for m in plan.audit.measures]
+    return {"skipped": plan.audit.skipped, "expectations": named, "sql": list(measuring_of(plan))}
 
 
 def _table(plan: TargetPlan) -> dict[str, Any]:

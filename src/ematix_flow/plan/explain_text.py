@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.write import DROP
-from ematix_flow.plan.explain import statements_of
+from ematix_flow.plan.explain import measuring_of, statements_of
 from ematix_flow.plan.steps import HERE, TASK
 
 if TYPE_CHECKING:
@@ -65,6 +65,8 @@ def target_lines(target: TargetSummary, *, verbose: bool = False) -> Iterator[st
     if target.dry_run_rows_affected is not None:
         counted = [f"{count} {name.removeprefix('rows_')}" for name, count in target.dry_run_rows_affected.items()]
         yield line("would be", ", ".join(counted))
+    if target.quality is not None:
+        yield from _verdict_lines(target.quality)
     if target.dry_run_error is not None:
         yield from _block("error", target.dry_run_error)
 
@@ -82,6 +84,7 @@ def _plan_lines(plan: TargetPlan, *, verbose: bool) -> Iterator[str]:
     yield line("stage", _stage_text(plan))
     if verbose and not plan.stage.skipped:
         yield f"    {_names(plan.stage.columns)}"
+    yield from _audit_lines(plan, verbose=verbose)
     for label, choice in (("keys", plan.commit.keys), ("compare", plan.commit.compare)):
         if choice.value:
             yield line(label, f"{', '.join(choice.value)} ({choice.reason})")
@@ -90,6 +93,29 @@ def _plan_lines(plan: TargetPlan, *, verbose: bool) -> Iterator[str]:
         yield f"    {number}. {statement.purpose}"
         if verbose:
             yield from _indented(statement.sql)
+
+
+def _audit_lines(plan: TargetPlan, *, verbose: bool) -> Iterator[str]:
+    if plan.audit.skipped:
+        yield line("audit", "skipped: EMATIX_SKIP_QUALITY=1")
+    if not plan.audit.measures:
+        return
+    yield line("audit", "before the target is touched; what does not hold")
+    fates = {"warn": "is told", "reject": "sets the row aside", "fail": "fails the load"}
+    for one in plan.audit.measures:
+        why = f" ({one.holds})" if one.holds else ""
+        yield f"    {one.name}: {fates[one.severity]}{why}"
+    for sql in measuring_of(plan) if verbose else ():
+        yield from _indented(sql)
+
+
+def _verdict_lines(quality: Mapping[str, Any]) -> Iterator[str]:
+    yield line("quality", str(quality["outcome"]))
+    for check in quality["checks"]:
+        count = check["failed_rows"]
+        blame = f", {count} of {check['total']} rows" if count else ""
+        why = f": {check['message']}" if check.get("message") else ""
+        yield f"    {check['verdict']:<5} {check['name']} ({check['severity']}){blame}{why}"
 
 
 def _stage_text(plan: TargetPlan) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from ematix_flow.connect.base import SourceColumn, StageColumn
@@ -154,6 +154,42 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
+class Measure:
+    """One expectation as it is measured over the staged rows."""
+
+    name: str
+    kind: str
+    columns: tuple[str, ...]
+    severity: str
+    counted: str = ""
+    """Aggregate for the one query that measures many of them: offending rows, for freshness those that are fresh."""
+    query: str = ""
+    """Query for the number of offending rows, where no aggregate tells it."""
+    offending: str = ""
+    """Condition of an offending row `s`; empty where no row alone is to blame."""
+    sample: str = ""
+    """Query for a few offending rows."""
+    shown: tuple[str, ...] = ()
+    """Columns of the sample; empty where only its query knows them."""
+    otherwise: str = ""
+    """Query of the target, asked when the staged rows are not fresh: more than 0 when those that stay there are."""
+    least: int | None = None
+    most: int | None = None
+    holds: str = ""
+    """Why there is nothing to measure: the load itself sees to it."""
+    function: Callable[[Any], Any] | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What is measured of the staged rows in the commit, before anything of the target is touched."""
+
+    measures: tuple[Measure, ...] = ()
+    skipped: bool = False
+    """True when the environment says that expectations are left out."""
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """What happens in the one transaction of the target."""
 
@@ -174,7 +210,7 @@ class Post:
     step: Any
 
 
-Step = EnsureTable | Read | Shape | Check | Stage | Commit | Post
+Step = EnsureTable | Read | Shape | Check | Stage | Audit | Commit | Post
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,11 +234,12 @@ class TargetPlan:
     notes: tuple[str, ...] = ()
     watermark: Watermark | None = None
     """Where the last load ended."""
+    audit: Audit = field(default_factory=Audit)
 
     @property
     def steps(self) -> tuple[Step, ...]:
         """Give the steps in the order they run."""
-        return (self.ensure, self.read, self.shape, self.check, self.stage, self.commit)
+        return (self.ensure, self.read, self.shape, self.check, self.stage, self.audit, self.commit)
 
 
 @dataclass(frozen=True, slots=True)

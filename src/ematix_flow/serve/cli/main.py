@@ -42,6 +42,7 @@ PLACES = {
     "dlq": Place("dlq", "dlq", "Count, show, replay, park or purge dead letters of a stream.", _STREAMS),
     "runs": Place("runs", "runs", "List runs, or show one.", _HISTORY),
     "logs": Place("runs", "logs", "Show what a run said, if it was captured.", _HISTORY),
+    "freshness-check": Place("freshness", "freshness_check", "Show how fresh the tables with a limit are.", _HISTORY),
     "rejects": Place("rejects", "rejects", "List, show or replay rejected rows.", _HISTORY),
     "connections": Place("connections", "connections", "List, check or set connections.", _SETUP),
     "secrets": Place("connections", "secrets", "Try a reference to a secret.", _SETUP),

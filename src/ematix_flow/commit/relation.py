@@ -1,0 +1,106 @@
+"""The relation of rows that a commit applies: staged or kept from the source query, without doubles; the target is not touched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ematix_flow.commit.numbering import numbered
+from ematix_flow.connect.base import StageColumn, WorkTable
+from ematix_flow.declare.types import Text
+from ematix_flow.errors import BadRowsError, CommitError
+from ematix_flow.plan.marks import FAILED
+from ematix_flow.plan.sql.program import INCOMING
+from ematix_flow.plan.sql.render import bind_staged, native_column
+from ematix_flow.records import Counts
+
+if TYPE_CHECKING:
+    from ematix_flow.commit.order import Order
+    from ematix_flow.connect.base import Database, Session
+
+
+def work_tables(order: Order, database: Database, session: Session) -> dict[str, str]:
+    """Create scratch tables before the transaction, because some databases commit at any DDL."""
+    tables = list(order.program.work_tables)
+    if order.inline and _kept_inline(order):
+        tables.append(WorkTable(INCOMING, _incoming_columns(order)))
+    incarnation = f"{order.token.mark}_{order.fence.epoch}"
+    return {table.name: database.create_work_table(session, table, incarnation) for table in tables}
+
+
+def _kept_inline(order: Order) -> bool:
+    return order.program.keeps_incoming(marked=order.marked, audited=bool(order.audit.measures))
+
+
+def _incoming_columns(order: Order) -> tuple[StageColumn, ...]:
+    return (*order.columns, StageColumn(FAILED, Text())) if order.marked else order.columns
+
+
+def staged_rows(order: Order, database: Database, session: Session, names: dict[str, str]) -> tuple[str, Counts]:
+    """Give the relation of rows to apply and how many there are."""
+    if order.stage is not None:
+        database.verify_stage(session, order.stage, order.parts)
+        rows, rejected = sum(p.rows for p in order.parts), sum(p.rejected for p in order.parts)
+        refuse_empty(order, rows)
+        relation = database.staged_relation(session, order.stage, order.parts)
+        if order.excluded:
+            relation = numbered(order.columns, database.dialect, relation, [row.number for row in order.excluded])
+            rows, rejected = rows - len(order.excluded), rejected + len(order.excluded)
+        return relation, Counts(staged=rows, rejected=rejected)
+    if not _kept_inline(order):
+        return f"({order.inline})", Counts()
+    listed = ", ".join(native_column(column.name, database.dialect) for column in _incoming_columns(order))
+    rows = session.execute(f"INSERT INTO {names[INCOMING]} ({listed}) {order.inline}")
+    refuse_empty(order, rows)
+    _check_inline(order, database, session, names[INCOMING])
+    return names[INCOMING], Counts(staged=rows)
+
+
+def _check_inline(order: Order, database: Database, session: Session, relation: str) -> None:
+    """Refuse rows that could not be parsed or have no key; the Spark path checks the same in its tasks."""
+    conditions = [f"{native_column(name, database.dialect)} IS NULL" for name in order.required]
+    if order.marked:
+        conditions.append(f"{native_column(FAILED, database.dialect)} IS NOT NULL")
+    if not conditions:
+        return
+    bad = f"FROM {relation} WHERE {' OR '.join(conditions)}"
+    count = int(session.query(f"SELECT COUNT(*) {bad}")[0][0])
+    if not count:
+        return
+    names = [column.name for column in _incoming_columns(order)]
+    listed = ", ".join(native_column(name, database.dialect) for name in names)
+    rows = [dict(zip(names, row, strict=True)) for row in session.query(f"SELECT {listed} {bad} LIMIT 5")]
+    first = "".join(f"\n  {_inline_reason(order, row)}" for row in rows)
+    message = f"{count} rows do not fit the target:{first}"
+    raise BadRowsError(message, hint='nothing was loaded. Mend the source, or declare on_bad_row="reject".')
+
+
+def _inline_reason(order: Order, row: dict[str, object]) -> str:
+    failed = row.pop(FAILED, None)
+    if failed:
+        return f"{failed}: could not be parsed; row {row}"
+    missing = [name for name in order.required if row.get(name) is None]
+    return f"{', '.join(missing)}: is NULL but needs a value; row {row}"
+
+
+def refuse_empty(order: Order, rows: int) -> None:
+    """Refuse a load without rows that would clear the target, unless that is wanted."""
+    if rows == 0 and order.refuse_empty:
+        message = (
+            f"the source of {order.token.pipeline} is empty, and {order.mode} would remove every row of the target"
+        )
+        raise CommitError(message, hint="if that is wanted, declare allow_empty=True.")
+
+
+def without_duplicates(order: Order, database: Database, session: Session, relation: str) -> str:
+    """Fold equal duplicates of a key; refuse duplicates that differ, with the keys named."""
+    checks, rows = order.program.duplicates, database.data(session)
+    if checks is None or not rows.query(bind_staged(checks.repeated_keys, database.dialect, relation)):
+        return relation
+    distinct = bind_staged(checks.distinct, database.dialect, relation)
+    conflicts = rows.query(bind_staged(checks.repeated_keys, database.dialect, distinct))
+    if conflicts:
+        keys = "; ".join(", ".join(str(value) for value in row) for row in conflicts)
+        message = f"the load has different rows for the same key: {keys}"
+        hint = "say which row wins with transforms_pre=[deduplicate_by(keys, order_by=...)]."
+        raise CommitError(message, hint=hint)
+    return distinct

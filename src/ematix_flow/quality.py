@@ -1,0 +1,29 @@
+"""Public names of data quality and freshness; nothing else lives here."""
+
+from ematix_flow.commit.measuring import StagedRows
+from ematix_flow.declare.quality_checks import Expectation
+from ematix_flow.declare.tester import Tester
+from ematix_flow.engine.freshness import (
+    FreshnessEvaluator,
+    evaluate_freshness,
+    register_freshness_sla,
+    registered_slas,
+)
+from ematix_flow.errors import QualityCheckFailed, QualityUnrunnable
+from ematix_flow.plan.freshness import Freshness
+from ematix_flow.records import Audited, CheckResult
+
+__all__ = [
+    "Audited",
+    "CheckResult",
+    "Expectation",
+    "Freshness",
+    "FreshnessEvaluator",
+    "QualityCheckFailed",
+    "QualityUnrunnable",
+    "StagedRows",
+    "Tester",
+    "evaluate_freshness",
+    "register_freshness_sla",
+    "registered_slas",
+]

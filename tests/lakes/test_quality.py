@@ -1,0 +1,100 @@
+"""Expectations of lake tables: measured on Spark before the one change of a load; one that fails changes nothing."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ematix_flow.declare.quality import quality_of
+from ematix_flow.errors import QualityCheckFailed
+from tests.lakes.lanes import MODES, START, Lane, lake_fields
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ematix_flow.declare.pipeline import Pipeline
+    from ematix_flow.declare.tester import Tester
+    from tests.lakes.lanes import Row
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("lakes")]
+
+GOOD: list[Row] = [(1, "ab", 0.5, "1.5", START), (2, "cd", None, "99.99", START), (3, None, 1.5, None, None)]
+BAD: list[Row] = [(4, "AB", 0.5, "-0.0001", START), (5, "zz", 0.5, "100.0001", START), (6, "zz", 0.5, "7", START)]
+
+
+@dataclass
+class CheckedLane(Lane):
+    """A lane whose rows are expected to be something."""
+
+    quality: dict[str, Any] = field(default_factory=dict)
+
+    def pipeline(self, columns: str = "*") -> Pipeline:
+        made = super().pipeline("id, word, share, amount, at" if columns == "*" else columns)
+        (target,) = made.targets
+        return replace(made, targets=(replace(target, quality=quality_of(self.quality, self.table, target.write)),))
+
+    def last_change(self) -> str:
+        database = self.database()
+        with closing(database.session()) as session:
+            place = database.place(self.table.schema, self.table.name)
+            return database.fingerprint(session, place, self.table.column_names)
+
+
+def few(t: Tester) -> None:
+    """Expect what is told by the one query, by a query of its own and of single rows."""
+    t.column("word").unique()
+    t.column("amount").between(0, 100)
+    t.column("word").regex("^[a-z]{2}$")
+
+
+def expected(t: Tester) -> None:
+    """Expect one thing of each kind."""
+    few(t)
+    t.column("id").not_null()
+    t.column("word").is_in(["ab", "cd", "zz"])
+    t.column("id").exists_in("shop.known", "id")
+    t.sql("small", "id < 100")
+    t.sql("known too", "word IS NULL OR word IN (SELECT 'ab' UNION SELECT 'cd')")
+    t.query("none twice", "SELECT id, COUNT(*) AS n FROM rows GROUP BY id HAVING COUNT(*) > 1")
+    t.python("counts", lambda rows: len(list(rows)) == rows.query("SELECT COUNT(*) FROM rows")[0][0])
+    t.freshness("at", within="3h")
+    t.row_count(at_most=5, severity="warn")
+
+
+def test_every_expectation_is_measured_on_a_lake(tmp_path: Path) -> None:
+    fields = lake_fields("iceberg", tmp_path)
+    known = Lane(fields, tmp_path, {"mode": "append"})
+    known.table = replace(known.table, name="known")
+    known.load([*GOOD, *BAD])
+    lane = CheckedLane(fields, tmp_path, MODES["merge_hard"], quality={"expectations": expected})
+    done = lane.load([*GOOD, *BAD])
+    assert done["rows_inserted"] == 6
+    found = {one["name"]: one["failed_rows"] for one in done["quality"]["checks"] if one["verdict"] != "pass"}
+    assert found == {
+        "unique(word)": 2, "between(amount)": 2, "regex(word)": 1, "is_in(word)": 1, "known too": 3, "row_count": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "mode"), [("iceberg", "merge_hard"), ("delta_local", "append")])
+def test_rows_of_a_lake_are_set_aside(kind: str, mode: str, tmp_path: Path) -> None:
+    quality = {"expectations": few, "on_quality_failure": "reject"}
+    lane = CheckedLane(lake_fields(kind, tmp_path), tmp_path, MODES[mode], quality=quality)
+    done = lane.load([*GOOD, *BAD])
+    assert (done["rows_inserted"], done["rows_rejected"]) == (3, 3)
+    assert [row[0] for row in lane.rows()] == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(("kind", "mode"), [("iceberg", "scd2_load"), ("delta_local", "truncate")])
+def test_an_expectation_that_fails_leaves_no_change_in_a_lake(kind: str, mode: str, tmp_path: Path) -> None:
+    lane = CheckedLane(lake_fields(kind, tmp_path), tmp_path, MODES[mode])
+    lane.load(GOOD)
+    before, change = lane.rows(), lane.last_change()
+    lane.quality = {"expectations": lambda t: t.column("amount").between(0, 100, severity="fail")}
+    with pytest.raises(QualityCheckFailed, match=r"between\(amount\): 2 of 3 rows"):
+        lane.load(BAD)
+    assert (lane.rows(), lane.last_change()) == (before, change)
+    lane.quality = {"expectations": lambda t: t.query("lost", "SELECT 1 FROM rows, shop.nowhere")}
+    assert lane.load(GOOD)["quality"]["outcome"] == "warn"
