@@ -43,9 +43,21 @@ def run_pipeline(pipeline: Pipeline, options: Options | None = None) -> Any:
     try:
         if options.slot is not None:  # whoever runs slots tells of them: only they know what becomes of one
             return _carried_out(pipeline, request, log, options)
-        return told(pipeline.name, request.id, options, lambda: _carried_out(pipeline, request, log, options))
+        return told(pipeline.name, request.id, options, lambda: _remembered(pipeline, request, log, options))
     finally:
         log.reconcile()
+
+
+def _remembered(pipeline: Pipeline, request: Request, log: RunLog, options: Options) -> Any:
+    """Run by request, and let those who depend on the pipeline know how that went."""
+    success = False
+    try:
+        result = _carried_out(pipeline, request, log, options)
+        success = not (isinstance(result, dict) and result.get("errors"))
+    finally:
+        with suppress(RunLogError):
+            log.record_run(pipeline.name, options.clock.now(), success)
+    return result
 
 
 def _carried_out(pipeline: Pipeline, request: Request, log: RunLog, options: Options) -> Any:

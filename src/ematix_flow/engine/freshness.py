@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.clock import SYSTEM_CLOCK
@@ -20,14 +21,16 @@ from ematix_flow.events import FreshnessChanged
 from ematix_flow.observe.bus import Bus
 from ematix_flow.plan.freshness import BREACHED, LAST_SUCCESS, Freshness, lag_of, state_of
 from ematix_flow.plan.sql.render import native_column, native_name
+from ematix_flow.records import PipelineState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
-    from ematix_flow.commit.runlog.sqlite import SqliteRunLog
+    from ematix_flow.commit.runlog.log import RunLog
     from ematix_flow.declare.pipeline import TargetDeclaration
 
+EVERY = timedelta(minutes=1)
 RECENT = 500
 """So many of the newest successful runs are looked through for one of a target."""
 
@@ -61,7 +64,7 @@ def registered_slas() -> dict[str, timedelta]:
 
 
 def evaluate_freshness(
-    names: Iterable[str] | None = None, *, now: datetime | None = None, run_log: SqliteRunLog | None = None
+    names: Iterable[str] | None = None, *, now: datetime | None = None, run_log: RunLog | None = None
 ) -> list[Freshness]:
     """Give how fresh every table with a limit is, or those of some pipelines."""
     log, wanted = run_log or open_run_log(), None if names is None else set(names)
@@ -72,7 +75,7 @@ def evaluate_freshness(
 class FreshnessEvaluator:
     """Remembers the states from one look to the next and tells of those that changed."""
 
-    def __init__(self, bus: Bus | None = None, run_log: SqliteRunLog | None = None) -> None:
+    def __init__(self, bus: Bus | None = None, run_log: RunLog | None = None) -> None:
         self._bus = bus or Bus()
         self._log = run_log
         self._states: dict[tuple[str, str], str] = {}
@@ -84,14 +87,37 @@ class FreshnessEvaluator:
             before = self._states.get((one.pipeline, one.target), "")
             self._states[one.pipeline, one.target] = one.state
             if (one.state == BREACHED) != (before == BREACHED):
-                lag = None if one.lag is None else one.lag.total_seconds()
-                event = FreshnessChanged(one.pipeline, one.target, one.state, before, lag, one.sla.total_seconds())
-                self._bus.emit(event)
+                self._bus.emit(_told(one, before))
         return found
 
 
-def last_success(log: SqliteRunLog, pipeline: str, target: str) -> datetime | None:
+class FreshnessWatch:
+    """Looks again and again, also when nothing runs; a scheduler asks it in every tick."""
+
+    def __init__(self, bus: Bus, run_log: RunLog) -> None:
+        self._bus, self._log = bus, run_log
+        self._looked: datetime | None = None
+
+    def __call__(self, now: datetime) -> None:
+        """Tell of everything with a limit, once a minute; whoever alerts knows what has been told before."""
+        if self._looked is not None and now - self._looked < EVERY:
+            return
+        self._looked = now
+        for one in evaluate_freshness(now=now, run_log=self._log):
+            self._bus.emit(_told(one, ""))
+
+
+def _told(one: Freshness, before: str) -> FreshnessChanged:
+    lag = None if one.lag is None else one.lag.total_seconds()
+    return FreshnessChanged(one.pipeline, one.target, one.state, before, lag, one.sla.total_seconds())
+
+
+def last_success(log: RunLog, pipeline: str, target: str) -> datetime | None:
     """Give when a pipeline, or one target of it, last succeeded."""
+    declared = PROJECT.pipelines.get(pipeline)
+    state = log.find(PipelineState, pipeline) if declared is None or len(declared.targets) <= 1 else None
+    if state is not None and state.last_success_at:
+        return parse_instant(state.last_success_at)
     runs, _ = log.list_runs(pipeline=pipeline, status="succeeded", limit=RECENT)
     for run in runs:
         if run.finished_at and (not target or run.target == target):
@@ -108,13 +134,13 @@ def _slas() -> Iterator[_Sla]:
         yield _Sla(name, sla)
 
 
-def _evaluated(one: _Sla, now: datetime, log: SqliteRunLog) -> Freshness:
+def _evaluated(one: _Sla, now: datetime, log: RunLog) -> Freshness:
     last, basis, note = _last(one, log)
     state = state_of(last, now, one.sla)
     return Freshness(one.pipeline, one.key, state, one.sla, lag_of(last, now), last, basis, note)
 
 
-def _last(one: _Sla, log: SqliteRunLog) -> tuple[datetime | None, str, str]:
+def _last(one: _Sla, log: RunLog) -> tuple[datetime | None, str, str]:
     """Give the moment that counts, what it is and what stood in the way of a better one."""
     note = ""
     if one.target is not None and one.column is not None:

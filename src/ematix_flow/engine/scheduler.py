@@ -26,6 +26,7 @@ from ematix_flow.plan.deciding import Lose, Skip, decide
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
+    from datetime import datetime
 
     from ematix_flow.commit.runlog.records import Action
     from ematix_flow.declare.pipeline import Pipeline
@@ -64,7 +65,7 @@ class Scheduler:
     keeper: Keeper
     settings: Settings = field(default_factory=Settings)
     stop: threading.Event = field(default_factory=threading.Event)
-    checks: tuple[Callable[[Situation], None], ...] = ()
+    checks: tuple[Callable[[datetime], None], ...] = ()
     """What is looked at in every tick even when nothing runs, such as the freshness of targets."""
     _running: dict[str, Future[object]] = field(default_factory=dict)
     _leads: str = ""
@@ -127,7 +128,7 @@ class Scheduler:
         self._running = {name: one for name, one in self._running.items() if not one.done()}
         at = seen(self.keeper, self.settings.window, self.settings.catchup)
         for check in self.checks:
-            check(at)
+            check(at.now)
         for action in asked_runs(self.keeper.log, lambda name: name in at.held):
             self._begin_asked(action)
         decided = {name: decision for name in PROJECT.pipelines if (decision := self._decision(name, at)) is not None}

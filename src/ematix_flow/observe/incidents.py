@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.errors import TransientError
-from ematix_flow.events import PipelineEnded
+from ematix_flow.events import FreshnessChanged, PipelineEnded, QualityMeasured
 from ematix_flow.observe.alerts.event import (
     FAILED,
     GAVE_UP,
@@ -84,6 +84,26 @@ def quality_news(pipeline: str, message: str) -> News:
 def freshness_news(pipeline: str, message: str) -> News:
     """Give what a look at the freshness says; an empty message means that it is fresh enough."""
     return News(pipeline, "freshness", bool(message), message)
+
+
+def _failing(event: QualityMeasured) -> str:
+    """Give the checks that failed, for people; empty when nobody wants to hear of it."""
+    audited = event.audited
+    if audited.outcome != "fail" and not (audited.outcome == "warn" and event.alert_on_warn):
+        return ""
+    bad = [
+        f"{check.name} ({check.failed_rows} of {check.total} rows)"
+        for check in audited.checks
+        if check.verdict != "pass"
+    ]
+    return f"{event.target}: {', '.join(bad)}"
+
+
+def _age(event: FreshnessChanged) -> str:
+    if event.state != "breached":
+        return ""
+    age = "nothing was ever loaded" if event.lag_seconds is None else f"{event.lag_seconds:.0f} s old"
+    return f"{event.target or event.pipeline}: {age}, at most {event.sla_seconds:.0f} s are wanted"
 
 
 def decide(
@@ -181,8 +201,16 @@ class Incidents:
         self._here = MemoryBook()
 
     def __call__(self, event: Event) -> None:
-        """Hear of a run that has ended."""
-        news = run_news(event) if isinstance(event, PipelineEnded) else None
+        """Hear of a run that has ended, of rows that were measured and of tables that grow old."""
+        match event:
+            case PipelineEnded():
+                news = run_news(event)
+            case QualityMeasured():
+                news = quality_news(event.pipeline, _failing(event))
+            case FreshnessChanged():
+                news = freshness_news(event.pipeline, _age(event))
+            case _:
+                news = None
         if news is not None:
             self.hear(news)
 

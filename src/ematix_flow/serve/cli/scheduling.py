@@ -101,6 +101,7 @@ def up(module: str | None, **options: Any) -> int:
 
 def _scheduler(module: str | None, options: dict[str, Any], stop: threading.Event) -> Scheduler:
     from ematix_flow.engine.executors.opening import from_url
+    from ematix_flow.engine.freshness import FreshnessWatch
     from ematix_flow.engine.scheduler import Scheduler, Settings
     from ematix_flow.observe.bus import Bus
 
@@ -126,7 +127,7 @@ def _scheduler(module: str | None, options: dict[str, Any], stop: threading.Even
         metrics_url=options["metrics"],
         max_iterations=options["max_iterations"],
     )
-    return Scheduler(keeper, settings, stop)
+    return Scheduler(keeper, settings, stop, (FreshnessWatch(bus, log),))
 
 
 def _patient_log(options: dict[str, Any]) -> RunLog:
