@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ematix_flow.declare.pipeline import ParentContext, Retry
 from ematix_flow.declare.registering import register
+from ematix_flow.declare.slot import Slot, current_slot
 from ematix_flow.engine.adhoc import sync
 from ematix_flow.engine.by_name import (
     apply,
@@ -21,22 +22,42 @@ from ematix_flow.engine.by_name import (
     run_transform,
     upstream_freshness_secs_of,
 )
+from ematix_flow.engine.due import (
+    FailedEvent,
+    FiredEvent,
+    RunDueResult,
+    SkippedEvent,
+    run_due_with_dag,
+    run_due_with_dag_detailed,
+)
+from ematix_flow.plan.slots import forecast_next_run, is_due, matched_fire_time
 
 __all__ = [
+    "FailedEvent",
+    "FiredEvent",
     "ParentContext",
     "Retry",
+    "RunDueResult",
+    "SkippedEvent",
+    "Slot",
     "apply",
+    "current_slot",
     "depends_on_of",
     "dry_run",
+    "forecast_next_run",
     "get_pipeline",
+    "is_due",
     "list_entries",
     "list_pipelines",
     "list_transforms",
+    "matched_fire_time",
     "order_for_run_due",
     "plan",
     "preview",
     "register",
     "retry_policy_of",
+    "run_due_with_dag",
+    "run_due_with_dag_detailed",
     "run_pipeline",
     "run_transform",
     "sync",

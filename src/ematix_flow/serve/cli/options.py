@@ -89,15 +89,10 @@ def observing_options(command: _Command) -> _Command:
 
 def observing(options: dict[str, Any], log: object) -> Observers:
     """Give those who hear of the runs of this command; at its end they are given a few seconds."""
-    from ematix_flow.observe.incidents import AlertRules
-    from ematix_flow.observe.wiring import book_in, observers
-
-    def rules(name: str) -> AlertRules:
-        declared = PROJECT.pipelines.get(name)
-        return AlertRules(declared.realert_after, declared.alert_every_attempt) if declared else AlertRules()
+    from ematix_flow.engine.observing import observed
 
     urls = (options["metrics"], options["traces"], options["lineage"])
-    return current().ending.enter_context(observers(options["alerter"], *urls, incidents=book_in(log), rules=rules))
+    return current().ending.enter_context(observed(log, options["alerter"], *urls))
 
 
 def load(module: str | None, *, required: bool = True) -> None:
