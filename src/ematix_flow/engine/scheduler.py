@@ -96,6 +96,10 @@ class Scheduler:
             if self._ended() != before:
                 return
 
+    def begun(self) -> list[Future[object]]:
+        """Give the runs of this process that a look has begun or found under way."""
+        return list(self._running.values())
+
     def _ended(self) -> int:
         return sum(one.done() for one in self._running.values())
 

@@ -49,4 +49,4 @@ def _after(workflow: Workflow, at: Situation) -> PipelineState | None:
         return None
     if found is None:
         return None
-    return set_off(state, at.now, found.seen, at.now) if found.fires else replace(state, trigger=found.seen)
+    return set_off(workflow, found.seen, at) if found.fires else replace(state, trigger=found.seen)
