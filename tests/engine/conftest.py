@@ -10,10 +10,12 @@ import pytest
 
 from ematix_flow import BigInt, Text, pk, register_connection  # noqa: TC001 - read from annotations
 from ematix_flow.clock import Clock
+from ematix_flow.commit.runlog.opening import forgotten_run_log
 from ematix_flow.connect.registry import system_of
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.decorators import ematix
 from ematix_flow.engine import Options
+from tests.engine.schedules import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,6 +105,12 @@ def make_warehouse(kind: str, request: pytest.FixtureRequest, tmp_path: Path) ->
     schemas = ["CREATE SCHEMA raw"] if kind in ("duckdb", "postgres") else []
     made.run(*schemas, create, f"INSERT INTO {named} VALUES (1, 'a'), (2, 'b')")
     return made
+
+
+@pytest.fixture
+def rig() -> Rig:
+    """Give a run log and a clock for tests of slots."""
+    return Rig(forgotten_run_log())
 
 
 @pytest.fixture

@@ -8,23 +8,30 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.commit.runlog.opening import forgotten_run_log
+from ematix_flow.commit.runlog.opening import forgotten_run_log, open_run_log
 from ematix_flow.declare.project import PROJECT
-from ematix_flow.engine.firing import Outcome, carry_out, ended_event, take
-from ematix_flow.engine.leasing import held_now
+from ematix_flow.engine.firing import Keeper, Outcome, carry_out, ended_event, take
+from ematix_flow.engine.leasing import default_worker, held_now
+from ematix_flow.engine.options import Options
+from ematix_flow.engine.pools import pool_sizes
 from ematix_flow.engine.workflows import advance_workflows
 from ematix_flow.errors import RunLogError
 from ematix_flow.events import PipelineSkipped
+from ematix_flow.observe.bus import Bus
+from ematix_flow.observe.wiring import book_in, observers
 from ematix_flow.plan import retrying
 from ematix_flow.plan.deciding import Fire, Lose, Situation, Skip, decide
-from ematix_flow.plan.slots import latest_slot, slot_text
+from ematix_flow.plan.slots import aware, latest_slot, slot_text
 from ematix_flow.records import PipelineState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from datetime import datetime
 
+    from ematix_flow.commit.runlog.log import RunLog
     from ematix_flow.declare.pipeline import Pipeline
-    from ematix_flow.engine.firing import Keeper
+    from ematix_flow.observe.alerts.event import Alerter
+    from ematix_flow.observe.run_metrics import MetricsSink
 
 WINDOW = timedelta(seconds=60)
 _YEARS = timedelta(days=8 * 366)
@@ -100,6 +107,29 @@ def run_named(names: Sequence[str], keeper: Keeper, tell: Telling | None = None)
     keeper, at = look(keeper, WINDOW, None)
     asked = {name: _newest_slot(at.project.pipeline(name), at) for name in names}
     return _round(at.project.order(list(names)), keeper, replace(at, asked=asked), tell)
+
+
+def run_due_with_dag_detailed(
+    due: Sequence[str],
+    *,
+    now: datetime | None = None,
+    run_log: RunLog | None = None,
+    alerters: Sequence[Alerter | str] | None = None,
+    metrics: MetricsSink | str | None = None,
+) -> RunDueResult:
+    """Run pipelines that the caller found to be due, what is depended on first, and give what became of each."""
+    log = run_log if run_log is not None else open_run_log()
+    with observers(alerters or (), metrics, incidents=book_in(log)) as heard_by:
+        bus = Bus()
+        heard_by.subscribe_to(bus)
+        options = Options(run_log=log, bus=bus)
+        sizes = pool_sizes(PROJECT)
+        return run_named(due, Keeper(log, options, default_worker("run-due"), sizes=sizes, now=now and aware(now)))
+
+
+def run_due_with_dag(due: Sequence[str], **options: Any) -> list[str]:
+    """Run pipelines that the caller found to be due and give the names of those that ran."""
+    return [event.name for event in run_due_with_dag_detailed(due, **options).fired]
 
 
 def look(keeper: Keeper, window: timedelta, catchup: str | None) -> tuple[Keeper, Situation]:

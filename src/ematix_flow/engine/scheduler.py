@@ -16,7 +16,7 @@ from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.actions import asked_runs
 from ematix_flow.engine.asked import carry_out_asked
 from ematix_flow.engine.due import lose, seen, under_lease
-from ematix_flow.engine.executors.base import DispatchError, DispatchSpec
+from ematix_flow.engine.executors.base import DispatchSpec
 from ematix_flow.engine.firing import carry_out, give_back, take
 from ematix_flow.errors import FlowError, RunLogError
 from ematix_flow.events import PipelineSkipped, SchedulerTold
@@ -56,6 +56,8 @@ class Settings:
     max_iterations: int | None = None
     drain_seconds: float = 25.0
     """How long runs of this process may take to end after a signal."""
+    sleep: Callable[[float], None] | None = None
+    """Waits between looks, in place of a wait that ends when a run does."""
 
 
 @dataclass
@@ -86,11 +88,18 @@ class Scheduler:
 
     def _pause(self, seconds: float) -> None:
         """Wait for the next tick, but not longer than until a run has ended: something may wait for it."""
+        if self.settings.sleep is not None:
+            self.settings.sleep(seconds)
+            return
         until = time.monotonic() + seconds
         before = self._ended()
         while time.monotonic() < until and not self.stop.wait(min(0.2, seconds)):
             if self._ended() != before:
                 return
+
+    def begun(self) -> list[Future[object]]:
+        """Give the runs of this process that a look has begun or found under way."""
+        return list(self._running.values())
 
     def _ended(self) -> int:
         return sum(one.done() for one in self._running.values())
@@ -179,7 +188,7 @@ class Scheduler:
         )
         try:
             executor.dispatch(spec)
-        except DispatchError as error:
+        except FlowError as error:  # DispatchError, or a client that is not installed
             give_back(taken, self.keeper, timedelta(seconds=settings.poll_seconds))
             self._tell("dispatch_failed", taken.pipeline.name, safe_text(error))
         else:

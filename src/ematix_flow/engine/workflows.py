@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.redact import safe_text
 from ematix_flow.engine.message_triggers import news
+from ematix_flow.errors import FlowError
 from ematix_flow.plan.workflows import advanced, set_off
 
 if TYPE_CHECKING:
@@ -37,7 +40,13 @@ def _after(workflow: Workflow, at: Situation) -> PipelineState | None:
         return advanced(workflow, at)
     if state.paused:
         return None
-    found = news(workflow.on_message, state.trigger)
+    try:
+        found = news(workflow.on_message, state.trigger)
+    except FlowError as error:
+        # One broker that is away must not hold up everything else that is due.
+        text = f"nobody can see whether workflow {workflow.name!r} has messages: {safe_text(error)}"
+        warnings.warn(text, UserWarning, stacklevel=2)
+        return None
     if found is None:
         return None
-    return set_off(state, at.now, found.seen, at.now) if found.fires else replace(state, trigger=found.seen)
+    return set_off(workflow, found.seen, at) if found.fires else replace(state, trigger=found.seen)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ematix_flow.observe.alerts.event import Alerter
     from ematix_flow.observe.bus import Bus
     from ematix_flow.observe.incidents import AlertRules, IncidentBook, Incidents
+    from ematix_flow.observe.run_metrics import MetricsSink
 
 FLUSH_SECONDS = 10.0
 """How long the end of a command waits for those who are slow to be told."""
@@ -58,14 +59,17 @@ class Observers:
 
 @contextmanager
 def observers(
-    alerters: Sequence[str] = (),
-    metrics: str | None = None,
+    alerters: Sequence[Alerter | str] = (),
+    metrics: MetricsSink | str | None = None,
     traces: str | None = None,
     lineage: str | None = None,
     incidents: IncidentBook | None = None,
     rules: Callable[[str], AlertRules] | None = None,
 ) -> Iterator[Observers]:
-    """Give those whom the options name, or else the environment; at the end they send what they still have."""
+    """Give those whom the options name, or else the environment; at the end they send what they still have.
+
+    An alerter or a sink that the caller made is told too; a sink is the caller's to close.
+    """
     made = Observers()
     _add_alerts(made, alerters or _listed("EMATIX_FLOW_ALERTERS"), incidents, rules)
     _add_metrics(made, metrics or _first("EMATIX_FLOW_METRICS", "EMATIX_FLOW_METRICS_URL"))
@@ -94,11 +98,11 @@ def _first(*names: str) -> str | None:
 
 def _add_alerts(
     made: Observers,
-    urls: Sequence[str],
+    given: Sequence[Alerter | str],
     book: IncidentBook | None,
     rules: Callable[[str], AlertRules] | None,
 ) -> None:
-    alerters = _alerters(urls)
+    alerters = _alerters(given)
     if not alerters:
         return
     from ematix_flow.observe.alerts.active import AlertDesk
@@ -119,12 +123,15 @@ def _add_alerts(
     made.closing.append(close)
 
 
-def _alerters(urls: Sequence[str]) -> list[Alerter]:
-    """Give the alerters of URLs and those that were registered; a bad URL is a warning."""
+def _alerters(given: Sequence[Alerter | str]) -> list[Alerter]:
+    """Give alerters, those of URLs and those that were registered; a bad URL is a warning."""
     # Nobody can have registered one without this module.
     active = sys.modules.get("ematix_flow.observe.alerts.active")
     found: list[Alerter] = [] if active is None else active.active_alerters()
-    for url in urls:
+    for url in given:
+        if not isinstance(url, str):
+            found.append(url)
+            continue
         from ematix_flow.observe.alerts.urls import from_url
 
         try:
@@ -134,13 +141,16 @@ def _alerters(urls: Sequence[str]) -> list[Alerter]:
     return found
 
 
-def _add_metrics(made: Observers, url: str | None) -> None:
-    if not url:
+def _add_metrics(made: Observers, given: MetricsSink | str | None) -> None:
+    if not given:
         return
     from ematix_flow.observe.metric_urls import from_url
     from ematix_flow.observe.run_metrics import RunMetrics
 
-    sink = from_url(url)
+    if not isinstance(given, str):
+        made.subscribers.append(RunMetrics(given))
+        return
+    sink = from_url(given)
     made.subscribers.append(RunMetrics(sink))
     made.closing.append(lambda _: sink.close())
 

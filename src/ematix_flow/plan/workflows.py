@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ematix_flow.declare.workflow import TriggerOp, workflow_key
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from ematix_flow.plan.deciding import Situation
     from ematix_flow.records import PipelineState
 
+SHORTEST = timedelta(microseconds=1)
+
 
 def advanced(workflow: Workflow, at: Situation) -> PipelineState | None:
     """Give the next state of a workflow: ended, or set off anew; None when it stays as it is."""
@@ -28,9 +31,15 @@ def advanced(workflow: Workflow, at: Situation) -> PipelineState | None:
     return None if slot is None else retrying.begun(state, slot, at.now)
 
 
-def set_off(state: PipelineState, slot: datetime, trigger: str, now: datetime) -> PipelineState:
-    """Give the state of a workflow that messages have set off; `trigger` says up to where they were seen."""
-    return replace(retrying.begun(state, written_slot(slot), now), trigger=trigger)
+def set_off(workflow: Workflow, trigger: str, at: Situation) -> PipelineState:
+    """Give the state of a workflow that messages have set off; `trigger` says up to where they were seen.
+
+    Its slot is now, or right behind the last one where the clock stands still or was set back: an older one would run
+    no job.
+    """
+    used = [at.state(name).last_slot for name in (workflow.key, *workflow.jobs)]
+    slot = max([at.now, *(instant_of(text) + SHORTEST for text in used if text)])
+    return replace(retrying.begun(at.state(workflow.key), written_slot(slot), at.now), trigger=trigger)
 
 
 def holds(trigger: TriggerOp, since: str, at: Situation) -> datetime | None:

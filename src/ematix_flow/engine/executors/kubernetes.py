@@ -8,6 +8,7 @@ import os
 import re
 import ssl
 import uuid
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
@@ -48,8 +49,9 @@ class KubernetesExecutor:
 
     def dispatch(self, spec: DispatchSpec) -> DispatchHandle:
         """Make a job for a slot."""
-        made = self._ask("POST", "", self.job(spec))
-        return DispatchHandle(spec.pipeline_name, self.backend, str(made["metadata"]["name"]))
+        job = self.job(spec)
+        self._ask("POST", "", job)
+        return DispatchHandle(spec.pipeline_name, self.backend, str(job["metadata"]["name"]))
 
     def cancel(self, handle: DispatchHandle) -> None:
         """Remove the job of a slot with its pod."""
@@ -92,25 +94,22 @@ class KubernetesExecutor:
         ]
         return container
 
-    def _ask(self, method: str, place: str, body: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, method: str, place: str, body: dict[str, Any]) -> None:
         path = f"/apis/batch/v1/namespaces/{quote(self._namespace)}/jobs{place}"
-        connection, headers = _connection()
         try:
-            connection.request(method, path, json.dumps(body), {"Content-Type": "application/json", **headers})
-            answer = connection.getresponse()
-            said = answer.read()
+            connection, headers = _connection()
+            with closing(connection):
+                connection.request(method, path, json.dumps(body), {"Content-Type": "application/json", **headers})
+                answer = connection.getresponse()
+                said = answer.read()
         except (OSError, http.client.HTTPException) as error:
             message = f"the Kubernetes API does not answer: {error}"
             raise DispatchError(message) from None
-        finally:
-            connection.close()
         if method == "DELETE" and answer.status == GONE:
-            return {}
-        if answer.status >= http.client.BAD_REQUEST:
+            return
+        if answer.status >= http.client.MULTIPLE_CHOICES:
             message = f"the Kubernetes API answered {answer.status}: {_reason(said)}"
             raise DispatchError(message)
-        made: dict[str, Any] = json.loads(said)
-        return made
 
 
 def _connection() -> tuple[http.client.HTTPConnection, dict[str, str]]:

@@ -108,7 +108,8 @@ def backfill(name: str, module: str | None, first: datetime, last: datetime, **o
         order, resumed = backfilling.open_backfill(log, pipeline, first, last, again=options["again"])
     slots = backfilling.slots_of(pipeline, order)
     if options["dry_run"]:
-        log.drop(order)
+        if not resumed:  # what an interrupted one has done is not to be forgotten
+            log.drop(order)
         if options["form"] == "json":
             emit_json({"pipeline": name, "slots": slots})
         else:

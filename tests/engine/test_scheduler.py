@@ -1,0 +1,304 @@
+"""The scheduler: what it begins, in which order and how much of it at a time, and that nothing ends it but its owner."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ematix_flow.commit.runlog.log import RunLog
+from ematix_flow.declare.decorators import ematix
+from ematix_flow.declare.project import PROJECT
+from ematix_flow.engine import actions
+from ematix_flow.engine.due import run_due
+from ematix_flow.engine.pools import pool_sizes
+from ematix_flow.engine.scheduler import LEADER
+from ematix_flow.errors import RunLogError
+from tests.engine.schedules import HOURLY, NOON, ticked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.engine.schedules import Rig
+
+
+class Door:
+    """Work that waits until a test lets it end."""
+
+    def __init__(self) -> None:
+        self.entered, self.open = threading.Semaphore(0), threading.Event()
+
+    def __call__(self) -> None:
+        self.entered.release()
+        assert self.open.wait(30)
+
+    def wait_for(self, count: int = 1) -> None:
+        for _ in range(count):
+            assert self.entered.acquire(timeout=30)
+
+
+class Moody:
+    """A book that refuses every call while it is told to."""
+
+    def __init__(self, log: RunLog) -> None:
+        # The log is kept too: the file of a run log that nobody has is removed.
+        self._log, self._book, self.away = log, log.book, False
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._book, name)
+        if not callable(found):
+            return found
+
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            if self.away:
+                raise RunLogError("the run log does not answer")
+            return found(*arguments, **keywords)
+
+        return call
+
+
+@pytest.fixture
+def door() -> Door:
+    return Door()
+
+
+def test_what_is_depended_on_comes_first_then_the_greater_priority(rig: Rig) -> None:
+    rig.add("low", priority=-1)
+    rig.add("base")
+    rig.add("top", depends_on=["base"], priority=99)
+    rig.add("high", priority=5)
+    scheduler = rig.scheduler(workers=1)
+    ticked(scheduler)
+    assert rig.ran == ["high"]
+    assert rig.skipped()["base"] == "all 1 places are taken"
+    ticked(scheduler, 3)
+    assert rig.ran == ["high", "base", "top", "low"]
+    ticked(scheduler, 2)
+    assert len(rig.ran) == 4
+
+
+def test_a_dependent_waits_until_its_upstream_has_the_same_slot(rig: Rig, door: Door) -> None:
+    rig.add("base", work=door)
+    rig.add("top", depends_on=["base"])
+    scheduler = rig.scheduler()
+    scheduler.tick()
+    door.wait_for()
+    scheduler.tick()
+    assert rig.skipped() == {"top": "upstream not fresh: base"}
+    door.open.set()
+    ticked(scheduler, 2)
+    assert rig.ran == ["base", "top"]
+    rig.pass_time(3600)
+    ticked(scheduler, 2)
+    assert rig.ran == ["base", "top"] * 2
+
+
+def test_no_more_runs_than_workers_and_a_place_that_is_free_is_used(rig: Rig, door: Door) -> None:
+    for name in ("a", "b", "c"):
+        rig.add(name, work=door)
+    scheduler = rig.scheduler(workers=2)
+    scheduler.tick()
+    door.wait_for(2)
+    scheduler.tick()
+    assert sorted(rig.ran) == ["a", "b"]
+    assert rig.skipped() == {"c": "all 2 places are taken"}
+    door.open.set()
+    ticked(scheduler, 2)
+    assert sorted(rig.ran) == ["a", "b", "c"]
+
+
+def test_a_pool_is_shared_by_everybody_who_uses_the_run_log(rig: Rig, door: Door) -> None:
+    ematix.pool("warehouse", 2)
+    for name in ("a", "b", "c"):
+        rig.add(name, work=door, pool="warehouse")
+    rig.add("free", work=door)
+    one = rig.scheduler()
+    one.keeper = rig.keeper(sizes=pool_sizes(PROJECT))
+    one.tick()
+    door.wait_for(3)
+    assert rig.skipped() == {"c": "pool warehouse is full (a, b)"}
+    result = run_due(rig.keeper("cron", sizes=pool_sizes(PROJECT)))
+    assert {event.name: event.reason for event in result.skipped}["c"] == "pool warehouse is full (a, b)"
+    door.open.set()
+    ticked(one, 2)
+    assert sorted(rig.ran) == ["a", "b", "c", "free"]
+
+
+def test_one_scheduler_leads_and_another_takes_over(rig: Rig) -> None:
+    rig.add("a")
+    one, two = rig.scheduler("one"), rig.scheduler("two")
+    ticked(one)
+    ticked(two)
+    assert [event.text for event in rig.told("leader")] == ["one leads"]
+    rig.pass_time(3600)
+    ticked(two)
+    assert rig.ran == ["a"]  # the second one does nothing while the first one leads
+    actions.cancel(rig.log, LEADER, "test")  # the first one was silent for too long
+    ticked(two)
+    assert rig.ran == ["a", "a"]
+    rig.pass_time(3600)
+    ticked(one)
+    assert rig.ran == ["a", "a"]
+    assert [event.text for event in rig.told("leader")] == ["one leads", "two leads", "two leads"]
+
+
+def test_a_scheduler_that_ends_gives_the_lead_away(rig: Rig) -> None:
+    rig.add("a")
+    rig.scheduler("one", max_iterations=1).run()
+    rig.pass_time(3600)
+    rig.scheduler("two", max_iterations=1).run()
+    assert rig.ran == ["a", "a"]
+
+
+def test_an_error_of_a_tick_is_told_and_ends_nothing(rig: Rig) -> None:
+    rig.add("a")
+    scheduler = rig.scheduler()
+
+    def check(_: object) -> None:
+        raise ZeroDivisionError("a check is broken")
+
+    scheduler.checks = (check,)
+    ticked(scheduler, 2)
+    assert [event.text for event in rig.told("tick_error")] == ["ZeroDivisionError: a check is broken"] * 2
+    scheduler.checks = ()
+    ticked(scheduler)
+    assert rig.ran == ["a"]
+
+
+def test_nothing_begins_while_the_run_log_is_away_and_everything_afterwards(rig: Rig) -> None:
+    book = Moody(rig.log)
+    rig.log = RunLog(book)  # type: ignore[arg-type]
+    rig.add("a")
+    rig.add("b", "30 * * * *")
+    scheduler = rig.scheduler()
+    book.away = True
+    ticked(scheduler, 3)
+    assert rig.ran == []
+    assert {event.text for event in rig.told("tick_error")} == {
+        "the run log does not answer; nothing is begun until the run log answers"
+    }
+    book.away = False
+    ticked(scheduler, 2)
+    assert rig.ran == ["a"]
+    book.away = True
+    rig.pass_time(3600)
+    ticked(scheduler, 2)
+    book.away = False
+    ticked(scheduler, 2)
+    assert rig.ran == ["a", "a"]
+
+
+def test_a_run_log_that_goes_away_during_a_run_does_not_stop_it(rig: Rig, door: Door) -> None:
+    book = Moody(rig.log)
+    rig.log = RunLog(book)  # type: ignore[arg-type]
+    rig.add("a", work=door, idempotent=True)
+    scheduler = rig.scheduler()
+    scheduler.tick()
+    door.wait_for()
+    book.away = True
+    door.open.set()
+    with pytest.warns(UserWarning, match="the run log"):
+        ended = scheduler.begun()[0].result(30)
+    assert ended.success  # type: ignore[attr-defined]
+    book.away = False
+    assert rig.state("a").slot_status == "running"  # nobody could write it down
+
+
+def test_a_stop_waits_for_runs_and_begins_nothing_more(rig: Rig, door: Door) -> None:
+    rig.add("a", work=door)
+    scheduler = rig.scheduler(drain_seconds=30)
+    thread = threading.Thread(target=scheduler.run)
+    thread.start()
+    door.wait_for()
+    rig.add("late")
+    scheduler.stop.set()
+    door.open.set()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert rig.ran[0] == "a"
+    assert rig.state("a").slot_status == "succeeded"
+    assert rig.log.claim(LEADER, "next", 5).acquired
+
+
+def test_a_run_that_does_not_end_in_time_is_left_to_others(rig: Rig, door: Door) -> None:
+    rig.add("a", work=door)
+    scheduler = rig.scheduler(drain_seconds=0.0)
+    scheduler.tick()
+    door.wait_for()
+    scheduler.stop.set()
+    with pytest.warns(UserWarning, match="1 runs had no time to end"):
+        scheduler.run()
+    door.open.set()
+    scheduler.begun()[0].result(30)
+
+
+def test_a_run_that_ends_wakes_the_scheduler(rig: Rig, door: Door) -> None:
+    rig.add("base", work=door)
+    rig.add("top", depends_on=["base"])
+    scheduler = rig.scheduler()
+    scheduler.settings = type(scheduler.settings)(poll_seconds=600.0)
+    thread = threading.Thread(target=scheduler.run)
+    thread.start()
+    door.wait_for()
+    door.open.set()
+    _until(lambda: rig.ran == ["base", "top"])
+    scheduler.stop.set()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def _until(true: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not true() and time.monotonic() < until:
+        threading.Event().wait(0.02)
+    assert true()
+
+
+@pytest.mark.parametrize(
+    ("catchup", "slots"),
+    [("all", ["13:00", "14:00", "15:00"]), ("last", ["15:00"]), ("none", [])],
+)
+def test_missed_slots_are_caught_up_as_declared(rig: Rig, catchup: str, slots: list[str]) -> None:
+    rig.add("a", catchup=catchup)
+    scheduler = rig.scheduler()
+    ticked(scheduler)
+    rig.now = NOON + timedelta(hours=3, minutes=10)
+    ticked(scheduler, 5)
+    assert [event.slot[-9:-4] for event in rig.ended()][1:] == slots
+    rig.now = NOON + timedelta(hours=4, seconds=1)
+    ticked(scheduler, 2)
+    assert len(rig.ended()) == len(slots) + 2
+
+
+def test_the_option_decides_over_what_pipelines_say(rig: Rig) -> None:
+    rig.add("a", catchup="all")
+    rig.due()
+    rig.now = NOON + timedelta(hours=3, minutes=10)
+    assert rig.due(catchup="none").fired == []
+    assert len(rig.due(catchup="last").fired) == 1
+    assert rig.due().fired == []
+
+
+def test_a_clock_that_is_set_back_repeats_nothing_and_one_set_forward_catches_up(rig: Rig) -> None:
+    rig.add("a")
+    scheduler = rig.scheduler()
+    ticked(scheduler)
+    rig.pass_time(-3600)
+    ticked(scheduler, 3)
+    rig.pass_time(3590)
+    ticked(scheduler, 3)
+    assert rig.ran == ["a"]
+    rig.pass_time(3610)
+    ticked(scheduler, 3)
+    assert rig.ran == ["a", "a"]
+
+
+def test_what_is_declared_meanwhile_runs_too(rig: Rig) -> None:
+    scheduler = rig.scheduler()
+    ticked(scheduler)
+    rig.add("later", HOURLY)
+    ticked(scheduler)
+    assert rig.ran == ["later"]
