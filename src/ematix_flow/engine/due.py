@@ -9,9 +9,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.runlog.opening import forgotten_run_log
-from ematix_flow.commit.runlog.records import Claim, instant
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.firing import Outcome, carry_out, ended_event, take
+from ematix_flow.engine.leasing import held_now
 from ematix_flow.engine.workflows import advance_workflows
 from ematix_flow.errors import RunLogError
 from ematix_flow.events import PipelineSkipped
@@ -23,7 +23,6 @@ from ematix_flow.records import PipelineState
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ematix_flow.commit.runlog.log import RunLog
     from ematix_flow.declare.pipeline import Pipeline
     from ematix_flow.engine.firing import Keeper
 
@@ -120,15 +119,6 @@ def seen(keeper: Keeper, window: timedelta, catchup: str | None) -> Situation:
     states = {state.pipeline: state for state in log.all(PipelineState)}
     at = Situation(PROJECT, keeper.moment(), states, held_now(log), window, catchup)
     return advance_workflows(at, log)
-
-
-def held_now(log: RunLog) -> dict[str, str]:
-    """Give who holds which lease, by the clock of the run log."""
-    held = [claim for claim in log.all(Claim) if claim.claim_token]
-    if not held:
-        return {}
-    now = log.book.now()
-    return {claim.pipeline_name: claim.worker_id for claim in held if instant(claim.expires_at) > now}
 
 
 def _newest_slot(pipeline: Pipeline, at: Situation) -> str:

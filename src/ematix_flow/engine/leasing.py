@@ -10,6 +10,7 @@ import warnings
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
+from ematix_flow.commit.runlog.records import Claim, instant
 from ematix_flow.errors import FencedError, RunLogError
 
 if TYPE_CHECKING:
@@ -72,6 +73,15 @@ class Lease:
             if not self._warned:
                 self._warned = True
                 warnings.warn(f"{error.what}; the lease on {self.name} cannot be renewed", UserWarning, stacklevel=2)
+
+
+def held_now(log: RunLog) -> dict[str, str]:
+    """Give who holds which lease, by the clock of the run log."""
+    held = [claim for claim in log.all(Claim) if claim.claim_token]
+    if not held:
+        return {}
+    now = log.book.now()
+    return {claim.pipeline_name: claim.worker_id for claim in held if instant(claim.expires_at) > now}
 
 
 def default_worker(role: str) -> str:

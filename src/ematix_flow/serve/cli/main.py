@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _PIPELINES, _STREAMS = "Pipelines", "Streams"
 _HISTORY, _SETUP = "What happened", "Connections and setup"
+_SCHEDULES = "Schedules"
 
 PLACES = {
     "list": Place("pipelines", "list_", "Show the pipelines, streams and transforms of a module.", _PIPELINES),
@@ -36,8 +37,13 @@ PLACES = {
     "consume-list": Place("consume", "consume_list", "Show the streams of a module.", _STREAMS),
     "stream": Place("stream", "stream", "Show where a stream stands, or move it.", _STREAMS),
     "dlq": Place("dlq", "dlq", "Count, show, replay, park or purge dead letters of a stream.", _STREAMS),
-    "runs": Place("runs", "runs", "List runs, or show one.", _HISTORY),
-    "logs": Place("runs", "logs", "Show what a run said, if it was captured.", _HISTORY),
+    "status": Place("status", "status", "Show the last and the next run of everything, and what waits.", _SCHEDULES),
+    "next": Place("upcoming", "next_", "Show what fires when.", _SCHEDULES),
+    "dag": Place("dag", "dag", "Show what waits for what.", _SCHEDULES),
+    "pause": Place("control", "pause", "Let a pipeline or workflow rest.", _SCHEDULES),
+    "unpause": Place("control", "unpause", "Let it go on.", _SCHEDULES),
+    "runs": Place("runs", "runs", "List runs, show one, resume, repeat or cancel it.", _HISTORY),
+    "logs": Place("logs", "logs", "Show what a run said, also while it runs.", _HISTORY),
     "rejects": Place("rejects", "rejects", "List, show or replay rejected rows.", _HISTORY),
     "connections": Place("connections", "connections", "List, check or set connections.", _SETUP),
     "secrets": Place("connections", "secrets", "Try a reference to a secret.", _SETUP),
