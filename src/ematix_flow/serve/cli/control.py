@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import click
 from ematix_flow.serve.cli.failures import DONE, FAILED, asked_for, tell_words
 from ematix_flow.serve.cli.options import common_options, load, module_option, read_log, run_log_places
 from ematix_flow.serve.cli.output import talk
+from ematix_flow.serve.cli.state import user_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,8 +105,4 @@ def rerun(name: str, module: str | None, **place: Any) -> int:
 
 
 def _who() -> str:
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a name
-        user = "somebody"
-    return f"{user}@{socket.gethostname()}"
+    return f"{user_name('somebody')}@{socket.gethostname()}"

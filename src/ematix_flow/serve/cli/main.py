@@ -45,6 +45,7 @@ PLACES = {
     "runs": Place("runs", "runs", "List runs, show one, resume, repeat or cancel it.", _HISTORY),
     "logs": Place("logs", "logs", "Show what a run said, also while it runs.", _HISTORY),
     "rejects": Place("rejects", "rejects", "List, show or replay rejected rows.", _HISTORY),
+    "init": Place("init", "init", "Write a project that runs as it is.", _SETUP),
     "connections": Place("connections", "connections", "List, check or set connections.", _SETUP),
     "secrets": Place("connections", "secrets", "Try a reference to a secret.", _SETUP),
     "doctor": Place("doctor", "doctor", "Check Java, Spark, the run log and every connection.", _SETUP),
