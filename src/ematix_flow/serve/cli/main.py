@@ -19,9 +19,8 @@ from ematix_flow.serve.cli.stopping import StoppedError, stopping
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_PIPELINES, _STREAMS = "Pipelines", "Streams"
+_PIPELINES, _SCHEDULES, _STREAMS = "Pipelines", "Schedules", "Streams"
 _HISTORY, _SETUP = "What happened", "Connections and setup"
-_SCHEDULES = "Schedules"
 
 PLACES = {
     "list": Place("pipelines", "list_", "Show the pipelines, streams and transforms of a module.", _PIPELINES),
