@@ -1,4 +1,4 @@
-"""Reads what the environment and the two TOML files say about connections; it builds and expands nothing."""
+"""Reads what the environment and the three TOML files say about connections; it builds and expands nothing."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 PROJECT_PLACE = "./.ematix-flow.toml"
+FOLDER_PLACE = "./connections.toml"
 USER_PLACE = "~/.ematix-flow/connections.toml"
 REGISTRY_PLACE = "registered in this process"
 
@@ -103,7 +104,12 @@ def user_file() -> Path:
 
 def file_entries() -> Iterator[tuple[str, dict[str, Entry]]]:
     """Give the entries of each file with the file's place, the strongest file first, each read when it is reached."""
-    for place, path in ((PROJECT_PLACE, project_file()), (USER_PLACE, user_file())):
+    places = (
+        (PROJECT_PLACE, project_file()),
+        (FOLDER_PLACE, Path.cwd() / "connections.toml"),
+        (USER_PLACE, user_file()),
+    )
+    for place, path in places:
         text = _text_of(path, place)
         try:
             yield place, _entries(tomllib.loads(text), text, place)

@@ -30,6 +30,8 @@ _QUOTED_PAIR = re.compile(
     re.IGNORECASE,
 )
 _PAIRS = (_PASSWORD_PAIR, _SECRET_PAIR, _QUOTED_PAIR)
+_SIGNS = ("=", "://", '"', "'")
+"""Without one of these in it a text matches none of the patterns."""
 
 
 def is_secret_field(name: str) -> bool:
@@ -55,6 +57,9 @@ def secrets_in(value: str) -> list[str]:
 
 
 def _mask(text: str, url: re.Pattern[str], mark: str) -> str:
+    if not any(sign in text for sign in _SIGNS):
+        return text
+
     def hide(match: re.Match[str]) -> str:
         return match.group(1) + mark
 

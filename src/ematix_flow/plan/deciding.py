@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from ematix_flow.plan.retrying import FAILED, GAVE_UP, INTERRUPTED, INTERRUPTIONS, RUNNING, SUCCESS
-from ematix_flow.plan.slots import instant_of, latest_slot, next_slot, slot_text, slots_between
+from ematix_flow.plan.slots import around, instant_of, next_slot, slot_text, slots_after
 from ematix_flow.records import PipelineState
 
 if TYPE_CHECKING:
@@ -109,12 +108,10 @@ def _own_slot(pipeline: Pipeline, state: PipelineState, catchup: str, at: Situat
         last = instant_of(state.last_slot)
         since = max(since, last) if catchup == "none" else last
     schedule, zone = pipeline.schedule, pipeline.timezone
-    if next_slot(schedule, zone, since) > at.now:
+    newest, _ = around(schedule, zone, at.now)
+    if newest is None or newest <= since:
         return None
-    if catchup == "all":
-        return next((slot_text(slot) for slot in islice(slots_between(schedule, zone, since, at.now), 1)), None)
-    found = latest_slot(schedule, zone, since, at.now)
-    return None if found is None else slot_text(found)
+    return slot_text(next(slots_after(schedule, zone, since)) if catchup == "all" else newest)
 
 
 def _workflow_slot(pipeline: Pipeline, at: Situation) -> str | None:

@@ -91,16 +91,21 @@ def slots_between(schedule: str, zone: str | None, after: datetime, upto: dateti
 
 def next_slot(schedule: str, zone: str | None, after: datetime) -> datetime:
     """Give the first slot after an instant."""
-    since, found = _NEXT.get((schedule, zone), (None, None))
-    if since is not None and found is not None and since <= after < found:
-        return found
-    found = next(slots_after(schedule, zone, after))
-    _NEXT[schedule, zone] = (after, found)
-    return found
+    return around(schedule, zone, after)[1]
 
 
-_NEXT: dict[tuple[str, str | None], tuple[datetime, datetime]] = {}
-"""For each expression an instant and the first slot after it, which is also the answer for all instants between."""
+def around(schedule: str, zone: str | None, instant: datetime) -> tuple[datetime | None, datetime]:
+    """Give the last slot up to and with an instant, if one is known, and the first after it."""
+    since, before, after = _KNOWN.get((schedule, zone), (instant, None, instant))
+    if not since <= instant < after:
+        before = latest_slot(schedule, zone, instant - SPANS[-1], instant)
+        after = next(slots_after(schedule, zone, instant))
+        _KNOWN[schedule, zone] = (before or instant, before, after)
+    return before, after
+
+
+_KNOWN: dict[tuple[str, str | None], tuple[datetime, datetime | None, datetime]] = {}
+"""For each expression the last two slots that were asked for, which are also the answer for all instants between them."""
 
 
 @lru_cache(maxsize=20_000)
@@ -142,7 +147,7 @@ def forecast_next_run(
 
 def slot_text(slot: datetime) -> str:
     """Give a slot as it is written down."""
-    return f"{slot.astimezone(UTC):%Y-%m-%dT%H:%M:%S}Z"
+    return f"{slot.astimezone(UTC).isoformat(timespec='seconds')[:19]}Z"
 
 
 def instant_of(text: str) -> datetime:

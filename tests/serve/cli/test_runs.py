@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
+
+    import pytest
 
     Flow = Callable[..., Any]
 
@@ -48,44 +48,6 @@ def test_an_empty_run_log_is_no_error(flow: Flow) -> None:
     assert (said.code, said.out, said.err) == (0, "", "the run log has no such runs.\n")
 
 
-def test_logs_are_kept_when_the_environment_asks_for_them(
-    flow: Flow, project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("EMATIX_FLOW_CAPTURE_LOGS", "1")
-    run_id = json.loads(flow("run", "copy", "-m", "flows").out)["run_id"]
-    said = flow("logs", run_id)
-    assert said.code == 0
-    assert said.out.splitlines() == [
-        "printed by the user's function",
-        "main.copies: loading inside the database.",
-        "main.copies: committed, 2 inserted.",
-    ]
-    assert flow("logs", run_id[:8], "--tail", "1").out == "main.copies: committed, 2 inserted.\n"
-
-
-def test_the_log_of_a_failed_run_has_its_error(flow: Flow, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EMATIX_FLOW_CAPTURE_LOGS", "1")
-    monkeypatch.setenv("EMATIX_FLOW_LOGS_DIR", str(Path.cwd() / "kept"))
-    flow("run", "broken", "-m", "flows")
-    run_id = json.loads(flow("runs", "list", "--format", "json").out)["runs"][0]["run_id"]
-    assert "error: KeyError: 'nothing'" in flow("logs", run_id).out
-    assert len(list(Path("kept").iterdir())) == 1
-
-
-@pytest.mark.parametrize("place", ["a_file", "a_file/below"])
-def test_logs_that_cannot_be_kept_are_a_warning(
-    flow: Flow, project: Path, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
-    Path("a_file").write_text("", encoding="utf-8")
-    monkeypatch.setenv("EMATIX_FLOW_CAPTURE_LOGS", "1")
-    monkeypatch.setenv("EMATIX_FLOW_LOGS_DIR", str(Path.cwd() / place))
-    said = flow("run", "copy", "-m", "flows")
-    assert (said.code, json.loads(said.out)["rows_inserted"]) == (0, 2)
-    assert said.err.count("warning: the log of this run is not kept") == 1
-    assert "Traceback" not in said.err
-    assert flow("run", "broken", "-m", "flows").code == 1
-
-
 def test_an_untidy_end_changes_no_exit_code(flow: Flow, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError("the folder is locked")
@@ -94,10 +56,3 @@ def test_an_untidy_end_changes_no_exit_code(flow: Flow, project: Path, monkeypat
     said = flow("run", "copy", "-m", "flows", "--no-run-log")
     assert said.code == 0
     assert "warning: the command did not end cleanly (PermissionError: the folder is locked)" in said.err
-
-
-def test_no_log_is_kept_unasked(flow: Flow, project: Path) -> None:
-    run_id = json.loads(flow("run", "copy", "-m", "flows").out)["run_id"]
-    said = flow("logs", run_id)
-    assert said.code == 1
-    assert "EMATIX_FLOW_CAPTURE_LOGS=1" in said.err

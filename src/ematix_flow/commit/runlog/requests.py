@@ -79,3 +79,9 @@ def _process_start(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
         return ""
+
+
+def is_worked_on(book: Book, pipeline: str) -> bool:
+    """Say whether a process of this machine works on a request of a pipeline."""
+    found = book.find(RequestRow, (pipeline,))
+    return found is not None and found.state == OPEN and (found.pid == os.getpid() or _alive(found))

@@ -1,76 +1,134 @@
-"""Keeps what a run says on stderr in a file per run, when the environment asks for it; it keeps no results."""
+"""Keeps what runs say on stderr in a file per attempt, unless the environment forbids it; it keeps no results."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
+import threading
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from ematix_flow.events import RunCommitted, RunFailed, RunStarted
+from ematix_flow.clock import SYSTEM_CLOCK
+from ematix_flow.events import PipelineBegan, PipelineEnded, RowsStaged, RunCommitted, RunFailed, RunStarted
+from ematix_flow.serve.cli import log_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
     from ematix_flow.events import Event
 
+_REMEMBERED = 1 << 20
+"""Characters that are kept for a log whose run has no name yet."""
 
-def log_folder() -> Path:
-    """Give the folder of captured logs."""
-    return Path(os.environ.get("EMATIX_FLOW_LOGS_DIR") or Path.home() / ".ematix-flow" / "logs")
-
-
-def log_file(run_id: str) -> Path:
-    """Give the file of a run's log; an id may hold characters that a file name may not."""
-    return log_folder() / f"{re.sub(r'[^A-Za-z0-9._-]', '_', run_id)}.log"
+_ESCAPE = "\x1b"
+_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_MOVES = re.compile(r"\x1b\[[0-9;?]*[A-LN-Za-ln-z]")
+"""Codes that do something else than colour."""
+_SPINS = re.compile(r"[\u2800-\u28ff✓] ")
 
 
 def is_wanted() -> bool:
-    """Say whether the environment asks for logs to be kept."""
-    return os.environ.get("EMATIX_FLOW_CAPTURE_LOGS") == "1"
+    """Say whether logs are kept: they are, unless the environment says no."""
+    return os.environ.get("EMATIX_FLOW_CAPTURE_LOGS") != "0"
+
+
+def plain(text: str) -> str:
+    """Give what is left of a text without colours and without the lines that a display moves."""
+    if _ESCAPE not in text:
+        return text
+    bare = _CODES.sub("", text)
+    if not _MOVES.search(text):
+        return bare
+    lines = [line for line in bare.replace("\r", "\n").splitlines() if line.strip() and not _SPINS.match(line)]
+    return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
 class Capture:
-    """Stands in for stderr: what passes goes to the screen and to the log of each run that is known so far."""
+    """Stands in for stderr: what passes goes to the screen and to the log of the run whose thread said it.
+
+    What other threads say, such as those of drivers, goes to the log of every run that is under way.
+    """
 
     def __init__(self, screen: IO[str]) -> None:
         self._screen = screen
+        self._lock = threading.RLock()
         self._said: list[str] = []
-        self._files: set[Path] = set()
+        self._logs: dict[int, Path] = {}
+        """The log of the run that each thread works on."""
         self._failed = False
 
     def write(self, text: str) -> int:
         """Show a text and keep it."""
         from ematix_flow.connect.redact import redact
 
-        kept = redact(text)
-        self._said.append(kept)
-        for file in self._files:
-            self._append(file, kept)
+        kept = redact(plain(text))
+        with self._lock:
+            own = self._logs.get(threading.get_ident())
+            if not self._logs:
+                self._remember(kept)
+            for file in [own] if own is not None else set(self._logs.values()):
+                self._append(file, kept)
         return self._screen.write(text)
 
     def on_event(self, event: Event) -> None:
-        """Begin a log as soon as the id of a run is known, so that a crash leaves one behind."""
-        if isinstance(event, RunStarted | RunCommitted | RunFailed):
-            self.keep(event.run_id)
+        """Begin a log as soon as a run has a name, so that a crash leaves one behind, and end that of a scheduled one."""
+        match event:
+            case PipelineBegan():
+                name = log_files.slot_log(event.slot, event.attempt)
+                self.begin(name or log_files.fresh_log(event.pipeline, SYSTEM_CLOCK.now(), event.attempt))
+                self.keep(event.pipeline, event.slot)
+            case RunStarted() | RunCommitted() | RunFailed():
+                self.keep(event.pipeline, event.run_id)
+                self._note(event)
+            case RowsStaged():
+                self._note(event)
+            case PipelineEnded() if threading.current_thread() is not threading.main_thread():
+                # What the command itself says about the end comes later, from the main thread.
+                self._logs.pop(threading.get_ident(), None)
 
-    def keep(self, run_id: str) -> None:
-        """Write everything said so far under a run's id, and what follows too."""
-        file = log_file(run_id)
-        if file not in self._files:
-            self._append(file, "".join(self._said))
-            self._files.add(file)
+    def begin(self, name: str) -> None:
+        """Write what this thread says from now on, and what was said before any run began, under a name."""
+        with self._lock:
+            file = log_files.log_file(name)
+            self._logs[threading.get_ident()] = file
+            said, self._said = "".join(self._said), []
+            self._try(log_files.prune)
+            self._append(file, said)
+
+    def keep(self, pipeline: str, run_id: str) -> None:
+        """Let a log be found under a run's id too; one that nobody has begun is begun."""
+        with self._lock:
+            if threading.get_ident() not in self._logs:
+                self.begin(log_files.fresh_log(pipeline, SYSTEM_CLOCK.now()))
+            file = self._logs[threading.get_ident()]
+            self._try(lambda: log_files.also_named(file, run_id))
+
+    def _note(self, event: Event) -> None:
+        """Keep what a moving display shows only for a moment."""
+        from ematix_flow.serve.cli.output import has_colours
+        from ematix_flow.serve.cli.progress import sentence
+
+        line = sentence(event)
+        if line is not None and has_colours(self._screen):
+            with self._lock:
+                self._append(self._logs[threading.get_ident()], f"{line}\n")
+
+    def _remember(self, text: str) -> None:
+        self._said.append(text)
+        while sum(map(len, self._said)) > _REMEMBERED:
+            self._said.pop(0)
 
     def _append(self, file: Path, text: str) -> None:
-        """Write to a log; one that cannot be written never stops a load, so it is told once and given up."""
+        self._try(lambda: log_files.append(file, text))
+
+    def _try(self, write: Callable[[], None]) -> None:
+        """Change the logs; one that cannot be written never stops a load, so it is told once and given up."""
         if self._failed:
             return
         try:
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with file.open("a", encoding="utf-8") as log:
-                log.write(text)
+            write()
         except OSError as error:
             self._failed = True
             self._screen.write(f"warning: the log of this run is not kept ({error}); see EMATIX_FLOW_LOGS_DIR.\n")
@@ -80,13 +138,20 @@ class Capture:
 
 
 @contextmanager
-def captured(run_ids: Callable[[], Iterable[str]]) -> Iterator[Capture]:
-    """Keep what is said inside; `run_ids` gives the ids under which the run log knows what happened."""
-    capture = Capture(sys.stderr)
-    screen, sys.stderr = sys.stderr, capture
+def captured(run_ids: Callable[[], Iterable[str]], pipeline: str = "run") -> Iterator[Capture]:
+    """Keep what is said inside; `run_ids` gives the ids under which the run log knows what happened.
+
+    Inside of another capture there is only that one, so that nothing is kept twice.
+    """
+    screen = sys.stderr
+    if isinstance(screen, Capture):
+        yield screen
+        return
+    capture = Capture(screen)
+    sys.stderr = capture
     try:
         yield capture
     finally:
         sys.stderr = screen
         for run_id in run_ids():
-            capture.keep(run_id)
+            capture.keep(pipeline, run_id)

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 from ematix_flow.declare.masking import MARK
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _NARROWEST = 12
@@ -53,8 +53,13 @@ def emit(text: str) -> None:
 def emit_json(value: Any, mark: str = MARK) -> None:
     """Write a result for programs to stdout, with `mark` in the place of secrets."""
     import json
+    from functools import cache
 
-    emit(json.dumps(_safe(value, mark), indent=2, ensure_ascii=False, default=str))
+    from ematix_flow.connect.redact import redact
+
+    # Most texts of a long list occur again and again.
+    safe = _safe(value, cache(lambda text: redact(text, mark)))
+    emit(json.dumps(safe, indent=2, ensure_ascii=False, default=str))
 
 
 def talk(text: str, colour: str = "") -> None:
@@ -92,14 +97,12 @@ def _width() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 1 << 20
 
 
-def _safe(value: Any, mark: str) -> Any:
-    """Give plain data with every text in it redacted."""
-    from ematix_flow.connect.redact import redact
-
+def _safe(value: Any, clean: Callable[[str], str]) -> Any:
+    """Give plain data with every text in it cleaned."""
     if isinstance(value, str):
-        return redact(value, mark)
+        return clean(value)
     if isinstance(value, dict):
-        return {key: _safe(item, mark) for key, item in value.items()}
+        return {key: _safe(item, clean) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_safe(item, mark) for item in value]
+        return [_safe(item, clean) for item in value]
     return value

@@ -1,4 +1,4 @@
-"""`flow runs` and `flow logs`: what the run log and captured logs remember; neither is the truth, which is in the target."""
+"""`flow runs`: what the run log remembers, and what can be asked of it; the truth about rows is in the target."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ematix_flow.errors import UnknownNameError
-from ematix_flow.serve.cli.failures import DONE, FAILED, RefusedError, tell_words
+from ematix_flow.serve.cli.control import cancel, rerun, resume
+from ematix_flow.serve.cli.failures import DONE, RefusedError
 from ematix_flow.serve.cli.lazy import NearGroup
 from ematix_flow.serve.cli.options import common_options, format_option, read_log, run_log_options
 from ematix_flow.serve.cli.output import emit, emit_json, table, talk
@@ -22,7 +23,7 @@ _STATUSES = ("requested", "running", "paused", "succeeded", "failed", "cancelled
 
 @click.group(cls=NearGroup)
 def runs() -> None:
-    """List runs, or show one."""
+    """List runs, show one, resume, repeat or cancel it."""
 
 
 @runs.command("list")
@@ -70,23 +71,8 @@ def show(run_id: str, form: str, **place: Any) -> int:
     return DONE
 
 
-@click.command()
-@click.argument("run_id")
-@click.option("--tail", type=click.IntRange(1), metavar="N", help="Only the last N lines.")
-@common_options
-def logs(run_id: str, tail: int | None) -> int:
-    """Show what a run said on stderr; runs with EMATIX_FLOW_CAPTURE_LOGS=1 keep it."""
-    from ematix_flow.serve.cli.capture import log_file
-
-    file = log_file(run_id)
-    found = [file] if file.is_file() else sorted(file.parent.glob(f"{file.stem}*.log"))
-    if len(found) != 1:
-        hint = "logs are kept for runs with EMATIX_FLOW_CAPTURE_LOGS=1 in the environment."
-        tell_words(f"{len(found) or 'no'} logs of a run {run_id!r} below {file.parent}", hint)
-        return FAILED
-    lines = found[0].read_text(encoding="utf-8").splitlines()
-    emit("\n".join(lines[-tail:] if tail else lines))
-    return DONE
+for _command in (resume, rerun, cancel):
+    runs.add_command(_command)
 
 
 def _row(run: RunRecord) -> tuple[object, ...]:

@@ -32,6 +32,16 @@ class State:
         self.ending.callback(action)
 
 
+def user_name(otherwise: str) -> str:
+    """Give the name of the user, or another word for one that has none, as in containers."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return otherwise
+
+
 def current() -> State:
     """Give the state of the command that runs."""
     return click.get_current_context().ensure_object(State)

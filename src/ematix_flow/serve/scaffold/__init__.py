@@ -1,0 +1,1 @@
+"""The files that `flow init` writes, as they are but for a few words; nothing is computed here."""

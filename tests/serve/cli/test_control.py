@@ -1,0 +1,128 @@
+"""What operators ask for: pause, resume, cancel and run again, by name, by slot and by the beginning of a run's id."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ematix_flow.commit.runlog.opening import sqlite_run_log
+from ematix_flow.commit.runlog.records import Action, Claim
+from ematix_flow.declare.project import load_module
+from ematix_flow.engine.due import run_due
+from ematix_flow.engine.firing import Keeper
+from ematix_flow.plan.slots import around, slot_text
+from ematix_flow.records import PipelineState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ematix_flow.commit.runlog.log import RunLog
+
+    Flow = Callable[..., Any]
+
+FLOWS = """
+from pathlib import Path
+from ematix_flow import ematix, pipeline
+
+@pipeline.register(name="fragile", schedule="0 9 2 3 *")
+def fragile():
+    if Path("broken").exists():
+        raise ValueError("broken")
+    return {"rows": 1}
+
+@pipeline.register(name="job", schedule=None)
+def job():
+    return {}
+
+ematix.workflow(name="daily", jobs=["job"], schedule="0 6 * * *")
+"""
+LAST = around("0 9 2 3 *", None, datetime.now(UTC))[0] or datetime.min.replace(tzinfo=UTC)
+NOW, SLOT = LAST + timedelta(seconds=5), slot_text(LAST)
+LOG = ("--run-log-path", "log.db")
+
+
+@pytest.fixture
+def log(project: Path) -> RunLog:
+    (project / "yearly.py").write_text(FLOWS, encoding="utf-8")
+    load_module("yearly")
+    return sqlite_run_log("log.db")
+
+
+def state(log: RunLog, name: str = "fragile") -> PipelineState:
+    found = log.find(PipelineState, name)
+    assert found is not None
+    return found
+
+
+def test_a_paused_pipeline_waits_until_it_is_let_go(flow: Flow, log: RunLog) -> None:
+    assert flow("pause", "fragile", "-m", "yearly", *LOG).code == 0
+    run = run_due(Keeper(log, now=NOW))
+    assert [(event.name, event.reason) for event in run.skipped] == [("fragile", "paused")]
+    assert flow("unpause", "fragile", "-m", "yearly", *LOG).code == 0
+    assert [event.name for event in run_due(Keeper(log, now=NOW)).fired] == ["fragile"]
+
+
+def test_a_workflow_rests_under_its_own_name(flow: Flow, log: RunLog) -> None:
+    flow("pause", "daily", "-m", "yearly", *LOG)
+    assert state(log, "workflow:daily").paused
+    assert flow("unpause", "daily", *LOG).code == 0  # the run log knows it by now, without a module
+    assert not state(log, "workflow:daily").paused
+
+
+@pytest.mark.parametrize("word", ["fragile", f"fragile@{SLOT}"], ids=["pipeline", "slot"])
+def test_a_slot_that_was_given_up_is_tried_again_at_once(flow: Flow, log: RunLog, word: str) -> None:
+    Path("broken").touch()
+    run_due(Keeper(log, now=NOW))
+    assert state(log).slot_status == "gave_up"
+    Path("broken").unlink()
+    said = flow("runs", "resume", word, *LOG)
+    assert (said.code, said.err) == (0, f"fragile: slot {SLOT} is tried again by the next scheduler or flow run-due.\n")
+    assert [event.name for event in run_due(Keeper(log)).fired] == ["fragile"]
+    assert (state(log).slot_status, state(log).attempt, state(log).last_slot) == ("succeeded", 1, SLOT)
+
+
+def test_there_is_nothing_to_resume_after_a_success(flow: Flow, log: RunLog) -> None:
+    run_due(Keeper(log, now=NOW))
+    said = flow("runs", "resume", "fragile", *LOG)
+    assert said.code == 1
+    assert "nothing to resume" in said.err
+
+
+def test_a_cancelled_run_has_lost_its_lease_and_its_slot_rests(flow: Flow, log: RunLog) -> None:
+    token = log.claim("fragile", "worker-1", 60).token
+    assert token is not None
+    log.change_state("fragile", lambda _: PipelineState("fragile", last_slot=SLOT, slot_status="running", attempt=1))
+    assert flow("runs", "cancel", "fragile", *LOG).code == 0
+    assert not log.heartbeat(token, 60)
+    held = log.find(Claim, "fragile")
+    assert held is not None
+    assert not held.claim_token
+    assert state(log).slot_status == "interrupted"
+    assert state(log).error.startswith("cancelled by ")
+    run = run_due(Keeper(log, now=NOW + timedelta(seconds=5)))
+    assert [event.name for event in run.fired] == []
+    assert "flow runs resume fragile" in run.skipped[0].reason
+    said = flow("runs", "cancel", "fragile", *LOG)
+    assert (said.code, "runs under a lease" in said.err) == (1, True)
+
+
+def test_a_run_is_asked_for_again_by_the_beginning_of_its_id(flow: Flow, project: Path) -> None:
+    run_id = json.loads(flow("run", "copy", "-m", "flows", *LOG).out)["run_id"]
+    assert flow("runs", "rerun", run_id[:10], *LOG).code == 0
+    wishes = sqlite_run_log("log.db").all(Action)
+    assert [(one.kind, one.pipeline, one.run_id, one.state) for one in wishes] == [("rerun", "copy", run_id, "asked")]
+    assert "@" in wishes[0].asked_by
+
+
+@pytest.mark.parametrize(
+    "command", [("pause",), ("unpause",), ("runs", "resume"), ("runs", "cancel"), ("runs", "rerun")]
+)
+def test_an_unknown_name_is_refused_with_the_nearest_one(flow: Flow, log: RunLog, command: tuple[str, ...]) -> None:
+    said = flow(*command, "fragil", "-m", "yearly", *LOG)
+    assert (said.code, said.out) == (2, "")
+    assert "did you mean 'fragile'?" in said.err
+    assert log.all(PipelineState) == []

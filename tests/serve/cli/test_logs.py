@@ -1,0 +1,221 @@
+"""What runs say is kept in files of their own: found by every name, private, never too large, never too many."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ematix_flow.events import PipelineBegan, PipelineEnded, RunStarted
+from ematix_flow.serve.cli import log_files
+from ematix_flow.serve.cli.capture import Capture, captured, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Flow = Callable[..., Any]
+
+SRC = str(Path(__file__).parents[3] / "src")
+SLOT = "orders@2026-03-02T09:00:00Z"
+ENDED = datetime(2026, 3, 2, 9, tzinfo=UTC)
+SAID = [
+    "printed by the user's function",
+    "main.copies: loading inside the database.",
+    "main.copies: committed, 2 inserted.",
+]
+
+
+def folder() -> Path:
+    return Path.home() / ".ematix-flow" / "logs"
+
+
+def began(capture: Capture, slot: str = SLOT, attempt: int = 1) -> None:
+    capture.on_event(PipelineBegan(slot.partition("@")[0], "", slot, attempt))
+
+
+def test_a_run_is_found_by_its_id_its_pipeline_and_the_name_of_its_log(flow: Flow, project: Path) -> None:
+    run_id = json.loads(flow("run", "copy", "-m", "flows").out)["run_id"]
+    (name,) = [file.stem for file in folder().glob("copy-*.log")]
+    assert re.fullmatch(r"copy-\d{8}T\d{6}Z-1", name)
+    for word in (run_id, run_id[:8], "copy", name, name[:15]):
+        said = flow("logs", word)
+        assert (said.code, said.out.splitlines()) == (0, SAID)
+    assert flow("logs", "copy", "--tail", "1").out.splitlines() == SAID[-1:]
+
+
+def test_logs_are_for_their_owner_only(flow: Flow, project: Path) -> None:
+    flow("run", "copy", "-m", "flows")
+    assert folder().stat().st_mode & 0o777 == 0o700
+    assert {file.stat().st_mode & 0o777 for file in folder().iterdir()} == {0o600}
+
+
+def test_the_log_of_a_failed_run_has_its_error(flow: Flow, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMATIX_FLOW_LOGS_DIR", str(Path.cwd() / "kept"))
+    flow("run", "broken", "-m", "flows")
+    run_id = json.loads(flow("runs", "list", "--format", "json").out)["runs"][0]["run_id"]
+    assert "error: KeyError: 'nothing'" in flow("logs", run_id).out
+    assert len([file for file in Path("kept").iterdir() if not file.is_symlink()]) == 1
+
+
+def test_two_runs_of_one_second_have_two_logs(flow: Flow, project: Path) -> None:
+    for _ in range(3):
+        flow("run", "copy", "-m", "flows")
+    logs = [file for file in folder().iterdir() if not file.is_symlink()]
+    assert [file.read_text(encoding="utf-8").count(SAID[0]) for file in logs] == [1, 1, 1]
+
+
+def test_no_log_is_kept_where_that_is_forbidden(flow: Flow, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMATIX_FLOW_CAPTURE_LOGS", "0")
+    run_id = json.loads(flow("run", "copy", "-m", "flows").out)["run_id"]
+    said = flow("logs", run_id)
+    assert said.code == 1
+    assert "EMATIX_FLOW_CAPTURE_LOGS=0" in said.err
+    assert not folder().exists()
+
+
+@pytest.mark.parametrize("place", ["a_file", "a_file/below"])
+def test_logs_that_cannot_be_kept_are_a_warning(
+    flow: Flow, project: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    Path("a_file").write_text("", encoding="utf-8")
+    monkeypatch.setenv("EMATIX_FLOW_LOGS_DIR", str(Path.cwd() / place))
+    said = flow("run", "copy", "-m", "flows")
+    assert (said.code, json.loads(said.out)["rows_inserted"]) == (0, 2)
+    assert said.err.count("warning: the log of this run is not kept") == 1
+    assert "Traceback" not in said.err
+    assert flow("run", "broken", "-m", "flows").code == 1
+
+
+def test_every_attempt_at_a_slot_has_a_log_and_the_slot_means_the_last(flow: Flow) -> None:
+    for attempt in (1, 2):
+        with captured(tuple) as capture:
+            began(capture, attempt=attempt)
+            sys.stderr.write(f"attempt {attempt}\n")
+    assert sorted(file.name for file in folder().glob("orders-*")) == [
+        "orders-20260302T090000Z-1.log",
+        "orders-20260302T090000Z-2.log",
+    ]
+    for word, line in ((SLOT, 2), ("orders", 2), ("orders-20260302T090000Z-1", 1)):
+        assert flow("logs", word).out == f"attempt {line}\n"
+
+
+def test_runs_side_by_side_do_not_mix(flow: Flow) -> None:
+    screen = io.StringIO()
+    capture, turns = Capture(screen), threading.Barrier(2)
+
+    def run(name: str) -> None:
+        began(capture, f"{name}@2026-03-02T09:00:00Z")
+        for number in range(20):
+            turns.wait()
+            capture.write(f"{name} {number}\n")
+        turns.wait()
+        capture.on_event(PipelineEnded(name, "", "", ENDED, 1.0))
+
+    threads = [threading.Thread(target=run, args=(name,)) for name in ("left", "right")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    capture.write("afterwards\n")
+    for name in ("left", "right"):
+        assert flow("logs", name).out.splitlines() == [f"{name} {number}" for number in range(20)]
+
+
+def test_a_capture_inside_of_another_keeps_nothing_twice(flow: Flow) -> None:
+    with captured(tuple) as outer, captured(tuple) as inner:
+        assert inner is outer
+        began(outer)
+        sys.stderr.write("once\n")
+    assert flow("logs", "orders").out == "once\n"
+
+
+def test_a_log_keeps_its_beginning_and_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_files, "LARGEST", 1000)
+    monkeypatch.setattr(log_files, "_HEAD", 100)
+    monkeypatch.setattr(log_files, "_TAIL", 500)
+    file = log_files.log_file("long")
+    for number in range(300):
+        log_files.append(file, f"line {number}\n")
+    text = file.read_text(encoding="utf-8")
+    assert len(text) <= 1000
+    assert text.startswith("line 0\n")
+    assert text.endswith("line 299\n")
+    assert "bytes are left out here" in text
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_old_logs_go_and_so_do_the_names_that_led_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_files, "FILES", 4)
+    for number in range(6):
+        file = log_files.log_file(f"run-{number}")
+        log_files.append(file, "said\n")
+        log_files.also_named(file, f"id-{number}")
+        os.utime(file, (1_000_000_000 if number == 5 else 2_000_000_000 + number,) * 2)
+    log_files.prune()
+    # One more is about to be written, and the sixth is older than two weeks.
+    assert sorted(file.stem for file in folder().iterdir()) == ["id-2", "id-3", "id-4", "run-2", "run-3", "run-4"]
+
+
+def test_a_display_that_moves_leaves_no_traces() -> None:
+    assert plain("\x1b[31merror: \x1b[0mno\n") == "error: no\n"
+    assert plain("\r\x1b[2K\x1b[1A\x1b[2Ktold by the user\n⠋ main.copies  reading 0:00:01") == "told by the user\n"
+    assert plain("\x1b[?25l") == ""
+
+
+def test_what_was_said_before_a_run_had_a_name_is_in_its_log(flow: Flow) -> None:
+    with captured(tuple) as capture:
+        sys.stderr.write("early\n")
+        capture.on_event(RunStarted("orders", "sales.orders", "1234-run", "cross_db"))
+        sys.stderr.write("later\n")
+    assert flow("logs", "1234").out.splitlines()[:2] == ["early", "later"]
+
+
+SCHEDULED = """
+import sys, time
+from datetime import datetime
+from pathlib import Path
+from ematix_flow import pipeline
+from ematix_flow.commit.runlog.opening import open_run_log
+from ematix_flow.engine import Options
+from ematix_flow.engine.due import run_due
+from ematix_flow.engine.firing import Keeper
+from ematix_flow.observe.bus import Bus
+from ematix_flow.serve.cli.capture import captured
+
+@pipeline.register(name="slow", schedule="0 * * * *")
+def slow():
+    sys.stderr.write("first\\n")
+    print("ready", flush=True)
+    while not Path("go").exists():
+        time.sleep(0.02)
+    sys.stderr.write("second\\n")
+
+with captured(tuple) as capture:
+    bus = Bus()
+    bus.subscribe(capture.on_event)
+    run_due(Keeper(open_run_log(), Options(bus=bus), now=datetime.fromisoformat("2026-03-02T09:00:05Z")))
+"""
+
+
+def test_following_ends_with_the_run() -> None:
+    started: dict[str, Any] = {"env": {**os.environ, "PYTHONPATH": SRC}, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", SCHEDULED], stderr=subprocess.DEVNULL, **started) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "ready\n"
+        follow = [sys.executable, "-m", "ematix_flow", "logs", "slow@2026-03-02T09:00:00Z", "--follow"]
+        with subprocess.Popen(follow, **started) as reader:
+            assert reader.stdout is not None
+            assert reader.stdout.readline() == "first\n"
+            assert reader.poll() is None
+            Path("go").touch()
+            assert reader.stdout.readlines() == ["second\n"]
+        assert (run.wait(), reader.returncode) == (0, 0)
