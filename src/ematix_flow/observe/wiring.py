@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 import warnings
@@ -29,6 +30,8 @@ FLUSH_SECONDS = 10.0
 
 GRACE_SECONDS = 1.0
 """Each of them keeps to that time itself and tells of what was left, which takes a moment."""
+
+_BETWEEN = re.compile(r",(?=\s*(?:[A-Za-z][A-Za-z0-9+.-]*://|\$\{))")
 
 
 @dataclass
@@ -85,7 +88,9 @@ def book_in(log: object) -> IncidentBook | None:
 
 
 def _listed(name: str) -> list[str]:
-    return [one.strip() for one in os.environ.get(name, "").split(",") if one.strip()]
+    """Give the addresses of a list; a comma inside one, as between receivers of a mail, divides nothing."""
+    found = (one.strip(" ,") for one in _BETWEEN.split(os.environ.get(name, "")))
+    return [one for one in found if one]
 
 
 def _first(*names: str) -> str | None:
