@@ -156,7 +156,12 @@ def test_names_of_datasets() -> None:
         ("postgres://db:5432", "shop.sales.orders"),
         ("mysql://db:3306", "shop.orders"),
     ]
-    said = [_located("s3://bucket/raw/", "orders"), _located("file:///data", "a", "b"), _located("gs://bucket", "x")]
+    said = [
+        _located("s3://bucket/raw/", "orders"),
+        _located("file:///data", "a", "b"),
+        _located("gs://bucket", "x"),
+        _located("s3a://bucket/x"),
+    ]
     assert [(one.namespace, one.name) for one in said] == [
-        ("s3://bucket", "raw/orders"), ("file", "/data/a/b"), ("gs://bucket", "x"),
+        ("s3://bucket", "raw/orders"), ("file", "/data/a/b"), ("gs://bucket", "x"), ("s3://bucket", "x"),
     ]  # fmt: skip
