@@ -42,7 +42,7 @@ def facts_about(plan: TargetPlan, target: Database, source: OpenSource | None) -
 def told(pipeline: str, slot: str, options: Options, work: Callable[[], Any]) -> Any:
     """Give what the work gives; whoever listens hears of its beginning and its end, however it ends."""
     began = options.clock.now()
-    options.bus.emit(PipelineBegan(pipeline, "", slot, options.slot_attempt))
+    options.bus.emit(PipelineBegan(pipeline, "", slot))
     try:
         result = work()
     except BaseException as error:
@@ -61,10 +61,8 @@ def _ended(
     run_ids: tuple[str, ...] = (),
 ) -> PipelineEnded:
     now, (message, kind) = options.clock.now(), failure
-    attempt, most = options.slot_attempt, options.max_attempts
-    gave_up = bool(kind) and attempt >= most
-    seconds = (now - began).total_seconds()
-    return PipelineEnded(pipeline, "", slot, now, seconds, attempt, most, gave_up, message, kind, run_ids)
+    seconds, gave_up = (now - began).total_seconds(), bool(kind)
+    return PipelineEnded(pipeline, "", slot, now, seconds, 1, 1, gave_up, message, kind, run_ids)
 
 
 def _failure_in(result: Any) -> tuple[str, str]:

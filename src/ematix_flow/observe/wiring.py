@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 from ematix_flow.background import in_background
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.errors import FlowError
-from ematix_flow.events import PipelineEnded
+from ematix_flow.events import StageProgress, StreamIdle, StreamLag, StreamWatermark, StretchLoaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +30,9 @@ FLUSH_SECONDS = 10.0
 
 GRACE_SECONDS = 1.0
 """Each of them keeps to that time itself and tells of what was left, which takes a moment."""
+
+_FREQUENT = (StageProgress, StreamIdle, StreamLag, StreamWatermark, StretchLoaded)
+"""Events that nobody is alerted of and that could fill a queue."""
 
 _BETWEEN = re.compile(r",(?=\s*(?:[A-Za-z][A-Za-z0-9+.-]*://|\$\{))")
 
@@ -120,7 +123,7 @@ def _add_alerts(
         box.close(seconds)
         desk.close(max(0.0, until - time.monotonic()))
 
-    made.subscribers.append(lambda event: box.put(event) if isinstance(event, PipelineEnded) else None)
+    made.subscribers.append(lambda event: None if isinstance(event, _FREQUENT) else box.put(event))
     made.closing.append(close)
 
 
