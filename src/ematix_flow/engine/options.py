@@ -21,6 +21,10 @@ class Options:
     """Ask for a fresh load even if an earlier request was interrupted."""
     slot: str | None = None
     """The scheduled instant of the run; None for a run that somebody asked for."""
+    slot_attempt: int = 1
+    """Which attempt of the pipeline at its slot this is."""
+    max_attempts: int = 1
+    """How many there may be."""
     run_log: SqliteRunLog | None = None
     bus: Bus = field(default_factory=Bus)
     clock: Clock = SYSTEM_CLOCK
