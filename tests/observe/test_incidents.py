@@ -135,7 +135,6 @@ class SharedBook(MemoryBook):
 
     def __init__(self, hosts: int) -> None:
         super().__init__()
-        self._lock = threading.Lock()
         self._all_read = threading.Barrier(hosts)
         self._first = threading.local()
 
@@ -145,10 +144,6 @@ class SharedBook(MemoryBook):
             self._first.read = True
             self._all_read.wait()
         return found
-
-    def swap(self, before: Incident | None, after: Incident, /) -> Incident | None:
-        with self._lock:
-            return super().swap(before, after)
 
 
 def test_ten_hosts_that_hear_of_one_failure_alert_once() -> None:

@@ -67,6 +67,12 @@ def test_the_environment_is_asked_where_options_say_nothing(
     assert (said.count("[ALERT]"), said.count("[METRIC]")) == (1, 0)
 
 
+def test_a_comma_inside_an_address_divides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    mail = "email://host?to=a@example.com,b@example.com"
+    monkeypatch.setenv("EMATIX_FLOW_ALERTERS", f"{mail}, ${{HOOK}},json+x://a,stdout://")
+    assert wiring._listed("EMATIX_FLOW_ALERTERS") == [mail, "${HOOK}", "json+x://a", "stdout://"]
+
+
 def test_bad_addresses_are_warnings_and_the_others_hear(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.warns(UserWarning, match="there (is|are) no") as told:
         heard(

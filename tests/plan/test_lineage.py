@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pytest
 
 from ematix_flow import BigInt, Numeric, Text, ematix, pk  # noqa: TC001 - the decorator reads the annotations
-from ematix_flow.declare.connection import DuckDBConnection, ObjectStoreLocalConnection, SQLiteConnection
+from ematix_flow.declare.connection import (
+    DuckDBConnection,
+    ObjectStoreLocalConnection,
+    PostgresConnection,
+    SQLiteConnection,
+)
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.events import RunPlanned
-from ematix_flow.normalize import lower
+from ematix_flow.normalize import deduplicate_by, lower
 from ematix_flow.observe.bus import Bus
 from ematix_flow.plan.lineage import Place, _located, _table
 
@@ -86,6 +91,37 @@ def test_a_star_and_a_map_of_columns_inside_one_database(shop: SQLiteConnection)
     }
 
 
+@pytest.mark.service
+def test_names_of_postgres_are_folded_as_it_does(postgres_url: str) -> None:
+    import psycopg
+
+    with psycopg.connect(postgres_url, autocommit=True) as database:
+        database.execute('CREATE TABLE "Orders" (ID bigint, "Mail" text, Price numeric(10, 2))')
+        database.execute("INSERT INTO \"Orders\" VALUES (1, 'A', 2.5)")
+    place = PostgresConnection(name="place", url=postgres_url)
+    query = 'SELECT Id, "Mail" AS customer, PRICE AS amount FROM public."Orders"'
+    facts = planned(place, place, query, transforms_pre=[deduplicate_by("id", order_by="amount DESC")])
+    assert {name: [(one.field, one.changed) for one in origins] for name, origins in facts.origins.items()} == {
+        "id": [("id", False)],
+        "customer": [("Mail", True)],
+        "amount": [("price", False)],
+    }
+    assert [one.name.split(".", 1)[1] for one in facts.inputs] == ["public.Orders"]
+
+
+@pytest.mark.spark
+def test_spark_sql_over_folders(tmp_path: Path) -> None:
+    for name in ("orders", "prices"):
+        (tmp_path / "in" / name).mkdir(parents=True)
+        (tmp_path / "in" / name / "a.csv").write_text("id,mail,price\n1,A,2.5\n")
+    source = ObjectStoreLocalConnection(name="raw", path=str(tmp_path / "in"), format="csv")
+    target = DuckDBConnection(name="w", path=str(tmp_path / "w.duckdb"))
+    query = "SELECT o.id, o.mail AS customer, p.price AS amount FROM orders o JOIN prices p ON p.id = o.id"
+    facts = planned(source, target, query)
+    assert [one.name for one in facts.inputs] == [f"{tmp_path}/in/orders", f"{tmp_path}/in/prices"]
+    assert found(facts)["amount"] == {(f"{tmp_path}/in/prices", "price")}
+
+
 def test_what_the_text_does_not_say_is_left_out(shop: SQLiteConnection) -> None:
     query = "SELECT o.id, mail AS customer, 1 AS amount FROM orders o JOIN countries c ON c.id = o.country_id"
     assert found(planned(shop, shop, query)) == {"id": {("main.orders", "id")}}
@@ -120,7 +156,12 @@ def test_names_of_datasets() -> None:
         ("postgres://db:5432", "shop.sales.orders"),
         ("mysql://db:3306", "shop.orders"),
     ]
-    said = [_located("s3://bucket/raw/", "orders"), _located("file:///data", "a", "b"), _located("gs://bucket", "x")]
+    said = [
+        _located("s3://bucket/raw/", "orders"),
+        _located("file:///data", "a", "b"),
+        _located("gs://bucket", "x"),
+        _located("s3a://bucket/x"),
+    ]
     assert [(one.namespace, one.name) for one in said] == [
-        ("s3://bucket", "raw/orders"), ("file", "/data/a/b"), ("gs://bucket", "x"),
+        ("s3://bucket", "raw/orders"), ("file", "/data/a/b"), ("gs://bucket", "x"), ("s3://bucket", "x"),
     ]  # fmt: skip

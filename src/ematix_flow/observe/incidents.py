@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
@@ -172,6 +173,7 @@ class MemoryBook:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, ...], Incident] = {}
+        self._lock = threading.Lock()
 
     def find(self, kind: type[Incident], /, *key: str) -> Incident | None:
         """Give the record of a pipeline and a kind of incident."""
@@ -181,9 +183,10 @@ class MemoryBook:
     def swap(self, before: Incident | None, after: Incident, /) -> Incident | None:
         """Replace a record."""
         key = (after.pipeline, after.kind)
-        if self._kept.get(key) != before:
-            return None
-        kept = self._kept[key] = replace(after, version=after.version + 1)
+        with self._lock:
+            if self._kept.get(key) != before:
+                return None
+            kept = self._kept[key] = replace(after, version=after.version + 1)
         return kept
 
 

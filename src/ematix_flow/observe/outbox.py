@@ -40,7 +40,8 @@ class Outbox(Generic[Thing]):
         """Take something to deliver; a full box takes no more."""
         with self._changed:
             if self._closed or len(self._waiting) >= LONGEST:
-                self._tell("too many wait, so the newest are dropped")
+                full = "too many wait, so the newest are dropped"
+                self._tell("what came after the end is not sent" if self._closed else full)
                 return
             self._waiting.append(thing)
             if self._thread is None:

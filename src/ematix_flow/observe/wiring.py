@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 import warnings
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 from ematix_flow.background import in_background
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.errors import FlowError
-from ematix_flow.events import PipelineEnded
+from ematix_flow.events import StageProgress, StreamIdle, StreamLag, StreamWatermark, StretchLoaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +31,11 @@ FLUSH_SECONDS = 10.0
 
 GRACE_SECONDS = 1.0
 """Each of them keeps to that time itself and tells of what was left, which takes a moment."""
+
+_FREQUENT = (StageProgress, StreamIdle, StreamLag, StreamWatermark, StretchLoaded)
+"""Events that nobody is alerted of and that could fill a queue."""
+
+_BETWEEN = re.compile(r",(?=\s*(?:[A-Za-z][A-Za-z0-9+.-]*://|\$\{))")
 
 
 @dataclass
@@ -89,7 +95,9 @@ def book_in(log: object) -> IncidentBook | None:
 
 
 def _listed(name: str) -> list[str]:
-    return [one.strip() for one in os.environ.get(name, "").split(",") if one.strip()]
+    """Give the addresses of a list; a comma inside one, as between receivers of a mail, divides nothing."""
+    found = (one.strip(" ,") for one in _BETWEEN.split(os.environ.get(name, "")))
+    return [one for one in found if one]
 
 
 def _first(*names: str) -> str | None:
@@ -119,7 +127,7 @@ def _add_alerts(
         box.close(seconds)
         desk.close(max(0.0, until - time.monotonic()))
 
-    made.subscribers.append(lambda event: box.put(event) if isinstance(event, PipelineEnded) else None)
+    made.subscribers.append(lambda event: None if isinstance(event, _FREQUENT) else box.put(event))
     made.closing.append(close)
 
 

@@ -56,7 +56,9 @@ def _inputs(plan: TargetPlan, source: Place) -> tuple[Dataset, ...]:
     tree = _query(read.sql, source.dialect)
     own = {cte.alias for cte in tree.find_all(exp.CTE)} | {SOURCE_VIEW}
     tables = [table for table in tree.find_all(exp.Table) if table.db or table.name not in own]
-    return tuple(sorted({_named(table, source) for table in tables}, key=lambda one: (one.namespace, one.name)))
+    return tuple(
+        sorted({_table(source, table.db, table.name) for table in tables}, key=lambda one: (one.namespace, one.name))
+    )
 
 
 def _whole(read: Read, source: Place) -> Dataset:
@@ -80,7 +82,7 @@ def _origins(names: list[str], plan: TargetPlan, source: Place) -> dict[str, tup
             node = lineage(column, known, schema, scope=scope, dialect=shape.dialect, copy=False)
         except SqlglotError:
             continue
-        found[name] = tuple(dict.fromkeys(_leaves(node, plan, source, shape.dialect)))
+        found[name] = tuple(dict.fromkeys(_leaves(node, plan, source)))
     return {name: origins for name, origins in found.items() if origins}
 
 
@@ -104,27 +106,19 @@ def _schema(tree: exp.Expr, plan: TargetPlan) -> dict[str, object]:
     return schema
 
 
-def _leaves(
-    node: Node, plan: TargetPlan, source: Place, dialect: str, *, changed: bool = False
-) -> Iterator[ColumnOrigin]:
+def _leaves(node: Node, plan: TargetPlan, source: Place, *, changed: bool = False) -> Iterator[ColumnOrigin]:
     """Give the columns of tables at the ends of a column's way; those of which no table is known are left out."""
     if not node.downstream:
         if isinstance(node.expression, exp.Table):
             table = node.expression
             whole = table.name == SOURCE_VIEW and not table.db
-            dataset = _whole(plan.read, source) if whole else _named(table, source)
-            yield ColumnOrigin(dataset, exp.to_column(node.name, dialect=dialect).name, changed)
+            dataset = _whole(plan.read, source) if whole else _table(source, table.db, table.name)
+            yield ColumnOrigin(dataset, exp.to_column(node.name).name, changed)
         return
     value = node.expression.unalias()
     changed = changed or not isinstance(value, exp.Column | exp.Star)
     for below in node.downstream:
-        yield from _leaves(below, plan, source, dialect, changed=changed)
-
-
-def _named(table: exp.Table, source: Place) -> Dataset:
-    if table.db == "delta":
-        return _located(table.name)
-    return _table(source, table.db, table.name)
+        yield from _leaves(below, plan, source, changed=changed)
 
 
 def _table(place: Place, schema: str, name: str) -> Dataset:
@@ -137,6 +131,8 @@ def _table(place: Place, schema: str, name: str) -> Dataset:
             return Dataset(f"mysql://{info['host']}:{info['port']}", f"{schema or info['dbname']}.{name}")
         case "sqlite" | "duckdb":
             return Dataset(f"{place.kind}://{info['dbname']}", f"{schema or 'main'}.{name}")
+        case "delta_local" | "delta_s3" if schema == "delta":
+            return _located(name)
     return _located(str(info.get("dbname", "")), schema, name)
 
 
@@ -153,7 +149,8 @@ def _located(address: str, *parts: str) -> Dataset:
     scheme, is_url, rest = address.partition("://")
     if is_url and scheme != "file":
         bucket, _, prefix = rest.partition("/")
-        return Dataset(f"{scheme}://{bucket}", _joined(prefix, *parts))
+        # Spark's own name for buckets of S3 is nobody else's.
+        return Dataset(f"{'s3' if scheme == 's3a' else scheme}://{bucket}", _joined(prefix, *parts))
     path = rest if is_url else address
     return Dataset("file", ("/" if path.startswith("/") else "") + _joined(path, *parts))
 

@@ -13,7 +13,17 @@ from ematix_flow.declare.project import PROJECT, load_module
 from ematix_flow.serve.cli.spark import needs_spark
 
 SRC = str(Path(__file__).parents[3] / "src")
-HEAVY = {"pyspark", "pyarrow", "pandas", "sqlglot", "duckdb", "psycopg", "pymysql", "rich", "adbc_driver_postgresql"}
+HEAVY = {
+    "pyspark",
+    "pyarrow",
+    "pandas",
+    "sqlglot",
+    "duckdb",
+    "psycopg",
+    "pymysql",
+    "rich",
+    "adbc_driver_postgresql",
+} | {"apprise", "grpc", "opentelemetry", "prometheus_client", "requests"}
 
 NEEDS = """
 from flows import Copies
@@ -74,7 +84,8 @@ def test_quick_commands_load_nothing_heavy(project: Path, arguments: tuple[str, 
 
 
 def test_planning_and_running_inside_one_database_loads_no_spark(project: Path) -> None:
-    assert "pyspark" not in loaded_by("run", "copy", "-m", "flows")
+    run = loaded_by("run", "copy", "-m", "flows")
+    assert not run & {"pyspark", "apprise", "grpc", "opentelemetry", "prometheus_client"}
     assert "pyspark" not in loaded_by("preview", "copy", "-m", "flows")
 
 

@@ -1,0 +1,65 @@
+"""What is handed to somebody slow never waits for them, and is not lost without a word."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from ematix_flow.observe import outbox
+from ematix_flow.observe.outbox import LONGEST, Outbox
+from ematix_flow.observe.reaching import UnreachedError
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def test_things_arrive_in_order() -> None:
+    got: list[int] = []
+    box: Outbox[int] = Outbox(got.append, "box")
+    for number in range(LONGEST):
+        box.put(number)
+    box.close(10)
+    assert got == list(range(LONGEST))
+
+
+def test_a_full_box_takes_no_more_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    got: list[int] = []
+    taken, go_on = threading.Event(), threading.Event()
+
+    def deliver(number: int) -> None:
+        taken.set()
+        go_on.wait(30)
+        got.append(number)
+
+    box = Outbox(deliver, "box")
+    box.put(0)
+    taken.wait(10)
+    for number in range(1, LONGEST + 10):
+        box.put(number)
+    go_on.set()
+    box.close(10)
+    assert got == list(range(LONGEST + 1))
+    assert capsys.readouterr().err == "box: too many wait, so the newest are dropped (told once)\n"
+    box.put(1)
+    assert len(got) == LONGEST + 1
+
+
+def test_only_what_was_not_sent_at_all_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(outbox, "PAUSES", (0.0, 0.0))
+    tries: list[str] = []
+
+    def deliver(word: str) -> None:
+        tries.append(word)
+        if word == "away" and len(tries) < 3:
+            raise UnreachedError("nobody is there")
+        if word == "sent":
+            raise TimeoutError
+
+    box = Outbox(deliver, "box")
+    box.put("away")
+    box.put("sent")
+    box.close(10)
+    assert tries == ["away", "away", "away", "sent"]
+    assert capsys.readouterr().err == "box: TimeoutError (told once)\n"
