@@ -1,4 +1,4 @@
-"""SQLite files of earlier versions: they are opened, made complete, and what they know counts."""
+"""SQLite files: those of earlier versions are made complete and what they know counts; lists are read off indexes."""
 
 from __future__ import annotations
 
@@ -84,3 +84,13 @@ def test_a_file_of_both_versions_is_opened() -> None:
     log = SqliteRunLog(file(FIRST + SECOND))
     assert log.open_request("p", NOW).resumed
     assert log.list_runs()[1] == 1
+
+
+def test_lists_of_runs_are_read_off_indexes() -> None:
+    book = SqliteRunLog("new.db").book
+    newest = "ORDER BY started_at DESC, run_id DESC LIMIT 20"
+    with closing(sqlite3.connect("new.db")) as connection:
+        for where in ("", "WHERE pipeline = 'p'", "WHERE status = 'failed'"):
+            sql = f"EXPLAIN QUERY PLAN {book._select_runs()} {where} {newest}"  # type: ignore[attr-defined]
+            (step,) = connection.execute(sql).fetchall()
+            assert "USING INDEX run_records_" in step[3]
