@@ -204,6 +204,7 @@ def test_folders_of_files_cannot_be_measured(duck: Warehouse, declare: Declare, 
         (lambda t: t.sql("two", "1 = 1; DROP TABLE x"), "cannot be read|not one SQL expression"),
         (lambda t: t.query("other", "SELECT 1 FROM elsewhere"), "does not read the table 'rows'"),
         (lambda t: t.column("id").is_in(["one"]), "is not a number"),
+        (lambda t: t.column("id").between(2, "b"), "'b' is not a number"),
         (lambda t: t.column("name").regex("a(?=b)"), "cannot look ahead"),
     ],
 )
