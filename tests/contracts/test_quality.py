@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import pytest
 
 from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.quality import quality_of
-from ematix_flow.declare.types import BigInt, Numeric, Text, TimestampTZ
+from ematix_flow.declare.types import UUID, BigInt, Boolean, Date, Double, Numeric, Text, Timestamp, TimestampTZ
 from ematix_flow.errors import QualityCheckFailed, QualityUnrunnable
 from tests.contracts.flows import START, in_and_out
 
@@ -149,6 +149,71 @@ def test_offending_rows_are_set_aside_and_the_others_load(flows: Callable[..., F
     assert rejects == {"does not satisfy between(amount)", "does not satisfy unique(code)"}
     assert all('"code"' in row["row_json"] for row in flow.points("rejects"))
     assert flow.run(GOOD[1:] if mode != "append" else [])["rows_rejected"] == 0
+
+
+KINDS = Table(
+    "analytics",
+    "kinds",
+    (
+        Column(BigInt(), name="id", primary_key=True),
+        Column(Date(), name="day"),
+        Column(Timestamp(), name="wall"),
+        Column(Double(), name="share"),
+        Column(Boolean(), name="flag"),
+        Column(UUID(), name="tag"),
+        Column(Numeric(30, 4), name="large"),
+    ),
+)
+TAG = "6f9619ff-8b86-4d01-b42d-00cf4fc964ff"
+KIND = {
+    "id": 1, "day": date(2026, 1, 1), "wall": datetime.fromisoformat("2026-01-01T12:00:00"), "share": 0.5, "flag": True, "tag": TAG,
+    "large": Decimal("99999999999999999999.5"),
+}  # fmt: skip
+OTHER = {
+    "id": 2, "day": date(2025, 12, 31), "wall": datetime.fromisoformat("2026-01-01T13:00:00"), "share": -0.5, "flag": False,
+    "tag": TAG.replace("6", "7"), "large": Decimal("-1.0000"),
+}  # fmt: skip
+
+
+@in_and_out
+def test_values_of_every_kind_are_compared(flows: Callable[..., Flow], path: str) -> None:
+    def expected(t: Tester) -> None:
+        t.column("day").between(date(2026, 1, 1), "2026-12-31")
+        t.column("wall").between(None, "2026-01-01T12:00:00")
+        t.column("wall").is_in([datetime.fromisoformat("2026-01-01T12:00:00")])
+        t.column("share").between(0, 1.5)
+        t.column("flag").is_in([True])
+        t.column("tag").is_in([TAG.upper()])
+        t.column("large").between(0, 10**25)
+        t.unique(["day", "flag", "tag"])
+
+    flow = expecting(flows(KINDS, mode="append"), expected)
+    result = flow.run([KIND, OTHER, {"id": 3}])
+    failed = {name: count for name, (verdict, count) in verdicts(result).items() if verdict == "fail"}
+    assert failed == dict.fromkeys(
+        [
+            "between(day)",
+            "between(wall)",
+            "is_in(wall)",
+            "between(share)",
+            "is_in(flag)",
+            "is_in(tag)",
+            "between(large)",
+        ],
+        1,
+    )
+
+
+@in_and_out
+def test_events_of_a_key_are_set_aside_one_by_one(flows: Callable[..., Flow], path: str) -> None:
+    flow = flows(ORDERS, mode="scd2", keys=["id"], event_timestamp_column="at")
+    flow = expecting(flow, lambda t: t.column("amount").between(0, 100), "reject")
+    day = timedelta(days=1)
+    given = [Decimal(1), Decimal(-2), Decimal(3)]
+    rows = [{**GOOD[0], "amount": amount, "at": START + n * day} for n, amount in enumerate(given)]
+    result = flow.run(rows)
+    assert (result["rows_inserted"], result["rows_rejected"]) == (2, 1)
+    assert [row["amount"] for row in flow.versions()] == [Decimal(1), Decimal(3)]
 
 
 def test_a_load_without_rows_has_nothing_to_measure(flows: Callable[..., Flow]) -> None:

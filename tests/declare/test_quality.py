@@ -138,7 +138,6 @@ def test_a_target_of_a_fan_out_says_its_own() -> None:
         ({"expectations": lambda t: t.column("body").unique()}, ValueError, "'body' is json"),
         ({"expectations": lambda t: t.column("amount").between(None, None)}, TypeError, "has no end"),
         ({"expectations": lambda t: t.column("amount").between(2, 1)}, ValueError, "2 is greater than 1"),
-        ({"expectations": lambda t: t.column("amount").between(2, "b")}, TypeError, "cannot be compared"),
         ({"expectations": lambda t: t.column("amount").between(0, float("nan"))}, ValueError, "that end"),
         ({"expectations": lambda t: t.column("at").between(object(), datetime(2026, 1, 1, tzinfo=UTC))}, TypeError, "not object"),
         ({"expectations": lambda t: t.column("code").is_in("ab")}, TypeError, "a list of values"),

@@ -98,6 +98,8 @@ def _results(
         ruler.ask_together(together)
     except database.errors as error:
         _raise_if_transient(database, error)
+        if order.apart:
+            raise  # the rows themselves cannot be read
         raise _AgainError(replace(order, apart=True)) from None
     results = []
     known: tuple[type[BaseException], ...] = (*database.errors, FlowError)

@@ -11,6 +11,7 @@ from ematix_flow.connect.secrets import forget_secrets, remember
 from ematix_flow.errors import Origin, RunError
 from ematix_flow.events import (
     PostFinished,
+    QualityMeasured,
     RowsStaged,
     RunCommitted,
     RunFailed,
@@ -18,7 +19,7 @@ from ematix_flow.events import (
     RunStarted,
     StageProgress,
 )
-from ematix_flow.records import Counts
+from ematix_flow.records import Audited, CheckResult, Counts
 from ematix_flow.serve.cli.failures import failure_of
 from ematix_flow.serve.cli.output import emit_json, has_colours, paint, table, with_colours, without_colours
 from ematix_flow.serve.cli.progress import Live, counted, sentence
@@ -95,6 +96,15 @@ def test_an_error_of_ours_has_its_parts() -> None:
 )
 def test_events_are_told_in_sentences(event: Event, words: str) -> None:
     assert words in (sentence(event) or "")
+
+
+def test_what_is_not_as_expected_is_told() -> None:
+    counts = CheckResult("between(n)", "n", "warn", "fail", 2, 5), CheckResult("row_count", "", "warn", "fail", None, 5)
+    checks = (*counts, CheckResult("mine", "", "warn", "error", None, 5), CheckResult("fine", "", "warn", "pass", 0, 5))
+    said = sentence(QualityMeasured("p", "s.t", "id", Audited("fail", checks)))
+    assert said == ("s.t: not as expected: between(n) (2 of 5 rows), row_count (5 rows), mine (could not be measured).")
+    assert sentence(QualityMeasured("p", "s.t", "id", Audited("pass", checks[3:]))) is None
+    assert "left out" in (sentence(QualityMeasured("p", "s.t", "id", Audited("skipped"))) or "")
 
 
 def test_events_that_only_move_a_display_are_no_lines() -> None:

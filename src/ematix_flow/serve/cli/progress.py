@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.events import (
     MaintenanceStep,
     PostFinished,
+    QualityMeasured,
     RowsStaged,
     RunCommitted,
     RunFailed,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from ematix_flow.events import (
         Event,
     )
-    from ematix_flow.records import Counts
+    from ematix_flow.records import CheckResult, Counts
 
     Subscriber = Callable[[Event], None]
 
@@ -46,15 +47,33 @@ def sentence(event: Event) -> str | None:
         case RowsStaged():
             rejected = f", {event.rejected:,} rejected" if event.rejected else ""
             return f"{event.target}: {event.rows:,} rows staged{rejected}; committing."
-        case RunCommitted(replayed=True):
-            return f"{event.target}: the run that did not finish had committed this load; nothing was loaded again."
+        case QualityMeasured():
+            return _measured(event)
         case RunCommitted():
-            return f"{event.target}: committed, {counted(event.counts)}."
+            again = "the run that did not finish had committed this load; nothing was loaded again"
+            return f"{event.target}: {again if event.replayed else f'committed, {counted(event.counts)}'}."
         case PostFinished():
             return f"{event.step}: done." if event.ok else f"{event.step}: failed: {event.message}"
         case MaintenanceStep(numbers=None):
             return f"{event.target}: {event.step}."
     return None
+
+
+def _measured(event: QualityMeasured) -> str | None:
+    """Give what is not as expected; nothing where everything is."""
+    if event.audited.outcome == "skipped":
+        return f"{event.target}: expectations are left out, as EMATIX_SKIP_QUALITY says."
+    wrong = [check for check in event.audited.checks if check.verdict != "pass"]
+    if not wrong:
+        return None
+    said = [f"{check.name} ({_blame(check)})" for check in wrong]
+    return f"{event.target}: not as expected: {', '.join(said)}."
+
+
+def _blame(check: CheckResult) -> str:
+    if check.verdict == "error":
+        return "could not be measured"
+    return f"{check.total:,} rows" if check.failed_rows is None else f"{check.failed_rows:,} of {check.total:,} rows"
 
 
 def _begun(event: RunStarted) -> str:
