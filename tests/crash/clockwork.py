@@ -125,7 +125,7 @@ def _child(job: dict[str, Any]) -> None:
 
 def declare(world: World) -> None:
     """Declare the pipelines of every process: one that loads a row for each slot, one plain function, one that may fail."""
-    from ematix_flow import Annotated, Text, pipeline, pk
+    from ematix_flow import Annotated, Text, pipeline, pk  # noqa: TC001 - the table reads its annotations
     from ematix_flow.declare.decorators import ematix, table
 
     @table(schema="main" if world.target.startswith("sqlite") else "public", name="slots")
