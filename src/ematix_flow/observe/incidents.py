@@ -77,14 +77,25 @@ def run_news(event: PipelineEnded) -> News | None:
     return News(event.pipeline, "failed", not event.success, *known, gave_up=event.gave_up and not event.success)
 
 
-def quality_news(pipeline: str, message: str) -> News:
+def quality_news(pipeline: str, message: str, target: str = "") -> News:
     """Give what a check of quality says; an empty message means that everything was as expected."""
-    return News(pipeline, "quality", bool(message), message)
+    return News(pipeline, _of_target("quality", target), bool(message), message)
 
 
-def freshness_news(pipeline: str, message: str) -> News:
+def freshness_news(pipeline: str, message: str, target: str = "") -> News:
     """Give what a look at the freshness says; an empty message means that it is fresh enough."""
-    return News(pipeline, "freshness", bool(message), message)
+    return News(pipeline, _of_target("freshness", target), bool(message), message)
+
+
+def _of_target(kind: str, target: str) -> str:
+    """Give an incident of its own to each of several targets: one may be well while another is not."""
+    return f"{kind} {target}" if target else kind
+
+
+def _shared(event: QualityMeasured | FreshnessChanged) -> str:
+    """Give the target of an event where its pipeline has several."""
+    pipeline = PROJECT.pipelines.get(event.pipeline)
+    return event.target if pipeline is not None and len(pipeline.targets) > 1 else ""
 
 
 def _failing(event: QualityMeasured) -> str:
@@ -122,7 +133,7 @@ def decide(
 def _opened(old: Incident | None, news: News, now: datetime) -> tuple[Incident, tuple[AlertEvent, ...]]:
     spent = _spent(news)
     version = old.version if old is not None else 0
-    kinds = (_BAD[news.incident], GAVE_UP) if spent else (_BAD[news.incident],)
+    kinds = (_bad(news), GAVE_UP) if spent else (_bad(news),)
     opened = Incident(news.pipeline, news.incident, _text(now), _text(now), count=1, gave_up=spent, version=version)
     return opened, tuple(_alert(kind, news, now) for kind in kinds)
 
@@ -132,14 +143,18 @@ def _lasting(
 ) -> tuple[Incident, tuple[AlertEvent, ...]]:
     """Count the news; it is told of when it is the end of all attempts, or the last alert was long ago."""
     spent = _spent(news)
-    kinds = [_BAD[news.incident]] if rules.every_attempt else []
+    kinds = [_bad(news)] if rules.every_attempt else []
     if spent and not incident.gave_up:
         kinds.append(GAVE_UP)
     if not kinds and now - datetime.fromisoformat(incident.alerted_at) >= rules.realert_after:
-        kinds = [GAVE_UP if spent else _BAD[news.incident]]
+        kinds = [GAVE_UP if spent else _bad(news)]
     told = _text(now) if kinds else incident.alerted_at
     after = replace(incident, count=incident.count + 1, gave_up=incident.gave_up or spent, alerted_at=told)
     return after, tuple(_alert(kind, news, now) for kind in kinds)
+
+
+def _bad(news: News) -> str:
+    return _BAD[news.incident.partition(" ")[0]]
 
 
 def _spent(news: News) -> bool:
@@ -209,9 +224,9 @@ class Incidents:
             case PipelineEnded():
                 news = run_news(event)
             case QualityMeasured():
-                news = quality_news(event.pipeline, _failing(event))
+                news = quality_news(event.pipeline, _failing(event), _shared(event))
             case FreshnessChanged():
-                news = freshness_news(event.pipeline, _age(event))
+                news = freshness_news(event.pipeline, _age(event), _shared(event))
             case _:
                 news = None
         if news is not None:
