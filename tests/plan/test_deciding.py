@@ -139,7 +139,7 @@ def test_priorities_order_what_may_run_at_the_same_time() -> None:
         project.add_pipeline(pipeline)
     assert project.order(["a", "b", "c"]) == ["b", "a", "c"]
     project.pipelines["a"] = hourly("a", depends_on=("c",))
-    with pytest.raises(DeclareError, match="circle: (a -> c -> a|c -> a -> c)"):
+    with pytest.raises(DeclareError, match=r"circle: (a -> c -> a|c -> a -> c)"):
         project.order(["a", "b", "c"])
 
 
