@@ -49,8 +49,7 @@ def resume(log: RunLog, name: str) -> PipelineState:
 def cancel(log: RunLog, name: str, by: str) -> bool:
     """Take the lease of a running pipeline away, so that its run commits nothing any more; False when none runs."""
     pipeline = pipeline_of(log, name)
-    held = log.find(Claim, pipeline)
-    freed = held is not None and held.claim_token and log.swap(held, replace(held, claim_token="", worker_id=""))
+    freed = _freed(log, pipeline)
 
     def ended(state: PipelineState) -> PipelineState:
         if state.slot_status != retrying.RUNNING:
@@ -61,7 +60,15 @@ def cancel(log: RunLog, name: str, by: str) -> bool:
     running = before is not None and before.slot_status == retrying.RUNNING
     if running:
         log.change_state(pipeline, ended)
-    return bool(freed) or running
+    return freed or running
+
+
+def _freed(log: RunLog, pipeline: str) -> bool:
+    """Take a lease away, whoever renews it at the same moment; False when nobody has it."""
+    while (held := log.find(Claim, pipeline)) is not None and held.claim_token:
+        if log.swap(held, replace(held, claim_token="", worker_id="")) is not None:
+            return True
+    return False
 
 
 def ask(log: RunLog, kind: str, pipeline: str, *, run_id: str = "", from_step: str = "", by: str = "") -> Action:

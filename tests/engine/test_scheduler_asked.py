@@ -1,0 +1,175 @@
+"""What operators ask for: pause, resume, cancel, run and run again are done once by whoever runs slots."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ematix_flow.commit.runlog.records import Action
+from ematix_flow.engine import actions, conductor
+from ematix_flow.engine.due import run_due
+from ematix_flow.errors import UnknownNameError
+from tests.engine.schedules import ticked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ematix_flow.declare.pipeline import Pipeline
+    from tests.engine.conftest import Warehouse
+    from tests.engine.schedules import Rig
+
+
+def test_a_paused_pipeline_begins_nothing_and_catches_up_the_last_slot(rig: Rig) -> None:
+    rig.add("a")
+    rig.due()
+    actions.pause(rig.log, "a")
+    rig.pass_time(3 * 3600)
+    assert [event.reason for event in rig.due().skipped] == ["paused"]
+    actions.unpause(rig.log, "a")
+    rig.due()
+    rig.due()
+    assert rig.ran == ["a", "a"]
+
+
+def test_resume_tries_a_slot_that_was_given_up_with_all_its_attempts(rig: Rig) -> None:
+    rig.add("a", "0 12 1 3 *", retry={"max_attempts": 2})
+    rig.broken.add("a")
+    for _ in range(4):
+        rig.due()
+    assert rig.ran == ["a", "a"]
+    state = rig.state("a")
+    assert (state.slot_status, state.attempt) == ("gave_up", 2)
+    actions.resume(rig.log, "a")
+    rig.now = rig.log.book.now()  # what was resumed is due by the clock of the run log
+    rig.due(catchup="none")
+    assert rig.ran == ["a"] * 3
+    rig.broken.clear()
+    rig.pass_time(1)
+    rig.due(catchup="none")
+    assert rig.ran == ["a"] * 4
+    assert (rig.state("a").slot_status, rig.state("a").last_slot) == ("succeeded", state.last_slot)
+
+
+def test_resume_finds_a_pipeline_by_a_run_and_refuses_unknown_names(rig: Rig) -> None:
+    rig.add("a")
+    rig.broken.add("a")
+    rig.due()
+    slot = rig.state("a").last_slot
+    assert actions.resume(rig.log, f"a@{slot}").slot_status == "failed"
+    with pytest.raises(UnknownNameError, match="knows neither a pipeline nor a run 'nobody'"):
+        actions.resume(rig.log, "nobody")
+
+
+def test_a_cancelled_run_is_overtaken_and_not_repeated_by_itself(rig: Rig) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        entered.set()
+        assert leave.wait(30)
+
+    rig.add("a", work=wait)
+    scheduler = rig.scheduler()
+    scheduler.tick()
+    assert entered.wait(30)
+    assert actions.cancel(rig.log, "a", "anna")
+    leave.set()
+    ticked(scheduler, 3)
+    state = rig.state("a")
+    assert (state.slot_status, state.error) == ("interrupted", "cancelled by anna")
+    assert rig.ran == ["a"]
+    assert not actions.cancel(rig.log, "a", "anna")
+    rig.pass_time(3600)
+    ticked(scheduler)
+    assert rig.ran == ["a", "a"]
+
+
+def test_a_cancelled_load_changes_nothing(
+    rig: Rig, duck: Warehouse, declare: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare(duck, schedule="0 * * * *")
+    real = conductor.load_target
+
+    def cancelled_first(*arguments: object, **keywords: object) -> object:
+        actions.cancel(rig.log, "load", "anna")
+        return real(*arguments, **keywords)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(conductor, "load_target", cancelled_first)
+    keeper = rig.keeper(lease_seconds=0.03)  # beats every hundredth of a second, so that the loss is seen
+    assert run_due(keeper).fired == []
+    there = duck.rows("SELECT 1 FROM information_schema.tables WHERE table_schema = 'mart' AND table_name = 'orders'")
+    assert not there or duck.rows("SELECT count(*) FROM mart.orders") == [(0,)]
+    assert rig.state("load").slot_status == "interrupted"
+
+
+@pytest.mark.parametrize("kind", [actions.RUN, actions.RERUN])
+def test_a_run_that_was_asked_for_happens_once_and_says_how_it_went(rig: Rig, kind: str) -> None:
+    rig.add("a", None)
+    asked = actions.ask(rig.log, kind, "a", by="anna")
+    one, two = rig.scheduler("one"), rig.scheduler("two")
+    for _ in range(3):
+        ticked(one)
+        ticked(two)
+    assert rig.ran == ["a"]
+    done = rig.log.find(Action, asked.id)
+    assert done is not None
+    assert (done.state, done.taken_by, done.outcome) == ("done", "one", "")
+    assert [event.text for event in rig.told("dispatched")] == [f"{kind} asked for by anna"]
+    assert rig.state("a").last_outcome == "success"
+
+
+def test_a_failure_of_what_was_asked_for_is_written_down(rig: Rig) -> None:
+    rig.add("a", None)
+    rig.broken.add("a")
+    asked = actions.ask(rig.log, actions.RUN, "a")
+    ticked(rig.scheduler())
+    done = rig.log.find(Action, asked.id)
+    assert done is not None
+    assert (done.state, done.outcome) == ("failed", "a is broken")
+    assert [(event.error_type, event.gave_up) for event in rig.ended()] == [("OSError", True)]
+
+
+def test_what_a_dead_scheduler_took_is_taken_up(rig: Rig) -> None:
+    rig.add("a", None)
+    asked = actions.ask(rig.log, actions.RUN, "a")
+    assert rig.log.swap(asked, replace(asked, state="taken", taken_by="dead")) is not None
+    ticked(rig.scheduler(), 2)
+    assert rig.ran == ["a"]
+
+
+def test_asked_and_scheduled_runs_of_a_pipeline_never_overlap(rig: Rig) -> None:
+    at_work: list[int] = []
+    most = 0
+
+    def work() -> None:
+        nonlocal most
+        at_work.append(1)
+        most = max(most, len(at_work))
+        threading.Event().wait(0.05)
+        at_work.pop()
+
+    rig.add("a", work=work)
+    actions.ask(rig.log, actions.RUN, "a")
+    scheduler = rig.scheduler()
+    ticked(scheduler, 3)
+    assert rig.ran == ["a", "a"]
+    assert most == 1
+
+
+def test_a_restart_loads_under_the_name_of_the_run_before_it(
+    rig: Rig, duck: Warehouse, declare: Callable[..., Pipeline]
+) -> None:
+    declare(duck, schedule="0 * * * *")
+    rig.due()
+    (before, *_), total = rig.log.list_runs(pipeline="load")
+    assert total == 1
+    actions.ask(rig.log, actions.RESTART, "load", run_id=before.run_id)
+    actions.ask(rig.log, actions.RERUN, "load", run_id=before.run_id)
+    scheduler = rig.scheduler()
+    ticked(scheduler, 3)
+    runs, _ = rig.log.list_runs(pipeline="load")
+    assert {run.run_id for run in runs} > {before.run_id}
+    assert len(runs) == 2  # the restart found its load in the target; the other one was a new load
+    assert [event.error_type for event in rig.ended()] == ["", "", ""]
