@@ -10,8 +10,9 @@ from ematix_flow.commit.runlog.records import told
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.engine.actions import DONE, FAILED, RESTART, TAKEN
 from ematix_flow.engine.conductor import run_pipeline
-from ematix_flow.engine.firing import leased, refuse_failed, run_ids_of
+from ematix_flow.engine.firing import leased, refuse_failed
 from ematix_flow.engine.leasing import Lease
+from ematix_flow.engine.results import run_ids_of
 from ematix_flow.events import PipelineBegan, PipelineEnded
 from ematix_flow.plan.deciding import Skip
 from ematix_flow.plan.slots import slot_id

@@ -13,7 +13,7 @@ from ematix_flow.connect.redact import safe_text
 from ematix_flow.engine.loading import load_target
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.posting import run_named_transform, run_posts
-from ematix_flow.engine.results import result_of
+from ematix_flow.engine.results import errors_in, result_of
 from ematix_flow.engine.sourcing import called, source_for
 from ematix_flow.engine.spark import session_for
 from ematix_flow.engine.targets import refuse_twins
@@ -53,7 +53,7 @@ def _remembered(pipeline: Pipeline, request: Request, log: RunLog, options: Opti
     success = False
     try:
         result = _carried_out(pipeline, request, log, options)
-        success = not (isinstance(result, dict) and result.get("errors"))
+        success = not errors_in(result)
     finally:
         with suppress(RunLogError):
             log.record_run(pipeline.name, options.clock.now(), success)

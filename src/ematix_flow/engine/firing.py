@@ -15,6 +15,7 @@ from ematix_flow.engine.conductor import run_pipeline
 from ematix_flow.engine.leasing import LEASE_SECONDS, Lease, default_worker, held_now
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.pools import full
+from ematix_flow.engine.results import errors_in, run_ids_of
 from ematix_flow.engine.supervising import TERMINAL
 from ematix_flow.errors import FencedError, FlowError, RunError, RunLogError
 from ematix_flow.events import PipelineBegan, PipelineEnded
@@ -233,9 +234,9 @@ def _told(outcome: Outcome, error: BaseException) -> Outcome:
 
 def refuse_failed(result: Any) -> None:
     """Raise for a fan-out that went on after a failure: the slot is not done."""
-    if isinstance(result, dict) and result.get("status") == "failed" and isinstance(result.get("errors"), dict):
-        said = "; ".join(f"{target}: {text}" for target, text in result["errors"].items())
-        raise RunError(said)
+    errors = errors_in(result)
+    if errors:
+        raise RunError("; ".join(f"{target}: {text}" for target, text in errors.items()))
 
 
 def stretch(pipeline: Pipeline, slot: str) -> Slot:
@@ -258,12 +259,3 @@ def is_repeatable(error: BaseException, retry: Retry | None) -> bool:
     if "transient" in reasons and isinstance(error, FlowError) and error.transient:
         return True
     return any(kind.__name__ in reasons for kind in type(error).__mro__)
-
-
-def run_ids_of(result: Any) -> tuple[str, ...]:
-    """Give the ids under which the run log knows the loads of a result."""
-    if not isinstance(result, dict):
-        return ()
-    if "run_id" in result:
-        return (str(result["run_id"]),)
-    return tuple(str(one["run_id"]) for one in result.values() if isinstance(one, dict) and "run_id" in one)

@@ -37,3 +37,18 @@ def counts_of(counts: Counts, mode: str) -> dict[str, int]:
     if mode == "scd2":
         result |= {"rows_closed": counts.closed, "rows_updated": counts.updated, "rows_unchanged": counts.unchanged}
     return result
+
+
+def run_ids_of(result: Any) -> tuple[str, ...]:
+    """Give the ids of the loads of a result, which of several targets has one each."""
+    if not isinstance(result, dict):
+        return ()
+    by_target = result.get("results", result)
+    each = [result, *(by_target.values() if isinstance(by_target, dict) else ())]
+    return tuple(str(one["run_id"]) for one in each if isinstance(one, dict) and "run_id" in one)
+
+
+def errors_in(result: Any) -> dict[str, str]:
+    """Give what went wrong with targets that others did not wait for."""
+    errors = result.get("errors") if isinstance(result, dict) and result.get("status") == "failed" else None
+    return errors if isinstance(errors, dict) else {}

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.redact import safe_text
+from ematix_flow.engine.results import errors_in, run_ids_of
 from ematix_flow.errors import RunError
 from ematix_flow.events import PipelineBegan, PipelineEnded
 
@@ -48,7 +49,7 @@ def told(pipeline: str, slot: str, options: Options, work: Callable[[], Any]) ->
     except BaseException as error:
         options.bus.emit(_ended(pipeline, slot, options, began, failure=(safe_text(error), type(error).__name__)))
         raise
-    options.bus.emit(_ended(pipeline, slot, options, began, _failure_in(result), _run_ids(result)))
+    options.bus.emit(_ended(pipeline, slot, options, began, _failure_in(result), run_ids_of(result)))
     return result
 
 
@@ -67,16 +68,7 @@ def _ended(
 
 def _failure_in(result: Any) -> tuple[str, str]:
     """Give the message and the class of what went wrong with targets that others did not wait for."""
-    errors = result.get("errors") if isinstance(result, dict) else None
-    if not isinstance(errors, dict) or not errors:
-        return "", ""
-    return "\n".join(f"{target}: {text}" for target, text in errors.items()), RunError.__name__
-
-
-def _run_ids(result: Any) -> tuple[str, ...]:
-    """Give the ids of the loads of a result, which of several targets has one each."""
-    if not isinstance(result, dict):
-        return ()
-    by_target = result.get("results", result)
-    each = [result, *(by_target.values() if isinstance(by_target, dict) else ())]
-    return tuple(str(one["run_id"]) for one in each if isinstance(one, dict) and "run_id" in one)
+    errors = errors_in(result)
+    return (
+        ("\n".join(f"{target}: {text}" for target, text in errors.items()), RunError.__name__) if errors else ("", "")
+    )
