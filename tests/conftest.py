@@ -58,7 +58,8 @@ SLOW = ("tests/contracts", "tests/examples", "tests/serve/cli/test_running.py", 
         "tests/engine/test_quality.py",
         "tests/engine/test_posting.py", "tests/engine/test_validate.py", "tests/engine/test_adhoc.py",
         "tests/engine/test_again.py", "tests/connect/test_unreachable.py", "tests/engine/test_diff.py",
-        "tests/engine/test_apply.py", "tests/engine/test_kept_plans.py", "tests/serve/cli/test_plans.py")  # fmt: skip
+        "tests/engine/test_apply.py", "tests/engine/test_kept_plans.py", "tests/serve/cli/test_plans.py",
+        "tests/engine/test_executors.py", "tests/engine/test_backfill.py", "tests/serve/cli/test_scheduling.py")  # fmt: skip
 """Whole loads and whole commands: each takes a second or so, which is too much for `make test-fast`."""
 
 

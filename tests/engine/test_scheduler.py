@@ -17,7 +17,7 @@ from ematix_flow.engine.due import run_due
 from ematix_flow.engine.pools import pool_sizes
 from ematix_flow.engine.scheduler import LEADER
 from ematix_flow.errors import RunLogError
-from tests.engine.schedules import HOURLY, NOON, ticked
+from tests.engine.schedules import NOON, ticked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -294,11 +294,3 @@ def test_a_clock_that_is_set_back_repeats_nothing_and_one_set_forward_catches_up
     rig.pass_time(3610)
     ticked(scheduler, 3)
     assert rig.ran == ["a", "a"]
-
-
-def test_what_is_declared_meanwhile_runs_too(rig: Rig) -> None:
-    scheduler = rig.scheduler()
-    ticked(scheduler)
-    rig.add("later", HOURLY)
-    ticked(scheduler)
-    assert rig.ran == ["later"]

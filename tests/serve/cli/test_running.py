@@ -111,13 +111,14 @@ def test_text_tells_the_counts_in_one_line(flow: Flow, project: Path) -> None:
     assert not (Path.home() / ".ematix-flow" / "run_log.db").exists()
 
 
-def test_options_of_workers_are_accepted(flow: Flow, project: Path) -> None:
+def test_a_worker_whose_lease_is_not_there_does_nothing(flow: Flow, project: Path) -> None:
     said = flow(
         "run", "copy", "-m", "flows", "--claim-token", "t", "--lease-seconds", "5", "--heartbeat-interval", "1",
         "--alerter", "stdout://", "--run-log", "sqlite://runs.db",
     )  # fmt: skip
-    assert said.code == 0
-    assert Path("runs.db").exists()
+    assert said.code == 1
+    assert "is not this worker's any more" in said.err
+    assert rows() == 0
 
 
 def test_a_run_log_that_cannot_be_is_wrong_usage(flow: Flow, project: Path) -> None:

@@ -1,0 +1,142 @@
+"""`flow run-due` and `flow backfill`: what they print, with which code they end, and that calling them twice repeats nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.serve.cli.conftest import Said
+
+    Flow = Callable[..., Said]
+
+DUE = """
+from ematix_flow.pipeline import register
+
+
+@register(name="raw", schedule="0 * * * *")
+def raw():
+    print("talk of the user")
+    return 7
+
+
+@register(name="mart", schedule="0 * * * *", depends_on=["raw"])
+def mart():
+    return {"rows": 2}
+
+
+@register(name="bad", schedule="0 * * * *", retry={"max_attempts": 2, "base_secs": 600})
+def bad():
+    raise OSError("no disk")
+
+
+@register(name="after_bad", schedule="0 * * * *", depends_on=["bad"])
+def after_bad():
+    return None
+
+
+@register(name="daily", schedule="0 3 * * *")
+def daily():
+    return None
+"""
+
+
+@pytest.fixture
+def due(project: Path) -> tuple[str, ...]:
+    """Give the arguments of `flow run-due` for a module in which something is due at noon."""
+    Path("my_pipelines.py").write_text(DUE, encoding="utf-8")
+    return ("run-due", "--module", "my_pipelines", "--now", "2026-03-01T12:00:05Z", "--run-log", "sqlite://log.db")
+
+
+def test_what_happened_is_printed_as_json_and_told_on_stderr(flow: Flow, due: tuple[str, ...]) -> None:
+    said = flow(*due)
+    assert said.code == 1
+    assert json.loads(said.out) == {
+        "ran": [{"result": 7, "_pipeline": "raw"}, {"rows": 2, "_pipeline": "mart"}],
+        "failed": [
+            {"pipeline": "bad", "error": "no disk", "error_type": "OSError", "attempt_count": 1, "gave_up": False}
+        ],
+        "skipped": [{"pipeline": "after_bad", "reason": "upstream not fresh: bad"}],
+    }
+    for line in ("firing: raw (", "failed: bad (no disk)", "skipping: after_bad (upstream not fresh: bad)"):
+        assert line in said.err
+    assert "talk of the user" in said.err
+
+
+def test_calling_it_twice_fires_nothing_twice(flow: Flow, due: tuple[str, ...]) -> None:
+    flow(*due)
+    said = flow(*due)
+    assert said.code == 0
+    again = json.loads(said.out)
+    assert (again["ran"], again["failed"]) == ([], [])
+    assert {one["pipeline"]: one["reason"] for one in again["skipped"]}["bad"].startswith(
+        "retry backoff (attempt 1/2; "
+    )
+
+
+def test_alerts_and_numbers_go_where_the_options_say(flow: Flow, due: tuple[str, ...]) -> None:
+    said = flow(*due, "--alerter", "stdout://", "--metrics", "stdout://")
+    assert "[ALERT] " in said.err
+    assert '[METRIC] pipeline_runs_total{pipeline="raw",outcome="success"} +1' in said.err
+    assert '[METRIC] pipeline_runs_total{pipeline="bad",outcome="failure"} +1' in said.err
+    json.loads(said.out)
+
+
+def test_the_window_and_the_clock_decide_what_is_due(flow: Flow, due: tuple[str, ...]) -> None:
+    later = [*due[:4], "2026-03-01T12:05:00Z", *due[5:]]
+    assert json.loads(flow(*later).out) == {"ran": [], "failed": [], "skipped": []}
+    assert len(json.loads(flow(*later, "--interval", "600").out)["ran"]) == 2
+    refused = flow(*due[:4], "noon", *due[5:])
+    assert refused.code == 2
+    assert "is no instant" in refused.err
+
+
+def test_what_was_missed_is_caught_up_as_asked(flow: Flow, due: tuple[str, ...]) -> None:
+    flow(*due)
+    later = [*due[:4], "2026-03-01T15:30:00Z", *due[5:]]
+    assert json.loads(flow(*later, "--catchup", "none").out)["ran"] == []
+    ran = json.loads(flow(*later, "--catchup", "all").out)["ran"]
+    assert [one["_pipeline"] for one in ran].count("raw") == 3
+
+
+def test_without_a_run_log_it_still_runs(flow: Flow, due: tuple[str, ...]) -> None:
+    for _ in range(2):
+        assert len(json.loads(flow(*due[:5], "--no-run-log").out)["ran"]) == 2
+
+
+STRETCH = ("--from", "2026-03-01T09:00:00Z", "--to", "2026-03-01T12:00:00Z", "--run-log", "sqlite://log.db")
+
+
+def test_a_backfill_shows_runs_and_remembers_its_slots(flow: Flow, due: tuple[str, ...]) -> None:
+    asked = ("backfill", "raw", "-m", "my_pipelines", *STRETCH)
+    slots = ["2026-03-01T09:00:00Z", "2026-03-01T10:00:00Z", "2026-03-01T11:00:00Z"]
+    assert flow(*asked, "--dry-run").out.split() == slots
+    assert json.loads(flow(*asked, "--dry-run", "--format", "json").out) == {"pipeline": "raw", "slots": slots}
+    said = json.loads(flow(*asked, "--format", "json").out)
+    assert (said["pipeline"], said["slots"]) == ("raw", 3)
+    assert said["ran"] == [{"slot": slot, "result": 7, "error": None} for slot in slots]
+    again = flow(*asked)
+    assert again.code == 0
+    assert again.err.count("had run already") == 3
+    assert flow(*asked, "--again").err.count("had run already") == 0
+
+
+def test_a_dry_run_keeps_what_an_interrupted_backfill_has_done(flow: Flow, due: tuple[str, ...]) -> None:
+    asked = ("backfill", "bad", "-m", "my_pipelines", *STRETCH)
+    first = flow(*asked)
+    assert first.code == 1
+    assert "OSError: no disk" in first.err
+    flow(*asked, "--dry-run")
+    assert "going on where it stopped" in flow(*asked).err
+
+
+def test_a_backfill_of_nothing_is_wrong_usage(flow: Flow, due: tuple[str, ...]) -> None:
+    said = flow("backfill", "rwa", "-m", "my_pipelines", *STRETCH)
+    assert said.code == 2
+    assert "raw" in said.err
+    assert flow("backfill", "raw", "-m", "my_pipelines", "--from", "2026-03-01").code == 2

@@ -1,0 +1,129 @@
+"""`flow scheduler` and `flow up`: until when they run, how they end, and what they refuse to begin with."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.serve.cli.conftest import SRC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.serve.cli.conftest import Said
+
+    Flow = Callable[..., Said]
+
+EVERY = """
+from pathlib import Path
+from typing import Annotated
+
+from ematix_flow import BigInt, ematix, pk
+from ematix_flow.pipeline import register
+
+
+@register(name="often", schedule="* * * * *")
+def often():
+    Path("often.txt").write_text("ran")
+
+
+@ematix.connection
+class lite:
+    kind = "sqlite"
+    path = "lite.db"
+
+
+@ematix.connection
+class inbox:
+    kind = "object_store_local"
+    path = "inbox"
+    format = "csv"
+
+
+@ematix.table(schema="main", name="events")
+class Events:
+    id: Annotated[BigInt, pk()]
+
+
+@ematix.streaming_pipeline(
+    source="inbox", source_query="*.csv", target=Events, target_connection="lite", mode="append", idle_pause_ms=20
+)
+def events():
+    return None
+"""
+LOG = ("-m", "every", "--run-log", "sqlite://log.db", "--poll-interval", "0.05", "--interval", "120")
+
+
+@pytest.fixture
+def every(project: Path) -> Path:
+    """Give the working folder with a module whose pipeline is always due."""
+    Path("every.py").write_text(EVERY, encoding="utf-8")
+    Path("inbox").mkdir()
+    return project
+
+
+def test_a_scheduler_ends_after_so_many_looks(flow: Flow, every: Path) -> None:
+    said = flow("scheduler", *LOG, "--max-iterations", "2", "--worker-id", "me")
+    assert said.code == 0
+    assert said.out == ""
+    for line in ("me: 1 pipelines (often)", "leader: (me leads)", "dispatched: often (slot ", "done: often@"):
+        assert line in said.err
+    assert said.err.count("dispatched: often") <= 2  # another one only where a minute began meanwhile
+    assert Path("often.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--no-run-log",), "a scheduler needs a run log"),
+        (("--executor", "k8s://flows"), "needs the image"),
+        (("--executor", "nowhere://"), "no executor is called"),
+        (("--workers", "0"), "--workers"),
+    ],
+)
+def test_wrong_usage_is_refused_before_anything_runs(flow: Flow, every: Path, more: tuple[str, ...], said: str) -> None:
+    answer = flow("scheduler", *LOG, *more)
+    assert answer.code == 2
+    assert said in answer.err
+    assert not Path("often.txt").exists()
+
+
+def loaded() -> list[int]:
+    try:
+        with closing(sqlite3.connect("lite.db")) as connection:
+            return [row[0] for row in connection.execute("SELECT id FROM events ORDER BY id")]
+    except sqlite3.Error:
+        return []
+
+
+def test_up_runs_streams_and_pipelines_until_it_is_told_to_end(every: Path) -> None:
+    Path("inbox/a.csv").write_text("id\n1\n2\n")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ematix_flow", "up", *LOG],
+        env={**os.environ, "PYTHONPATH": SRC}, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        end = time.monotonic() + 60
+        while (
+            not (loaded() == [1, 2] and Path("often.txt").exists())
+            and process.poll() is None
+            and time.monotonic() < end
+        ):
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert loaded() == [1, 2], err
+    assert Path("often.txt").exists(), err
+    assert (process.returncode, out) == (0, ""), err
