@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 USER = "~/.ematix-flow/connections.toml"
 PROJECT = "./.ematix-flow.toml"
+FOLDER = "./connections.toml"
 
 
 @pytest.fixture
@@ -54,11 +55,13 @@ def test_each_place_beats_the_ones_below(env: Env) -> None:
     expected = [("postgres://h/registry", "registered in this process")]
     write(USER, '[connections.raw-db]\nurl = "postgres://h/user"')
     expected.append(("postgres://h/user", USER))
+    write(FOLDER, '[connections.raw-db]\nurl = "postgres://h/folder"')
+    expected.append(("postgres://h/folder", FOLDER))
     write(PROJECT, '[connections.raw-db]\nurl = "postgres://h/project"')
     expected.append(("postgres://h/project", PROJECT))
     env("EMATIX_FLOW_DSN_RAW_DB", "postgres://h/env")
     expected.append(("postgres://h/env", "environment EMATIX_FLOW_DSN_RAW_DB"))
-    places = {PROJECT: Path(PROJECT), USER: Path(USER).expanduser()}
+    places = {PROJECT: Path(PROJECT), FOLDER: Path(FOLDER), USER: Path(USER).expanduser()}
     for url, place in reversed(expected):
         assert find_connection("raw-db") == Found(PostgresConnection("raw-db", url), place)
         if place in places:
@@ -228,4 +231,4 @@ def test_a_file_of_the_wrong_shape_is_refused(text: str, said: str) -> None:
 
 def test_other_tables_are_left_alone() -> None:
     write(PROJECT, '[spark.conf]\n"a.b" = "c"\n[tool.x]\ny = 1\n')
-    assert list(file_entries()) == [(PROJECT, {}), (USER, {})]
+    assert list(file_entries()) == [(PROJECT, {}), (FOLDER, {}), (USER, {})]

@@ -89,9 +89,9 @@ def foreseen(at: Situation) -> Situation:
     return replace(at, states=states)
 
 
-def is_running(log: RunLog, pipeline: str) -> bool:
-    """Say whether a pipeline runs now: under a lease, or because somebody of this machine asked for it."""
-    return pipeline in held_now(log) or requests.is_worked_on(log.book, pipeline)
+def running_now(log: RunLog) -> set[str]:
+    """Give the pipelines that run: under a lease, or because somebody of this machine asked for it."""
+    return {*held_now(log), *requests.worked_on(log.book)}
 
 
 def _of_pipeline(pipeline: Pipeline, at: Situation) -> Standing:

@@ -77,7 +77,17 @@ def loaded_by(*arguments: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--help",), ("run", "--help"), ("list", "-m", "flows"), ("runs", "list"), ("connections", "list")],
+    [
+        ("--help",),
+        ("run", "--help"),
+        ("list", "-m", "flows"),
+        ("runs", "list"),
+        ("connections", "list"),
+        ("status", "-m", "flows"),
+        ("next", "-m", "flows"),
+        ("dag", "-m", "flows"),
+        ("logs", "nothing"),
+    ],
 )
 def test_quick_commands_load_nothing_heavy(project: Path, arguments: tuple[str, ...]) -> None:
     assert not loaded_by(*arguments) & HEAVY

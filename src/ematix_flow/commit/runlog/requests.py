@@ -81,7 +81,7 @@ def _process_start(pid: int) -> str:
         return ""
 
 
-def is_worked_on(book: Book, pipeline: str) -> bool:
-    """Say whether a process of this machine works on a request of a pipeline."""
-    found = book.find(RequestRow, (pipeline,))
-    return found is not None and found.state == OPEN and (found.pid == os.getpid() or _alive(found))
+def worked_on(book: Book) -> set[str]:
+    """Give the pipelines with a request that a process of this machine works on."""
+    open_ = [row for row in book.all(RequestRow) if row.state == OPEN]
+    return {row.pipeline for row in open_ if row.pid == os.getpid() or _alive(row)}

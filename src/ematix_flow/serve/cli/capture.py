@@ -51,8 +51,10 @@ class Capture:
     What other threads say, such as those of drivers, goes to the log of every run that is under way.
     """
 
-    def __init__(self, screen: IO[str]) -> None:
+    def __init__(self, screen: IO[str], *, notes: bool = False) -> None:
         self._screen = screen
+        self._notes = notes
+        """True when nobody shows how loads go, so that the log has to tell it."""
         self._lock = threading.RLock()
         self._said: list[str] = []
         self._logs: dict[int, Path] = {}
@@ -106,12 +108,12 @@ class Capture:
             self._try(lambda: log_files.also_named(file, run_id))
 
     def _note(self, event: Event) -> None:
-        """Keep what a moving display shows only for a moment."""
+        """Keep what is shown nowhere, or only for a moment by a display that moves."""
         from ematix_flow.serve.cli.output import has_colours
         from ematix_flow.serve.cli.progress import sentence
 
         line = sentence(event)
-        if line is not None and has_colours(self._screen):
+        if line is not None and (self._notes or has_colours(self._screen)):
             with self._lock:
                 self._append(self._logs[threading.get_ident()], f"{line}\n")
 
@@ -138,8 +140,8 @@ class Capture:
 
 
 @contextmanager
-def captured(run_ids: Callable[[], Iterable[str]], pipeline: str = "run") -> Iterator[Capture]:
-    """Keep what is said inside; `run_ids` gives the ids under which the run log knows what happened.
+def captured(run_ids: Callable[[], Iterable[str]], pipeline: str | None = None) -> Iterator[Capture]:
+    """Keep what is said inside; `run_ids` gives the ids under which the run log knows what happened to one pipeline.
 
     Inside of another capture there is only that one, so that nothing is kept twice.
     """
@@ -147,11 +149,11 @@ def captured(run_ids: Callable[[], Iterable[str]], pipeline: str = "run") -> Ite
     if isinstance(screen, Capture):
         yield screen
         return
-    capture = Capture(screen)
+    capture = Capture(screen, notes=pipeline is None)
     sys.stderr = capture
     try:
         yield capture
     finally:
         sys.stderr = screen
         for run_id in run_ids():
-            capture.keep(pipeline, run_id)
+            capture.keep(pipeline or "run", run_id)

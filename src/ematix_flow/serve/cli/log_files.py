@@ -33,7 +33,12 @@ def log_folder() -> Path:
 
 def log_file(name: str) -> Path:
     """Give the file of a name, which may hold characters that a file name may not."""
-    return log_folder() / f"{re.sub(r'[^A-Za-z0-9._-]', '_', name)}.log"
+    return log_folder() / f"{file_word(name)}.log"
+
+
+def file_word(name: str) -> str:
+    """Give a name as names of files have it."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name)
 
 
 def started_log(pipeline: str, at: datetime, attempt: int = 1) -> str:

@@ -48,12 +48,12 @@ def logs(name: str, tail: int | None, follow: bool, **place: Any) -> int:
 
 def _follow(file: Path, seen: int, log: RunLog) -> None:
     """Show what is added to a log, until its run has ended and one more look found all it said."""
-    from ematix_flow.engine.statusing import is_running
-    from ematix_flow.serve.cli.log_files import pipeline_of
+    from ematix_flow.engine.statusing import running_now
+    from ematix_flow.serve.cli.log_files import file_word, pipeline_of
 
-    running = True
+    name, running = pipeline_of(file), True
     while running:
-        running = is_running(log, pipeline_of(file))
+        running = name in {file_word(pipeline) for pipeline in running_now(log)}
         time.sleep(_EVERY)
         seen = _show_more(file, seen)
 
