@@ -6,10 +6,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import pytest
 
     Flow = Callable[..., Any]
 
