@@ -16,7 +16,7 @@ from ematix_flow.connect.capabilities import ALL_MODES
 from ematix_flow.connect.registry import DATABASES, FILE_TABLES, FILES, LAKE_SOURCES, LAKES, STREAMS
 from ematix_flow.declare import connection, keywords, normalize, stream_keywords, stream_toml, transforms
 from ematix_flow.declare.spark_settings import PREFIX, SETTINGS
-from ematix_flow.failpoints import LAKE_NAMES, NAMES, SINK_NAMES, STORE_NAMES
+from ematix_flow.failpoints import LAKE_NAMES, NAMES, SINK_NAMES, SLOT_NAMES, STORE_NAMES
 from ematix_flow.plan.bookkeeping import COLUMNS
 from ematix_flow.plan.guarantees import QUEUES, SOURCES, TARGETS, guarantee_of
 
@@ -138,7 +138,9 @@ def guarantees() -> str:
             HELD_TO,
             "## Where a crash is tried",
             TRIED,
-            ", ".join(f"`{name}`" for name in dict.fromkeys((*NAMES, *STORE_NAMES, *LAKE_NAMES, *SINK_NAMES))),
+            ", ".join(
+                f"`{name}`" for name in dict.fromkeys((*NAMES, *STORE_NAMES, *LAKE_NAMES, *SINK_NAMES, *SLOT_NAMES))
+            ),
             "How each system stores a declared type: [types](types.md).",
         ]
     )

@@ -63,6 +63,18 @@ SPOOL_NAMES = ("spool.before_fsync", "spool.after_fsync", "spool.after_ack")
 """Further ones of streams that read queues, in the order a message passes them."""
 
 
+SLOT_NAMES = (
+    "scheduler.leading",
+    "slot.claimed",
+    "slot.begun",
+    "scheduler.taken",
+    "scheduler.dispatched",
+    "slot.before_success",
+    "slot.ended",
+)
+"""Further ones of scheduled runs, in the order a slot passes them; the load lies before `slot.before_success`."""
+
+
 class FailpointError(RuntimeError):
     """Raised by a failpoint whose action is `raise`."""
 

@@ -16,6 +16,7 @@ import pytest
 
 from ematix_flow.connect.registry import open_database
 from ematix_flow.declare.connection import connection_from_url
+from ematix_flow.failpoints import SLOT_NAMES
 from ematix_flow.plan.retrying import SUCCEEDED
 from ematix_flow.records import PipelineState
 from ematix_flow.run_log import from_url
@@ -137,6 +138,23 @@ def _check_alerts(world: World) -> None:
     """Check that a failure that lasts is told once, and so is its end."""
     for before, after in pairwise(world.notes("alerts")):
         assert before != after, f"{after} was told twice"
+
+
+@pytest.mark.parametrize("point", [*SLOT_NAMES, "commit.before_commit", "commit.after_commit", "runlog.before_success"])
+def test_a_scheduler_that_is_killed_at_any_step_neither_misses_nor_repeats_a_slot(
+    clockwork: Clockwork, world: World, point: str
+) -> None:
+    world = World(**{**_fields(world), "lease_seconds": 0.5, "catchup": "all"})
+    began = time.time() - 1
+    first = clockwork.start("scheduler", world, began=began, failpoints=f"{point}=kill@2")
+    assert clockwork.wait(first) == "killed"
+    second = clockwork.start("scheduler", world, began=began)
+    _await_slot(world, last := int(time.time() - began) + 2)  # one that only the second can have loaded
+    os.kill(second, signal.SIGTERM)
+    assert clockwork.wait(second) == "exited"
+    loaded = _slots(world)
+    start = min(_number(slot) for slot in loaded)
+    assert {slot: loaded[slot] for slot in _minutes(start, last)} == dict.fromkeys(_minutes(start, last), 1)
 
 
 @pytest.mark.parametrize("point", ["commit.connected", "ddl.after_expand"])

@@ -70,6 +70,8 @@ class Scheduler:
     checks: tuple[Callable[[datetime], None], ...] = ()
     """What is looked at in every tick even when nothing runs, such as the freshness of targets."""
     _running: dict[str, Future[object]] = field(default_factory=dict)
+    _waiting: dict[str, str] = field(default_factory=dict)
+    """Why pipelines do not run, as far as it was told."""
     _leads: str = ""
     """The token of the leader's lease."""
 
@@ -163,6 +165,7 @@ class Scheduler:
         if isinstance(taken, Skip):
             self._skip(taken)
             return
+        self._waiting.pop(pipeline.name, None)
         failpoint("scheduler.taken")
         if self.settings.executor is None:
             self._start(pipeline.name, lambda: carry_out(taken, self.keeper))
@@ -202,6 +205,10 @@ class Scheduler:
         self._tell("dispatched", pipeline.name, f"{action.kind} asked for by {action.asked_by or 'somebody'}")
 
     def _skip(self, skip: Skip) -> None:
+        """Tell why something waits, once as long as the reason is the same."""
+        if self._waiting.get(skip.pipeline) == skip.reason:
+            return
+        self._waiting[skip.pipeline] = skip.reason
         self.keeper.options.bus.emit(PipelineSkipped(skip.pipeline, "", skip.reason))
 
     def _tell(self, what: str, pipeline: str, text: str) -> None:

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Protocol
 
 from ematix_flow.connect.redact import redact
-from ematix_flow.events import PipelineEnded, PipelineSkipped
+from ematix_flow.events import PipelineEnded, PipelineSkipped, SchedulerTold
 
 if TYPE_CHECKING:
     from ematix_flow.events import Event
@@ -26,6 +26,11 @@ MOST = 10_000
 """Pipelines that have numbers of their own; the names of all others are one."""
 
 OTHERS = "_others"
+SCHEDULER = "_scheduler"
+"""The name of what happens to a scheduler and to no pipeline."""
+
+COUNTED = ("dispatched", "dispatch_failed", "lease_expired", "tick_error")
+"""What a scheduler tells that is counted beside the runs."""
 
 
 class MetricsSink(Protocol):
@@ -65,6 +70,8 @@ class RunMetrics:
                 self.sink.set_attempt(name, 0 if event.success else event.attempt)
             case PipelineSkipped():
                 self.sink.inc_runs(self._name(event.pipeline), "skipped")
+            case SchedulerTold() if event.what in COUNTED:
+                self.sink.inc_runs(self._name(event.pipeline or SCHEDULER), event.what)
 
     def _name(self, pipeline: str) -> str:
         if pipeline not in self._names:
