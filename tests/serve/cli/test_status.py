@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -187,3 +189,22 @@ def test_looking_leaves_the_run_log_as_it_was(flow: Flow, nights: Path) -> None:
     for command in ("status", "dag"):
         assert flow(command, "-m", "nights", "--run-log-path", LOG).code == 0
     assert log.restore_into_process() == before
+
+
+def test_on_a_terminal_the_table_moves(nights: Path) -> None:
+    ours, theirs = pty.openpty()
+    environ = {**os.environ, "PYTHONPATH": SRC, "TERM": "xterm", "COLUMNS": "120"}
+    watch = [sys.executable, "-m", "ematix_flow", "status", "-m", "nights", "--watch", "0.1"]
+    with subprocess.Popen(watch, env=environ, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        while b"\x1b[1A" not in shown:  # up again: the table is drawn a second time
+            shown += os.read(ours, 4096)
+        process.send_signal(signal.SIGINT)
+        with suppress(OSError):  # a terminal that nobody has any more is an error to read
+            while os.read(ours, 4096):
+                pass
+    os.close(ours)
+    assert process.returncode == 130
+    assert "0 2 * * * Europe/Berlin" in shown.decode()
+    assert "monthly: waits for clean" in shown.decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 HEADERS = ("NAME", "SCHEDULE", "LAST RUN", "OUTCOME", "RETRY", "NEXT RUN", "DEPENDS ON")
 EVERY = 2.0
+_INSTANT = re.compile(r"\d{4}-(\d\d-\d\d)T(\d\d:\d\d):\d\dZ")
+"""On a screen that moves, day and minute of UTC are enough."""
 _COLOURS = {"failure": "red", "success": "green", "running": "cyan", "paused": "yellow"}
 
 
@@ -108,10 +111,11 @@ def notes(found: list[Standing]) -> list[str]:
 def _live(log: RunLog, watch: float) -> None:
     from rich.console import Console, Group
     from rich.live import Live
+    from rich.text import Text
 
     def shown() -> Group:
         found = _found(log)
-        return Group(_table(found), *(f"[dim]{line}[/]" for line in notes(found)))
+        return Group(_table(found), *(Text(line, "dim") for line in notes(found)))
 
     with Live(shown(), console=Console(), auto_refresh=False, screen=False) as live:
         while True:
@@ -123,9 +127,11 @@ def _table(found: list[Standing]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(*HEADERS, box=None, header_style="bold", pad_edge=False)
+    shown = Table(box=None, header_style="bold", pad_edge=False)
+    for header in HEADERS:
+        shown.add_column(header, no_wrap=header != HEADERS[-1])
     for one in found:
-        cells = [Text(cell) for cell in row(one)]
+        cells = [Text(_INSTANT.sub(r"\1 \2", cell)) for cell in row(one)]
         cells[3].stylize(_COLOURS.get(one.state, _COLOURS.get(one.outcome or "", "")))
         shown.add_row(*cells)
     return shown
