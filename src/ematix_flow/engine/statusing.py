@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.commit.runlog import requests
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.leasing import held_now
+from ematix_flow.engine.pools import full, pool_sizes
 from ematix_flow.plan import retrying
 from ematix_flow.plan.deciding import Fire, Lose, Situation, Skip, attempts_of, decide, next_fire
 from ematix_flow.plan.slots import instant_of, next_slot, slot_text
@@ -127,7 +128,8 @@ def _now(pipeline: Pipeline, state: PipelineState, at: Situation) -> tuple[str, 
         return "paused", "paused"
     match decided:
         case Fire():
-            return "due", f"slot {decided.slot} is due"
+            taken = full(pipeline, at.held, at.project, pool_sizes(at.project)) if pipeline.pool else ""
+            return ("waiting", taken) if taken else ("due", f"slot {decided.slot} is due")
         case Lose():
             return "interrupted", "interrupted, and not repeated by itself"
         case Skip():
