@@ -131,6 +131,15 @@ def test_a_failure_of_what_was_asked_for_is_written_down(rig: Rig) -> None:
     assert [(event.error_type, event.gave_up) for event in rig.ended()] == [("OSError", True)]
 
 
+def test_run_due_does_what_was_asked_for_and_what_is_due(rig: Rig) -> None:
+    rig.add("a")
+    actions.ask(rig.log, actions.RERUN, "a", by="anna")
+    result = rig.due()
+    assert [event.name for event in result.fired] == ["a", "a"]
+    assert rig.state("a").last_slot == "2026-03-01T12:00:00Z", "what was asked for uses up no slot"
+    assert rig.due().fired == []
+
+
 def test_what_a_dead_scheduler_took_is_taken_up(rig: Rig) -> None:
     rig.add("a", None)
     asked = actions.ask(rig.log, actions.RUN, "a")

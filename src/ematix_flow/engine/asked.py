@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.runlog.records import told
 from ematix_flow.connect.redact import safe_text
@@ -24,8 +24,18 @@ if TYPE_CHECKING:
     from ematix_flow.engine.firing import Keeper
 
 
-def carry_out_asked(action: Action, pipeline: Pipeline, keeper: Keeper) -> Skip | str:
-    """Do what was asked for and write down how it went; gives the error, empty after a success."""
+@dataclass(frozen=True, slots=True)
+class AskedRun:
+    """A run that was asked for, after it."""
+
+    result: Any = None
+    error_message: str = ""
+    error_type: str = ""
+    """The class of what went wrong; empty after a success."""
+
+
+def carry_out_asked(action: Action, pipeline: Pipeline, keeper: Keeper) -> Skip | AskedRun:
+    """Do what was asked for and write down how it went."""
     token = leased(pipeline, keeper)
     if isinstance(token, Skip):
         return token
@@ -36,7 +46,7 @@ def carry_out_asked(action: Action, pipeline: Pipeline, keeper: Keeper) -> Skip 
         return _run(begun, pipeline, keeper, lease)
 
 
-def _run(action: Action, pipeline: Pipeline, keeper: Keeper, lease: Lease) -> str:
+def _run(action: Action, pipeline: Pipeline, keeper: Keeper, lease: Lease) -> AskedRun:
     run, clock, began = _slot(action, pipeline, keeper.log), keeper.options.clock, time.monotonic()
     options = replace(keeper.options, slot=run, run_log=keeper.log, permit=lease.check)
     keeper.options.bus.emit(PipelineBegan(pipeline.name, "", run))
@@ -62,7 +72,7 @@ def _run(action: Action, pipeline: Pipeline, keeper: Keeper, lease: Lease) -> st
             run_ids=run_ids_of(result),
         )
     )
-    return said
+    return AskedRun(result, said, kind)
 
 
 def _slot(action: Action, pipeline: Pipeline, log: RunLog) -> str:

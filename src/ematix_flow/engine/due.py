@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.runlog.opening import forgotten_run_log, open_run_log
 from ematix_flow.declare.project import PROJECT
+from ematix_flow.engine.actions import asked_runs
+from ematix_flow.engine.asked import carry_out_asked
 from ematix_flow.engine.firing import Keeper, Outcome, carry_out, ended_event, take
 from ematix_flow.engine.leasing import default_worker, held_now
 from ematix_flow.engine.options import Options
@@ -91,15 +93,34 @@ def run_due(
 ) -> RunDueResult:
     """Run every slot that is due now; one that any host has begun is not begun again."""
     keeper, at = look(keeper, window, catchup)
-    result = RunDueResult()
+    asked, result = _asked(keeper, at, tell), RunDueResult()
     while True:
         done = result.names()
         names = [name for name, one in at.project.pipelines.items() if name not in done and decide(one, at) is not None]
         one_round = _round(at.project.order(names), keeper, at, tell)
         result = result.with_all(one_round)
         if not at.project.workflows or not one_round.fired:
-            return result
+            return asked.with_all(result)
         keeper, at = look(keeper, window, catchup)  # a success may have set a workflow off
+
+
+def _asked(keeper: Keeper, at: Situation, tell: Telling | None) -> RunDueResult:
+    """Do the runs that operators asked for."""
+    result = RunDueResult()
+    for action in asked_runs(keeper.log, lambda name: name in at.held):
+        pipeline = at.project.pipelines.get(action.pipeline)
+        if pipeline is None:
+            continue
+        if tell is not None:
+            tell("firing", pipeline.name, f"{action.kind} asked for by {action.asked_by or 'somebody'}")
+        said = carry_out_asked(action, pipeline, keeper)
+        if isinstance(said, Skip):
+            _note(result, said, tell, keeper)
+        elif said.error_type:
+            result.failed.append(FailedEvent(pipeline.name, said.error_message, said.error_type, 1, gave_up=True))
+        else:
+            result.fired.append(FiredEvent(pipeline.name, said.result))
+    return result
 
 
 def run_named(names: Sequence[str], keeper: Keeper, tell: Telling | None = None) -> RunDueResult:

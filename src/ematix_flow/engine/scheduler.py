@@ -70,6 +70,7 @@ class Scheduler:
     checks: tuple[Callable[[datetime], None], ...] = ()
     """What is looked at in every tick even when nothing runs, such as the freshness of targets."""
     _running: dict[str, Future[object]] = field(default_factory=dict)
+    _looking: Future[object] | None = None
     _waiting: dict[str, str] = field(default_factory=dict)
     """Why pipelines do not run, as far as it was told."""
     _leads: str = ""
@@ -136,10 +137,9 @@ class Scheduler:
             self._tell("lease_expired", expired.pipeline, f"{expired.worker_id} was silent for too long")
 
     def _dispatch_due(self) -> None:
-        self._running = {name: one for name, one in self._running.items() if not one.done()}
+        self._collect()
         at = seen(self.keeper, self.settings.window, self.settings.catchup)
-        for check in self.checks:
-            check(at.now)
+        self._look(at.now)
         for action in asked_runs(self.keeper.log, lambda name: name in at.held):
             self._begin_asked(action)
         decided = {name: decision for name in PROJECT.pipelines if (decision := self._decision(name, at)) is not None}
@@ -153,6 +153,22 @@ class Scheduler:
                 self._skip(decision)
             else:
                 self._fire(PROJECT.pipelines[name], decision, at)
+
+    def _collect(self) -> None:
+        """Forget the runs that have ended; what they met is told by themselves, unless it was the run log."""
+        for name, one in list(self._running.items()):
+            if one.done():
+                del self._running[name]
+                error = one.exception()
+                if error is not None:
+                    self._tell("tick_error", name, f"{type(error).__name__}: {safe_text(error)}")
+
+    def _look(self, now: datetime) -> None:
+        """Make the looks beside everything else: they may ask databases, which may be slow."""
+        if self.checks and (self._looking is None or self._looking.done()):
+            if self._looking is not None and (error := self._looking.exception()) is not None:
+                self._tell("tick_error", "", f"{type(error).__name__}: {safe_text(error)}")
+            self._looking = in_background(lambda: [check(now) for check in self.checks], "looks")
 
     def _decision(self, name: str, at: Situation) -> Fire | Skip | Lose | None:
         return None if name in self._running else decide(PROJECT.pipelines[name], at)

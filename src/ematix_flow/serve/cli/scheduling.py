@@ -39,13 +39,17 @@ _COLOURS = {
 }
 
 
+STARTED_SECONDS = 300.0
+"""A worker on another machine may take minutes to start, and only then renews its lease."""
+
+
 def _options(command: Any) -> Any:
     for option in reversed((
         click.option("--executor", default="inprocess://", show_default=True, metavar="URL", help="Who runs slots."),
         click.option("--workers", type=click.IntRange(1), default=4, show_default=True, help="Slots at a time, in-process."),
         click.option("--poll-interval", type=click.FloatRange(0.05), default=10.0, show_default=True, help="Seconds between looks."),
         click.option("--interval", type=click.FloatRange(1), default=60.0, show_default=True, help="Seconds of the window."),
-        click.option("--lease-seconds", type=click.IntRange(1), default=60, show_default=True, help="Silence after which a run is taken over."),
+        click.option("--lease-seconds", type=click.IntRange(1), help="Silence after which a run is taken over [default: 60; 300 where workers have to be started]."),
         click.option("--leader-lease-seconds", type=click.IntRange(1), default=60, show_default=True, help="The same for the leading scheduler."),
         click.option("--catchup", type=click.Choice(CATCHUPS), help="Which missed slots run, whatever pipelines say."),
         click.option("--worker-id", metavar="NAME", help="Name of this process [default: scheduler-HOST-PID]."),
@@ -102,6 +106,7 @@ def up(module: str | None, **options: Any) -> int:
 def _scheduler(module: str | None, options: dict[str, Any], stop: threading.Event) -> Scheduler:
     from ematix_flow.engine.executors.opening import from_url
     from ematix_flow.engine.freshness import FreshnessWatch
+    from ematix_flow.engine.leasing import LEASE_SECONDS
     from ematix_flow.engine.scheduler import Scheduler, Settings
     from ematix_flow.observe.bus import Bus
 
@@ -113,7 +118,8 @@ def _scheduler(module: str | None, options: dict[str, Any], stop: threading.Even
     if executor is None:
         stop_spark_at_end()
     bus.subscribe(_show)
-    keeper = keeper_for(log, options, bus, "scheduler")
+    seconds = options["lease_seconds"] or (LEASE_SECONDS if executor is None else STARTED_SECONDS)
+    keeper = keeper_for(log, {**options, "lease_seconds": seconds}, bus, "scheduler")
     settings = Settings(
         module=module or project_module() or "",
         executor=executor,
