@@ -88,9 +88,21 @@ def _pipeline(function: Callable[..., Any], keywords: dict[str, Any], origin: An
         transforms_post=_post_steps(options.get("transforms_post"), fan_out=fan_out),
         continue_on_failure_post=bool(options.get("continue_on_failure_post")),
         origin=origin,
+        **_functions(options),
         **timing_of(options),
         **known,
     )
+
+
+def _functions(options: dict[str, Any]) -> dict[str, Any]:
+    if not options.get("udfs") and not options.get("aggregate_udfs"):
+        return {}
+    from ematix_flow.declare import udf
+
+    kinds = {"udfs": udf.PythonScalarUdfHandle, "aggregate_udfs": udf.PythonAggregateUdfHandle}
+    found = {name: udf.functions_of(name, options.get(name), kind) for name, kind in kinds.items()}
+    udf.check_functions([one for handles in found.values() for one in handles])
+    return found
 
 
 def _post_steps(steps: Any, *, fan_out: bool) -> tuple[Any, ...]:

@@ -74,6 +74,8 @@ PIPELINE_KEYWORDS = {
     "transforms_pre": "deduplicate_by, filter_where, limit, sample_pct, or any object with to_sql_wrap",
     "transforms_post": "SQL, functions (conn[, parent]) or ematix.transform_ref(name), each in its own transaction",
     "continue_on_failure_post": "go on with the other post steps when one fails",
+    "udfs": "functions made by @udf that a query over files or lake tables can call",
+    "aggregate_udfs": "classes made by @udaf that such a query can call",
 }
 """Keywords of a pipeline, each with its meaning."""
 

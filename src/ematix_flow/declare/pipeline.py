@@ -86,6 +86,9 @@ class Pipeline:
     transforms_pre: tuple[Any, ...] = ()
     transforms_post: tuple[Any, ...] = ()
     continue_on_failure_post: bool = False
+    udfs: tuple[Any, ...] = ()
+    """Functions that a query which Spark runs can call."""
+    aggregate_udfs: tuple[Any, ...] = ()
     depends_on: tuple[str, ...] = ()
     upstream_freshness: timedelta | None = None
     retry: Retry | None = None

@@ -9,6 +9,7 @@ from ematix_flow.declare.connection_base import Connection, is_open
 from ematix_flow.declare.file_options import READ_OPTIONS, check_read_options, check_written_as
 from ematix_flow.declare.stateful import SESSION
 from ematix_flow.declare.stream_options import IN_MEMORY
+from ematix_flow.declare.udf import check_functions
 from ematix_flow.errors import DeclareError
 
 if TYPE_CHECKING:
@@ -77,12 +78,9 @@ def _refuse_twins(stream: Stream) -> None:
 
 
 def _check_sql(stream: Stream) -> None:
-    names = [*(one.name for one in stream.udfs), *(one.name for one in stream.aggregate_udfs)]
-    for name in names:
-        if names.count(name) > 1:
-            message = f"two functions are named {name!r}"
-            raise DeclareError(message, hint="give one of them another name=.")
-    if stream.transform.sql is None and (stream.lookups or names):
+    functions = (*stream.udfs, *stream.aggregate_udfs)
+    check_functions(functions)
+    if stream.transform.sql is None and (stream.lookups or functions):
         message = f"{'lookups=' if stream.lookups else 'udfs= and aggregate_udfs='} need transform_sql="
         raise DeclareError(message, hint="only SQL can use them.")
     if stream.cdc is not None and stream.is_stateful:

@@ -85,7 +85,7 @@ def udaf(
 
 
 def functions_of(option: str, value: Any, kind: type) -> tuple[Any, ...]:
-    """Give the handles that a stream was given, or refuse what is none."""
+    """Give the handles that a stream or pipeline was given, or refuse what is none."""
     if value is None:
         return ()
     if not isinstance(value, list | tuple):
@@ -97,6 +97,15 @@ def functions_of(option: str, value: Any, kind: type) -> tuple[Any, ...]:
             message = f"{option}= takes what @{word}(...) made, not {type(entry).__name__}"
             raise DeclareTypeError(message)
     return tuple(value)
+
+
+def check_functions(functions: Sequence[Any]) -> None:
+    """Refuse two functions of one name."""
+    names = [one.name for one in functions]
+    for name in names:
+        if names.count(name) > 1:
+            message = f"two functions are named {name!r}"
+            raise DeclareError(message, hint="give one of them another name=.")
 
 
 def _types(option: str, value: Any) -> tuple[str, ...]:

@@ -14,8 +14,9 @@ from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.declare.pipeline import arguments_of
 from ematix_flow.engine.handles import Connection, PlaceholderConnection
 from ematix_flow.engine.spark import need
-from ematix_flow.errors import UnsupportedError
+from ematix_flow.errors import PlanError, UnsupportedError
 from ematix_flow.plan.source import SourceValue, source_value
+from ematix_flow.plan.sql.stream_sql import spark_sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +49,8 @@ class OpenSource:
     """The files that rows in memory were made of; the target remembers them."""
     user_dialect: str = ""
     """What the user's expressions are written in, where that is not the dialect of the source."""
+    functions: tuple[tuple[Any, ...], tuple[Any, ...]] = ((), ())
+    """Functions and aggregates of the user that the query can call."""
 
     @property
     def kind(self) -> str:
@@ -71,7 +74,18 @@ def open_source(pipeline: Pipeline, *, spark: Callable[[], Any]) -> OpenSource:
     reference = pipeline.source_ref()
     kind, name = _kind_and_name(reference)
     returned = evaluate(pipeline, spark=spark)
-    return attach(source_value(returned, reference, pipeline.source_table, kind), name)
+    opened = attach(source_value(returned, reference, pipeline.source_table, kind), name)
+    return _with_functions(opened, pipeline) if pipeline.udfs or pipeline.aggregate_udfs else opened
+
+
+def _with_functions(source: OpenSource, pipeline: Pipeline) -> OpenSource:
+    """Give the source with the functions of its pipeline; only a query that Spark runs can call them."""
+    if not source.value.sql or (source.files is None and source.lake is None):
+        message = f"udfs= and aggregate_udfs= are for SQL over files or lake tables, and the source is {source.kind}"
+        raise PlanError(message, hint="a stream's transform_sql= can call them too.", origin=pipeline.origin)
+    aggregates = frozenset(one.name for one in pipeline.aggregate_udfs)
+    value = replace(source.value, sql=spark_sql(source.value.sql, "spark", aggregates))
+    return replace(source, value=value, functions=(pipeline.udfs, pipeline.aggregate_udfs))
 
 
 def evaluate(pipeline: Pipeline, *, spark: Callable[[], Any] | None, placeholder: bool = False) -> Any:

@@ -176,6 +176,10 @@ def raw_frame(spark: Any, source: OpenSource, look: Look, sql: str, kept: ExitSt
     """Give the rows of a source as Spark sees them before the shape; `kept` holds what the read needs until it ran."""
     from ematix_flow.run import frames
 
+    if any(source.functions):
+        from ematix_flow.run.udfs import register
+
+        register(spark, *source.functions)
     if source.value.frame is not None:
         return frames.user_frame(spark, source.value.frame)
     if look.files is not None and source.files is not None:
