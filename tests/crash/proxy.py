@@ -27,8 +27,12 @@ class Proxy:
         self.delay = 0.0
         """Seconds that every piece of the conversation takes, in each direction."""
         self._open = True
-        self._refusing = False
+        self._refusing = self._down = False
         threading.Thread(target=self._accept, daemon=True).start()
+
+    def down(self) -> None:
+        """Cut every conversation and every new connection, as a server that has crashed would."""
+        self._refusing = self._down = True
 
     def refuse(self) -> None:
         """Cut every new connection at once."""
@@ -36,7 +40,7 @@ class Proxy:
 
     def accept(self) -> None:
         """Take new connections again."""
-        self._refusing = False
+        self._refusing = self._down = False
 
     def close(self) -> None:
         """End the proxy and every conversation."""
@@ -55,7 +59,7 @@ class Proxy:
     def _converse(self, client: socket.socket) -> None:
         with client, contextlib.suppress(OSError), socket.create_connection(self._server) as server:
             silent = False
-            while self._open:
+            while self._open and not self._down:
                 ready, _, _ = select.select([client, server], [], [], WAIT)
                 for side in ready:
                     said = side.recv(1 << 16)

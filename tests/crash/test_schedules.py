@@ -21,6 +21,7 @@ from ematix_flow.plan.retrying import SUCCEEDED
 from ematix_flow.records import PipelineState
 from ematix_flow.run_log import from_url
 from tests.crash.clockwork import START, Clockwork, World
+from tests.crash.proxy import Proxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -182,3 +183,27 @@ def test_a_lease_holder_that_slept_through_a_takeover_commits_nothing(
         assert log.find(PipelineState, "load") == after, "who was taken over writes nothing about the slot"
     assert world.notes("failed") == []
     assert world.notes("alerts") == []
+
+
+@pytest.mark.service
+def test_a_server_with_the_run_log_and_the_target_that_is_away_for_a_while_costs_no_slot(
+    clockwork: Clockwork, tmp_path: Path, postgres_url: str
+) -> None:
+    proxy = Proxy(postgres_url)
+    world = World(str(tmp_path), proxy.url, proxy.url, lease_seconds=1.0, catchup="all")
+    direct = World(**{**_fields(world), "run_log": postgres_url, "target": postgres_url})
+    began = time.time()
+    with closing(proxy):
+        running = clockwork.start("scheduler", world, began=began)
+        for _ in range(2):
+            time.sleep(1.5)
+            proxy.down()
+            time.sleep(1.5)
+            proxy.accept()
+        last = int(time.time() - began) + 2
+        _await_slot(direct, last)
+        os.kill(running, signal.SIGTERM)
+        assert clockwork.wait(running) == "exited", world.notes("errors")
+    loaded = _slots(direct)
+    first = min(_number(slot) for slot in loaded)
+    assert {slot: loaded[slot] for slot in _minutes(first, last)} == dict.fromkeys(_minutes(first, last), 1)
