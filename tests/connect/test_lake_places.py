@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import threading
 import zipfile
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -212,3 +213,15 @@ def test_checks_of_folders(tmp_path: Path) -> None:
     said = f"warehouse {missing} does not exist yet; the first load creates it"
     assert checked({"kind": "iceberg", "catalog_type": "hadoop", "warehouse": missing}) == ("ok", said)
     assert not system_of(connection_from_fields("x", {"kind": "delta_local", "path": missing})).lies.store.exists()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kind", ["delta_local", "iceberg"])
+def test_a_task_that_stages_for_a_lake_is_sent_no_engine(kind: str, tmp_path: Path) -> None:
+    place = {"path": str(tmp_path)} if kind == "delta_local" else {"catalog_type": "hadoop", "warehouse": str(tmp_path)}
+    target = target_of(connection_from_fields("lake", {"kind": kind, **place}), ("s", "t"))
+    lock = threading.Lock()  # stands for everything that a driver has and no task can have
+    target.use(lambda: lock)  # type: ignore[arg-type, return-value]
+    sent = pickle.loads(pickle.dumps(target))  # noqa: S301 - our own bytes
+    assert sent.identity() == target.identity()
+    with pytest.raises(UnsupportedError, match="not started here"):
+        sent.engine()

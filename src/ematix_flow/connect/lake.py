@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ematix_flow.connect import lake_types
 from ematix_flow.connect.base import FoundColumn, FoundTable
@@ -85,6 +85,10 @@ class LakeTable(StoreTarget):
     def use(self, engine: Callable[[], LakeEngine]) -> None:
         """Give the engine that reads and writes the table; it is asked for when it is needed."""
         self._engine = engine
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Give what a task is sent: it stages, and has no engine to change the table with."""
+        return {**self.__dict__, "_engine": None}
 
     def engine(self) -> LakeEngine:
         """Give the engine, which knows where the table lies."""
