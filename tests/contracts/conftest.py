@@ -59,17 +59,35 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Share the tests out where each of them would take long on each system; `--every-lake` runs all on lakes.
 
-    On Spark a test runs on two of the databases. Iceberg takes every test and Delta every other one, in a folder or in a
-    bucket: where one is in a folder, the other is in a bucket. Of files in a bucket it is every other test too.
+    On Spark a test runs on one of the databases. Of lakes it is Delta's turn or Iceberg's, in a folder or in a bucket. Of
+    files in a bucket it is every other test too.
     """
-    every = config.getoption("every_lake")
-    left_out = [item for item in items if not _chosen(item, every_lake=every)]
-    items[:] = [item for item in items if _chosen(item, every_lake=every)]
+    every, on_spark = config.getoption("every_lake"), _spark_turns(items)
+    chosen = {item for item in items if _chosen(item, on_spark, every_lake=every)}
+    left_out = [item for item in items if item not in chosen]
+    items[:] = [item for item in items if item in chosen]
     config.hook.pytest_deselected(items=left_out)
 
 
-def _chosen(item: pytest.Item, *, every_lake: bool) -> bool:
-    given = getattr(getattr(item, "callspec", None), "params", {})
+def _spark_turns(items: list[pytest.Item]) -> dict[str, str]:
+    """Give each test the kind of database on which it runs on Spark, all kinds in turn."""
+    kinds = [*(system.kind for system in SYSTEMS), FOLDERS[0].kind]
+    names = sorted(
+        {_name(item) for item in items if _on_spark(_given(item)) and hasattr(_given(item).get("system"), "kind")}
+    )
+    return {name: kinds[place % len(kinds)] for place, name in enumerate(names)}
+
+
+def _name(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
+
+
+def _given(item: pytest.Item) -> dict[str, Any]:
+    return getattr(getattr(item, "callspec", None), "params", {})
+
+
+def _chosen(item: pytest.Item, on_spark: dict[str, str], *, every_lake: bool) -> bool:
+    given = _given(item)
     system = given.get("system")
     if isinstance(system, Lake):
         return given.get("path", "staged") == "staged" and (every_lake or _lakes_turn(item, system))
@@ -77,15 +95,14 @@ def _chosen(item: pytest.Item, *, every_lake: bool) -> bool:
         return False
     if system == BUCKET:
         return every_lake or _turn(item, 1)
-    if not _on_spark(given) or system is None:
+    if not _on_spark(given) or system is None or every_lake:
         return True
-    kinds = [*(system.kind for system in SYSTEMS), FOLDERS[0].kind]
-    return _turn(item, kinds.index(system.kind))
+    return bool(on_spark[_name(item)] == system.kind)
 
 
 def _lakes_turn(item: pytest.Item, lake: Lake) -> bool:
-    in_folder = _turn(item, 0, bit=7) == (lake.kind == "delta")
-    return in_folder != lake.server and (lake.kind != "delta" or _turn(item, 1))
+    in_folder = _turn(item, 0, bit=7)
+    return in_folder != lake.server and _turn(item, int(lake.kind == "delta"))
 
 
 def _files_can(folder: Folder, given: dict[str, Any]) -> bool:
