@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--every-lake",
         action="store_true",
-        help="run every contract test on Delta and Iceberg, in folders and in buckets",
+        help="run every contract test on Spark, and on Delta and Iceberg in folders and in buckets",
     )
 
 
