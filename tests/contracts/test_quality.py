@@ -123,7 +123,7 @@ def test_an_expectation_that_fails_keeps_the_target_as_it_was(flows: Callable[..
     assert '"verdict": "fail"' in failed["metrics_json"]
     runs, _ = flow.run_log.list_runs(status="failed")
     assert runs[0].extras["quality"]["outcome"] == "fail"  # type: ignore[index]
-    loaded = flow.run(GOOD[1:] if mode != "append" else [*GOOD, {**BAD[0], "amount": Decimal("1.00")}])
+    loaded = flow.run([*GOOD, {**BAD[0], "amount": Decimal("1.00")}] if more else GOOD[1:])
     assert loaded["quality"]["outcome"] == "pass"
 
 

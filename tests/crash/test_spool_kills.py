@@ -76,7 +76,7 @@ def _point(chance: Random) -> str:
 
 def _wait_for_rows_or_death(journey: Journey, life: object, before: int, chance: Random) -> None:
     """Wait until a life has moved rows or ended by itself, and a random moment more."""
-    over = time.monotonic() + 20
+    over = time.monotonic() + 60
     while time.monotonic() < over and life.poll() is None and len(journey.found()) == before:  # type: ignore[attr-defined]
         time.sleep(0.02)
         if chance.random() < 0.005:

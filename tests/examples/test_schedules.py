@@ -16,7 +16,7 @@ from ematix_flow.run_log import from_url
 from ematix_flow.serve.cli.main import main
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.examples.places import Place
@@ -63,17 +63,18 @@ def flow(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, st
 
 
 @pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
+def module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., None]]:
     """Write the module of the documents into the working folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "my_pipelines", raising=False)
+    sys.modules.pop("my_pipelines", None)  # another test may have had one of this name
 
     def write(*, scrape: bool = False, fails: bool = False) -> None:
         said = MODULE.replace("SCRAPE", str(scrape)).replace("FAILS", str(fails))
         (tmp_path / "my_pipelines.py").write_text(said)
 
-    return write
+    yield write
+    sys.modules.pop("my_pipelines", None)
 
 
 @pytest.mark.service

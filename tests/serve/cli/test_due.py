@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.serve.cli.conftest import Said
 
@@ -47,10 +48,12 @@ def daily():
 
 
 @pytest.fixture
-def due(project: Path) -> tuple[str, ...]:
+def due(project: Path) -> Iterator[tuple[str, ...]]:
     """Give the arguments of `flow run-due` for a module in which something is due at noon."""
+    sys.modules.pop("my_pipelines", None)  # another test may have had one of this name
     Path("my_pipelines.py").write_text(DUE, encoding="utf-8")
-    return ("run-due", "--module", "my_pipelines", "--now", "2026-03-01T12:00:05Z", "--run-log", "sqlite://log.db")
+    yield ("run-due", "--module", "my_pipelines", "--now", "2026-03-01T12:00:05Z", "--run-log", "sqlite://log.db")
+    sys.modules.pop("my_pipelines", None)
 
 
 def test_what_happened_is_printed_as_json_and_told_on_stderr(flow: Flow, due: tuple[str, ...]) -> None:
