@@ -55,7 +55,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 SLOW = ("tests/contracts", "tests/examples", "tests/serve/cli/test_running.py", "tests/serve/cli/test_stopping.py",
         "tests/serve/cli/test_start_up.py", "tests/engine/test_trying.py", "tests/engine/test_dry_run.py",
-        "tests/engine/test_quality.py",
+        "tests/engine/test_quality.py", "tests/engine/test_secrets_never_show.py", "tests/engine/test_hostile.py",
+        "tests/engine/test_incremental_model.py", "tests/engine/test_types_round.py", "tests/serve/cli/test_consume.py",
+        "tests/serve/cli/test_consume_again.py", "tests/serve/cli/test_init.py", "tests/commit/test_run_log_away.py",
         "tests/engine/test_posting.py", "tests/engine/test_validate.py", "tests/engine/test_adhoc.py",
         "tests/engine/test_again.py", "tests/connect/test_unreachable.py", "tests/engine/test_diff.py",
         "tests/engine/test_apply.py", "tests/engine/test_kept_plans.py", "tests/serve/cli/test_plans.py",
