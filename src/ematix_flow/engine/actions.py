@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ematix_flow.commit.runlog.former import ASKED, TAKEN
 from ematix_flow.commit.runlog.records import Action, Claim, told
 from ematix_flow.errors import UnknownNameError
 from ematix_flow.plan import retrying
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.commit.runlog.log import RunLog
 
-ASKED, TAKEN, DONE, FAILED = "asked", "taken", "done", "failed"
+DONE, FAILED = "done", "failed"
 RUN, RERUN, RESTART = "run", "rerun", "restart"
 _RESUMABLE = (retrying.FAILED, retrying.GAVE_UP, retrying.INTERRUPTED)
 
@@ -49,7 +49,7 @@ def resume(log: RunLog, name: str) -> PipelineState:
 def cancel(log: RunLog, name: str, by: str) -> bool:
     """Take the lease of a running pipeline away, so that its run commits nothing any more; False when none runs."""
     pipeline = pipeline_of(log, name)
-    freed = _freed(log, pipeline)
+    freed = log.revoke(pipeline)
 
     def ended(state: PipelineState) -> PipelineState:
         if state.slot_status != retrying.RUNNING:
@@ -63,26 +63,10 @@ def cancel(log: RunLog, name: str, by: str) -> bool:
     return freed or running
 
 
-def _freed(log: RunLog, pipeline: str) -> bool:
-    """Take a lease away, whoever renews it at the same moment; False when nobody has it."""
-    while (held := log.find(Claim, pipeline)) is not None and held.claim_token:
-        if log.swap(held, replace(held, claim_token="", worker_id="")) is not None:
-            return True
-    return False
-
-
 def ask(log: RunLog, kind: str, pipeline: str, *, run_id: str = "", from_step: str = "", by: str = "") -> Action:
     """Ask for a run, which the next scheduler or `flow run-due` does."""
-    action = Action(
-        f"act-{uuid.uuid4().hex}",
-        kind,
-        pipeline,
-        run_id=run_id,
-        from_step=from_step,
-        asked_at=told(log.book.now()),
-        asked_by=by,
-    )
-    return log.swap(None, action) or action
+    at = told(log.book.now())
+    return log.ask(Action("", kind, pipeline, run_id=run_id, from_step=from_step, asked_at=at, asked_by=by))
 
 
 def asked_runs(log: RunLog, held: Callable[[str], bool]) -> list[Action]:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from ematix_flow.commit.runlog.book import Book
 
 
+NAME = "~"
+"""What stands before the name in a token, so that a lease is found again without a look at all others."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClaimResult:
     """The answer to a claim: the token of the one who has it now, or who has it instead."""
@@ -46,7 +50,7 @@ def claim(book: Book, pipeline: str, worker_id: str, lease_seconds: float) -> Cl
             )
         epoch = (0 if held is None else held.epoch) + 1
         until = now + timedelta(seconds=lease_seconds)
-        wanted = Claim(pipeline, uuid.uuid4().hex, worker_id, told(now), told(until), epoch)
+        wanted = Claim(pipeline, f"{uuid.uuid4().hex}{NAME}{pipeline}", worker_id, told(now), told(until), epoch)
         if book.swap(held, wanted) is not None:
             return ClaimResult(acquired=True, token=wanted.claim_token, holder=worker_id, expires_at=until, epoch=epoch)
 
@@ -72,6 +76,14 @@ def release(book: Book, token: str) -> bool:
             return True
 
 
+def revoke(book: Book, pipeline: str) -> bool:
+    """Take the lease of a pipeline away, whoever renews it at the same moment; False when nobody has it."""
+    while (held := book.find(Claim, (pipeline,))) is not None and held.claim_token:
+        if book.swap(held, _freed(held)) is not None:
+            return True
+    return False
+
+
 def sweep(book: Book, now: datetime | None) -> list[ExpiredClaim]:
     """Free the leases that have ended, and give them; one that was renewed meanwhile is left alone."""
     at = now or book.now()
@@ -84,6 +96,11 @@ def sweep(book: Book, now: datetime | None) -> list[ExpiredClaim]:
 
 
 def _held(book: Book, token: str) -> Claim | None:
+    name = token.partition(NAME)[2]
+    if name:
+        held = book.find(Claim, (name,))
+        return held if held is not None and held.claim_token == token else None
+    # Tokens of earlier versions do not say whose lease they are.
     return next((held for held in book.all(Claim) if token and held.claim_token == token), None)
 
 

@@ -113,7 +113,7 @@ class FormerNames(ABC):
         request = f"req-{uuid.uuid4().hex}"
         extras: dict[str, object] = {"action": kind, "prior_run_id": run.run_id, "from_step": from_step}
         self.record(RunRecord(request, run.pipeline, REQUESTED, asked, kind=run.kind, extras=extras))
-        self._ask(Action("", kind, run.pipeline, run.run_id, from_step, note=request, asked_at=asked))
+        self.ask(Action("", kind, run.pipeline, run.run_id, from_step, note=request, asked_at=asked))
         return request
 
     def set_pause(self, pipeline: str, paused: bool = True) -> None:  # noqa: FBT001, FBT002 - as it is called already
@@ -132,6 +132,7 @@ class FormerNames(ABC):
             return None
         return self.get_run(request_id)
 
-    def _ask(self, action: Action) -> Action:
+    def ask(self, action: Action) -> Action:
+        """Write down what somebody asks for, under an id of its own."""
         kept = self.swap(None, replace(action, id=f"act-{uuid.uuid4().hex}"))
-        return kept or self._ask(action)
+        return kept or self.ask(action)

@@ -199,6 +199,10 @@ class RunLog(FormerNames):
         """Give a lease back; False when it was lost before."""
         return claims.release(self.book, token)
 
+    def revoke(self, pipeline: str) -> bool:
+        """Take the lease of a pipeline away from whoever has it; False when nobody does."""
+        return claims.revoke(self.book, pipeline)
+
     def sweep_expired_leases(self, now: datetime | None = None) -> list[ExpiredClaim]:
         """Free the leases that have ended by the book's clock, and give them."""
         return claims.sweep(self.book, now)
