@@ -97,6 +97,15 @@ def project_file() -> Path:
     return Path.cwd() / ".ematix-flow.toml"
 
 
+def project_table(name: str) -> Mapping[str, object]:
+    """Give a table of the file of the working directory; an empty one when there is none, or no file that can be read."""
+    try:
+        table = tomllib.loads(project_file().read_text(encoding="utf-8")).get(name)
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return {}
+    return table if isinstance(table, dict) else {}
+
+
 def user_file() -> Path:
     """Give the file of the user."""
     return Path.home() / ".ematix-flow" / "connections.toml"

@@ -6,11 +6,11 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.commit.runlog.former import TAKEN
 from ematix_flow.commit.runlog.records import told
 from ematix_flow.connect.redact import safe_text
-from ematix_flow.engine.actions import DONE, FAILED, RESTART, TAKEN
-from ematix_flow.engine.conductor import run_pipeline
-from ematix_flow.engine.firing import leased, refuse_failed
+from ematix_flow.engine.actions import DONE, FAILED, RESTART
+from ematix_flow.engine.firing import leased, run_leased
 from ematix_flow.engine.leasing import Lease
 from ematix_flow.engine.results import run_ids_of
 from ematix_flow.events import PipelineBegan, PipelineEnded
@@ -48,12 +48,10 @@ def carry_out_asked(action: Action, pipeline: Pipeline, keeper: Keeper) -> Skip 
 
 def _run(action: Action, pipeline: Pipeline, keeper: Keeper, lease: Lease) -> AskedRun:
     run, clock, began = _slot(action, pipeline, keeper.log), keeper.options.clock, time.monotonic()
-    options = replace(keeper.options, slot=run, run_log=keeper.log, permit=lease.check)
     keeper.options.bus.emit(PipelineBegan(pipeline.name, "", run))
     said, kind, result = "", "", None
     try:
-        result = run_pipeline(pipeline, options)
-        refuse_failed(result)
+        result = run_leased(pipeline, run, keeper, lease)
     except Exception as error:  # noqa: BLE001 - the engine's boundary: a failed run is an outcome
         said, kind = safe_text(error), type(error).__name__
     now = clock.now()

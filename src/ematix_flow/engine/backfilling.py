@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.runlog.records import Backfill
 from ematix_flow.connect.redact import safe_text
-from ematix_flow.declare.slot import in_slot
-from ematix_flow.engine.conductor import run_pipeline
-from ematix_flow.engine.firing import leased, refuse_failed, stretch
+from ematix_flow.engine.firing import leased, run_leased, stretch
 from ematix_flow.engine.leasing import Lease
 from ematix_flow.errors import DeclareError, UnknownNameError
 from ematix_flow.failpoints import failpoint
@@ -109,14 +107,10 @@ def _run_slot(pipeline: Pipeline, backfill: Backfill, slot: str, keeper: Keeper)
     while isinstance(token := leased(pipeline, keeper), Skip):
         keeper.options.clock.sleep(WAIT_SECONDS)
     with Lease(keeper.log, pipeline.name, token, keeper.lease_seconds) as lease:
-        options = replace(keeper.options, slot=name, run_log=keeper.log, permit=lease.check)
         try:
-            with in_slot(stretch(pipeline, slot)):
-                result = run_pipeline(pipeline, options)
-            refuse_failed(result)
+            return "", run_leased(pipeline, name, keeper, lease, stretch(pipeline, slot))
         except Exception as error:  # noqa: BLE001 - the engine's boundary: a failed slot is an outcome
             return f"{type(error).__name__}: {safe_text(error)}", None
-    return "", result
 
 
 def _has_run(log: RunLog, name: str) -> bool:

@@ -23,7 +23,7 @@ from ematix_flow.observe.bus import Bus
 from ematix_flow.observe.wiring import book_in, observers
 from ematix_flow.plan import retrying
 from ematix_flow.plan.deciding import Fire, Lose, Situation, Skip, decide
-from ematix_flow.plan.slots import aware, latest_slot, slot_text
+from ematix_flow.plan.slots import aware, last_slot, slot_text
 from ematix_flow.records import PipelineState
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from ematix_flow.observe.run_metrics import MetricsSink
 
 WINDOW = timedelta(seconds=60)
-_YEARS = timedelta(days=8 * 366)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +174,7 @@ def seen(keeper: Keeper, window: timedelta, catchup: str | None) -> Situation:
 def _newest_slot(pipeline: Pipeline, at: Situation) -> str:
     if pipeline.schedule is None:
         return slot_text(at.now)
-    found = latest_slot(pipeline.schedule, pipeline.timezone, at.now - _YEARS, at.now)
-    return slot_text(found or at.now)
+    return slot_text(last_slot(pipeline.schedule, pipeline.timezone, at.now) or at.now)
 
 
 def _round(names: Iterable[str], keeper: Keeper, at: Situation, tell: Telling | None) -> RunDueResult:

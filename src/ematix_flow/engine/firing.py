@@ -22,7 +22,7 @@ from ematix_flow.events import PipelineBegan, PipelineEnded
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan import retrying
 from ematix_flow.plan.deciding import Fire, Skip, attempts_of
-from ematix_flow.plan.slots import instant_of, latest_slot, slot_id
+from ematix_flow.plan.slots import instant_of, last_slot, slot_id
 from ematix_flow.records import PipelineState
 
 if TYPE_CHECKING:
@@ -149,14 +149,11 @@ def carry_out(taken: Taken, keeper: Keeper) -> Outcome:
 def _carried_out(taken: Taken, keeper: Keeper, lease: Lease) -> Outcome:
     pipeline, state, bus = taken.pipeline, taken.state, keeper.options.bus
     run = slot_id(pipeline.name, taken.slot)
-    options = replace(keeper.options, slot=run, run_log=keeper.log, permit=lease.check)
     bus.emit(PipelineBegan(pipeline.name, "", run, state.attempt))
     began = time.monotonic()
     base = Outcome(pipeline.name, taken.slot, state.attempt, state)
     try:
-        with in_slot(stretch(pipeline, taken.slot)):
-            result = run_pipeline(pipeline, options)
-        refuse_failed(result)
+        result = run_leased(pipeline, run, keeper, lease, stretch(pipeline, taken.slot))
     except FencedError as error:
         return _settled(taken, keeper, _told(base, error), began, fenced=True, repeatable=True)
     except Exception as error:  # noqa: BLE001 - the engine's boundary: a failed run is an outcome
@@ -232,11 +229,15 @@ def _told(outcome: Outcome, error: BaseException) -> Outcome:
     return replace(outcome, error_message=safe_text(error), error_type=type(error).__name__)
 
 
-def refuse_failed(result: Any) -> None:
-    """Raise for a fan-out that went on after a failure: the slot is not done."""
+def run_leased(pipeline: Pipeline, run: str, keeper: Keeper, lease: Lease, slot: Slot | None = None) -> Any:
+    """Run a pipeline under a lease and the name of its load; a fan-out that went on after a failure is not done."""
+    options = replace(keeper.options, slot=run, run_log=keeper.log, permit=lease.check)
+    with in_slot(slot):
+        result = run_pipeline(pipeline, options)
     errors = errors_in(result)
     if errors:
         raise RunError("; ".join(f"{target}: {text}" for target, text in errors.items()))
+    return result
 
 
 def stretch(pipeline: Pipeline, slot: str) -> Slot:
@@ -244,9 +245,7 @@ def stretch(pipeline: Pipeline, slot: str) -> Slot:
     end = instant_of(slot)
     if pipeline.schedule is None:
         return Slot(None, end)
-    just_before = end.replace(microsecond=0) - retrying.MOMENT
-    earliest = end.replace(year=max(1, end.year - 8), day=1)
-    return Slot(latest_slot(pipeline.schedule, pipeline.timezone, earliest, just_before), end)
+    return Slot(last_slot(pipeline.schedule, pipeline.timezone, end.replace(microsecond=0) - retrying.MOMENT), end)
 
 
 def is_repeatable(error: BaseException, retry: Retry | None) -> bool:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import tomllib
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.places import project_file
+from ematix_flow.connect.places import project_table
 from ematix_flow.errors import DeclareError
 
 if TYPE_CHECKING:
@@ -20,15 +19,12 @@ ONE = 1
 
 def pool_sizes(project: Project) -> dict[str, int]:
     """Give the sizes of pools: those of the project file, and those of the module where it says more."""
-    try:
-        table = tomllib.loads(project_file().read_text(encoding="utf-8")).get("pools", {})
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
-        table = {}
-    sizes = {**(table if isinstance(table, dict) else {}), **project.pools}
-    for name, size in sizes.items():
+    sizes: dict[str, int] = {}
+    for name, size in {**project_table("pools"), **project.pools}.items():
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             message = f"pool {name!r} has the size {size!r}, which is no whole number of at least 1"
             raise DeclareError(message, hint="[pools] warehouse = 2.")
+        sizes[name] = size
     return sizes
 
 

@@ -17,6 +17,7 @@ from ematix_flow.plan.workflows import advanced, missing
 from ematix_flow.records import PipelineState
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     from ematix_flow.commit.runlog.log import RunLog
@@ -70,7 +71,8 @@ def standings(log: RunLog, now: datetime) -> list[Standing]:
     """Give how everything declared stands, by name."""
     states = {state.pipeline: state for state in log.all(PipelineState)}
     at = foreseen(Situation(PROJECT, now, states, held_now(log), WINDOW))
-    found = [_of_pipeline(pipeline, at) for pipeline in PROJECT.pipelines.values()]
+    sizes = pool_sizes(PROJECT)
+    found = [_of_pipeline(pipeline, at, sizes) for pipeline in PROJECT.pipelines.values()]
     found += [_of_workflow(workflow, at) for workflow in PROJECT.workflows.values()]
     found += [_of_stream(stream, log, now) for stream in PROJECT.streams.values()]
     return sorted(found, key=lambda one: (one.name, one.kind))
@@ -95,9 +97,9 @@ def running_now(log: RunLog) -> set[str]:
     return {*held_now(log), *requests.worked_on(log.book)}
 
 
-def _of_pipeline(pipeline: Pipeline, at: Situation) -> Standing:
+def _of_pipeline(pipeline: Pipeline, at: Situation, sizes: Mapping[str, int]) -> Standing:
     state = at.state(pipeline.name)
-    what, reason = _now(pipeline, state, at)
+    what, reason = _now(pipeline, state, at, sizes)
     counts = state.slot_status in _TRIED
     eligible = state.next_attempt_at if state.slot_status == retrying.FAILED else ""
     return Standing(
@@ -119,7 +121,7 @@ def _of_pipeline(pipeline: Pipeline, at: Situation) -> Standing:
     )
 
 
-def _now(pipeline: Pipeline, state: PipelineState, at: Situation) -> tuple[str, str | None]:
+def _now(pipeline: Pipeline, state: PipelineState, at: Situation, sizes: Mapping[str, int]) -> tuple[str, str | None]:
     """Give in a word what a pipeline does, and why."""
     if pipeline.name in at.held:
         return "running", f"running on {at.held[pipeline.name]}"
@@ -128,7 +130,7 @@ def _now(pipeline: Pipeline, state: PipelineState, at: Situation) -> tuple[str, 
         return "paused", "paused"
     match decided:
         case Fire():
-            taken = full(pipeline, at.held, at.project, pool_sizes(at.project)) if pipeline.pool else ""
+            taken = full(pipeline, at.held, at.project, sizes)
             return ("waiting", taken) if taken else ("due", f"slot {decided.slot} is due")
         case Lose():
             return "interrupted", "interrupted, and not repeated by itself"

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from ematix_flow.observe.alerts.event import Alerter
     from ematix_flow.observe.bus import Bus
     from ematix_flow.observe.incidents import AlertRules, IncidentBook, Incidents
+    from ematix_flow.observe.lineage import Lineage
     from ematix_flow.observe.run_metrics import MetricsSink
+    from ematix_flow.observe.traces import Tracing
 
 FLUSH_SECONDS = 10.0
 """How long the end of a command waits for those who are slow to be told."""
@@ -168,10 +170,7 @@ def _add_traces(made: Observers, url: str | None) -> None:
         return
     from ematix_flow.observe.trace_urls import from_url
 
-    tracing = from_url(url)
-    if tracing is not None:
-        made.subscribers.append(tracing)
-        made.closing.append(tracing.close)
+    _add(made, from_url(url))
 
 
 def _add_lineage(made: Observers, url: str | None) -> None:
@@ -179,7 +178,10 @@ def _add_lineage(made: Observers, url: str | None) -> None:
         return
     from ematix_flow.observe.lineage_urls import from_url
 
-    lineage = from_url(url)
-    if lineage is not None:
-        made.subscribers.append(lineage)
-        made.closing.append(lineage.close)
+    _add(made, from_url(url))
+
+
+def _add(made: Observers, observer: Tracing | Lineage | None) -> None:
+    if observer is not None:
+        made.subscribers.append(observer)
+        made.closing.append(observer.close)

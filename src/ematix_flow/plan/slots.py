@@ -98,7 +98,7 @@ def around(schedule: str, zone: str | None, instant: datetime) -> tuple[datetime
     """Give the last slot up to and with an instant, if one is known, and the first after it."""
     since, before, after = _KNOWN.get((schedule, zone), (instant, None, instant))
     if not since <= instant < after:
-        before = latest_slot(schedule, zone, instant - SPANS[-1], instant)
+        before = last_slot(schedule, zone, instant)
         after = next(slots_after(schedule, zone, instant))
         _KNOWN[schedule, zone] = (before or instant, before, after)
     return before, after
@@ -106,6 +106,11 @@ def around(schedule: str, zone: str | None, instant: datetime) -> tuple[datetime
 
 _KNOWN: dict[tuple[str, str | None], tuple[datetime, datetime | None, datetime]] = {}
 """For each expression the last two slots that were asked for, which are also the answer for all instants between them."""
+
+
+def last_slot(schedule: str, zone: str | None, upto: datetime) -> datetime | None:
+    """Give the last slot up to and with an instant, however long ago it was."""
+    return latest_slot(schedule, zone, upto - SPANS[-1], upto)
 
 
 @lru_cache(maxsize=20_000)

@@ -150,15 +150,9 @@ def read_log(run_log_url: str | None, run_log_path: str | None, *, no_run_log: b
 
 def project_module() -> str | None:
     """Give the module that the file of the working folder names under [project]."""
-    import tomllib
+    from ematix_flow.connect.places import project_table
 
-    from ematix_flow.connect.places import project_file
-
-    try:
-        table = tomllib.loads(project_file().read_text(encoding="utf-8")).get("project", {})
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
-        return None
-    name = table.get("module") if isinstance(table, dict) else None
+    name = project_table("project").get("module")
     return name if isinstance(name, str) else None
 
 
