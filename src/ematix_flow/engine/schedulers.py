@@ -10,6 +10,7 @@ from ematix_flow.commit.runlog.opening import from_url as run_log_from_url
 from ematix_flow.declare.project import PROJECT, load_module
 from ematix_flow.engine.executors.opening import from_url as executor_from_url
 from ematix_flow.engine.firing import Keeper
+from ematix_flow.engine.freshness import FreshnessWatch
 from ematix_flow.engine.leasing import default_worker
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.pools import pool_sizes
@@ -75,4 +76,4 @@ def run_scheduler(  # noqa: PLR0913 - the keywords that programs know
         heard_by.subscribe_to(bus)
         worker = worker_id or default_worker("scheduler")
         keeper = Keeper(log, Options(run_log=log, bus=bus, clock=clock), worker, lease_seconds, pool_sizes(PROJECT))
-        Scheduler(keeper, settings).run()
+        Scheduler(keeper, settings, checks=(FreshnessWatch(bus, log),)).run()
