@@ -82,7 +82,7 @@ class PubSubCase(Case):
         self.dest, self.source = self._server.create_topic()
 
     def open(self, **limits: int) -> PubSubBackend:
-        wait = {"idle_timeout_ms": 500} | limits
+        wait = {"idle_timeout_ms": 2000} | limits
         return PubSubBackend.open(PROJECT, endpoint=self._server.endpoint, anonymous_auth=True, **wait)  # type: ignore[arg-type]
 
     def send(self, payload: bytes) -> None:

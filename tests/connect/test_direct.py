@@ -84,6 +84,21 @@ def test_rabbitmq_counts_what_is_out_and_drops_what_it_is_told_to(rabbitmq_serve
 
 
 @pytest.mark.service
+def test_a_slow_answer_of_kafka_is_not_taken_for_the_end_of_a_topic(kafka_broker: KafkaBroker) -> None:
+    topic = kafka_broker.create_topic(partitions=3)
+    writer = _core.KafkaBackend.open(kafka_broker.address)
+    writer.write_arrow_stream(topic, [pa.RecordBatch.from_pylist([{"n": n} for n in range(600)])])
+    hasty = _core.KafkaBackend.open(kafka_broker.address, idle_timeout_ms=1)
+    assert rows(hasty.read_arrow_stream(topic)) == [{"n": n} for n in range(600)]
+    assert hasty.read_arrow_stream(topic) == []
+    writer.write_arrow_stream(topic, [pa.RecordBatch.from_pylist([{"n": 600}])])
+    patient = _core.KafkaBackend.open(kafka_broker.address, idle_timeout_ms=500)
+    assert len(rows(patient.read_arrow_stream(topic))) == 601
+    for backend in (writer, hasty, patient):
+        backend.close()
+
+
+@pytest.mark.service
 def test_a_kafka_transaction_holds_the_rows_and_the_place_read_up_to(kafka_broker: KafkaBroker) -> None:
     source, dest = kafka_broker.create_topic(), kafka_broker.create_topic()
     group = f"g-{source}"

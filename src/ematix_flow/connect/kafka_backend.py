@@ -46,6 +46,7 @@ class KafkaBackend(Backend):
         self._said: deque[Any] = deque(maxlen=8)
         self._pending: dict[tuple[str, int], int] = {}
         self._fresh: dict[tuple[str, int], tuple[int, int]] = {}
+        self._at_end: set[tuple[str, int]] = set()
 
     @classmethod
     def open(  # noqa: PLR0913 - the public contract
@@ -146,20 +147,51 @@ class KafkaBackend(Backend):
         self._consumer, self._topic = None, ""
 
     def _receive(self, query: str, count: int, seconds: float) -> Sequence[bytes]:
-        kafka = require_kafka()
+        """Silence counts once every partition was read to its end: before that it is a broker that is slow to answer."""
         consumer = self._consuming(query)
+        begun = idle_since = time.monotonic()
+        while True:
+            found = self._polled(consumer, count, max(idle_since + seconds - time.monotonic(), 0))
+            if found:
+                return found
+            if self._read_to_the_end(consumer):
+                if time.monotonic() >= idle_since + seconds:
+                    return []
+                continue
+            idle_since = time.monotonic()
+            if idle_since > begun + _SECONDS:
+                raise broker_error(self._connection, None, self._said)
+
+    def _polled(self, consumer: Any, count: int, seconds: float) -> list[bytes]:
+        kafka = require_kafka()
         try:
             first = consumer.poll(seconds)
             found = [] if first is None else [first, *consumer.consume(count - 1, 0)]
         except kafka.KafkaException as error:
             raise broker_error(self._connection, error, self._said) from error
+        payloads = []
         for message in found:
-            if message.error() is not None:
-                raise broker_error(self._connection, message.error(), self._said)
             place = message.topic(), message.partition()
+            if self._is_end(message):
+                continue
+            self._at_end.discard(place)
             begin, _ = self._fresh.get(place, (message.offset(), 0))
             self._fresh[place] = begin, message.offset() + 1
-        return [message.value() or b"" for message in found]
+            payloads.append(message.value() or b"")
+        return payloads
+
+    def _is_end(self, message: Any) -> bool:
+        """Tell whether this is word of the end of a partition, and remember it."""
+        error = message.error()
+        if error is None:
+            return False
+        if error.code() != require_kafka().KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's only name for it
+            raise broker_error(self._connection, error, self._said)
+        self._at_end.add((message.topic(), message.partition()))
+        return True
+
+    def _read_to_the_end(self, consumer: Any) -> bool:
+        return all((place.topic, place.partition) in self._at_end for place in consumer.assignment())
 
     def _rows(self, payloads: Sequence[bytes]) -> pa.RecordBatch:
         if self._decoder is None:
@@ -185,7 +217,7 @@ class KafkaBackend(Backend):
 
     def _give_back(self) -> None:
         for (topic, partition), (first, _) in self._fresh.items():
-            self._consumer.seek(require_kafka().TopicPartition(topic, partition, first))
+            self._seek(topic, partition, first)
         self._fresh.clear()
 
     def _sent(self, producer: Any, dest: str, batches: Iterable[pa.RecordBatch]) -> int:
@@ -245,6 +277,7 @@ class KafkaBackend(Backend):
                 "auto.offset.reset": self._connection.auto_offset_reset or "earliest",
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
+                "enable.partition.eof": True,
             }
             self._consumer = require_kafka().Consumer(self._settings() | reading)
         if topic != self._topic:
@@ -255,15 +288,24 @@ class KafkaBackend(Backend):
         """Enter the group for a topic and wait for the share that the others leave, which may be nothing."""
         Kafka(self._connection).topic(topic)
         shared: list[Any] = []
-        self._consumer.subscribe([topic], on_assign=lambda consumer, places: shared.append((consumer, places)))
+
+        def assigned(_: Any, places: Any) -> None:
+            shared.append(places)
+            self._at_end.clear()
+
+        self._consumer.subscribe([topic], on_assign=assigned)
         end = time.monotonic() + _SECONDS
         while not shared:
             if time.monotonic() > end:
                 raise broker_error(self._connection, None, self._said)
             early = self._consumer.poll(0.1)
-            if early is not None:
-                self._consumer.seek(require_kafka().TopicPartition(early.topic(), early.partition(), early.offset()))
+            if early is not None and not self._is_end(early):
+                self._seek(early.topic(), early.partition(), early.offset())
         self._topic = topic
+
+    def _seek(self, topic: str, partition: int, offset: int) -> None:
+        self._consumer.seek(require_kafka().TopicPartition(topic, partition, offset))
+        self._at_end.discard((topic, partition))
 
     def _settings(self) -> dict[str, Any]:
         return client_settings(self._connection) | {"error_cb": self._said.append, "log_level": 0}
