@@ -1,4 +1,4 @@
-"""A stream from a queue of RabbitMQ into SQLite: the program that is killed, and what is asked of it afterwards.
+"""A stream from a queue of RabbitMQ into a database: the program that is killed, and what is asked of it afterwards.
 
 Run as a program it is one life of the stream: address, queue, database and spool are given, and SIGTERM ends it.
 """
@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 import threading
+import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import ematix_flow
+from ematix_flow.connect.registry import open_database
 from ematix_flow.connect.spool import ROOT
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.layout import Column, Table
@@ -32,13 +34,15 @@ class Journey:
 
     url: str
     queue: str
-    database: Path
+    target: dict[str, str]
+    """The fields of the connection to the database."""
+    schema: str
     spool: Path
 
     def stream(self, *, pause_ms: int = 20) -> Stream:
         """Give the stream."""
         source = connection_from_fields("mq", {"kind": "rabbitmq", "amqp_url": self.url})
-        target = connection_from_fields("there", {"kind": "sqlite", "path": str(self.database)})
+        target = connection_from_fields("there", self.target)
         columns = (
             Column(BigInt(), primary_key=True, name="id"),
             Column(Text(), name="_message_id"),
@@ -47,7 +51,7 @@ class Journey:
         return Stream(
             "events",
             (StreamSource(source, self.queue, self.queue),),
-            (StreamTarget(target, write(mode="append"), table=Table("main", "events", columns)),),
+            (StreamTarget(target, write(mode="append"), table=Table(self.schema, "events", columns)),),
             idle_pause_ms=pause_ms,
             max_rows_per_batch=2_000,
         )
@@ -62,20 +66,17 @@ class Journey:
         surroundings = {**os.environ, ROOT: str(self.spool), "PYTHONPATH": f"{code}:{Path(__file__).parents[2]}"}
         if failpoints:
             surroundings["FLOW_FAILPOINTS"] = failpoints
-        words = [self.url, self.queue, str(self.database), str(self.spool)]
+        words = [self.url, self.queue, json.dumps(self.target), self.schema, str(self.spool)]
         return subprocess.Popen([sys.executable, "-m", "tests.crash.spooling", *words], env=surroundings)
 
     def found(self) -> list[int]:
         """Give the ids in the table."""
-        if not self.database.exists():
-            return []
-        connection = sqlite3.connect(self.database, timeout=30)
+        database = open_database(connection_from_fields("there", self.target))
         try:
-            return [row[0] for row in connection.execute("SELECT id FROM events ORDER BY id")]
-        except sqlite3.OperationalError:
+            with closing(database.session()) as session:
+                return [row[0] for row in session.query(f"SELECT id FROM {self.schema}.events ORDER BY id")]
+        except database.errors:  # nothing was loaded yet
             return []
-        finally:
-            connection.close()
 
 
 def publish(channel: Any, queue: str, numbers: range) -> None:
@@ -88,14 +89,23 @@ def publish(channel: Any, queue: str, numbers: range) -> None:
 
 
 def publishing(server: Any, queue: str, count: int) -> threading.Thread:
-    """Send messages from a thread of its own, with the broker's word for each thousand of them."""
+    """Send messages from a thread of its own, with the broker's word for each; those without it are sent again."""
 
     def send() -> None:
-        channel = server.channel()
-        channel.confirm_delivery()
-        for first in range(0, count, 1_000):
-            publish(channel, queue, range(first, min(count, first + 1_000)))
-        channel.connection.close()
+        from pika.exceptions import AMQPError
+
+        first = 0
+        while first < count:
+            upto = min(count, first + 1_000)
+            try:
+                channel = server.channel()
+                channel.confirm_delivery()
+                publish(channel, queue, range(first, upto))
+                channel.connection.close()
+            except (AMQPError, OSError):
+                time.sleep(0.2)
+                continue
+            first = upto
 
     thread = threading.Thread(target=send, name="publisher")
     thread.start()
@@ -103,4 +113,4 @@ def publishing(server: Any, queue: str, count: int) -> threading.Thread:
 
 
 if __name__ == "__main__":
-    run_stream(Journey(sys.argv[1], sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4])).stream())
+    run_stream(Journey(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), sys.argv[4], Path(sys.argv[5])).stream())

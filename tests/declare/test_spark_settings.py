@@ -73,7 +73,7 @@ def test_wrong_shapes_are_refused_with_the_nearest_name(
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        ({"profile": "fast"}, "short, long"),
+        ({"profile": "fast"}, "auto, short, long"),
         ({"conf": {"sql.x": 1}}, "begin with `spark.`"),
         ({"master": "local", "remote": "sc://x"}, "both a `master` and a `remote`"),
     ],

@@ -32,7 +32,8 @@ pytestmark = [pytest.mark.service, pytest.mark.xdist_group("rabbitmq")]
 @pytest.fixture
 def journey(rabbitmq_server: RabbitMQServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Journey:
     monkeypatch.setenv(spool.ROOT, str(tmp_path / "spool"))
-    return Journey(rabbitmq_server.url, rabbitmq_server.create_queue(), tmp_path / "there.db", tmp_path / "spool")
+    target = {"kind": "sqlite", "path": str(tmp_path / "there.db")}
+    return Journey(rabbitmq_server.url, rabbitmq_server.create_queue(), target, "main", tmp_path / "spool")
 
 
 def send(server: RabbitMQServer, queue: str, numbers: range) -> None:
@@ -167,5 +168,5 @@ def test_messages_without_an_id_may_be_equal(journey: Journey, rabbitmq_server: 
         channel.basic_publish("", journey.queue, json.dumps({"id": number, "same": "yes"}).encode())
     channel.connection.close()
     journey.drain()
-    with closing(sqlite3.connect(journey.database)) as connection:
+    with closing(sqlite3.connect(journey.target["path"])) as connection:
         assert connection.execute("SELECT id, _message_id FROM events ORDER BY id").fetchall() == [(1, None), (2, None)]

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import pytest
+
+from ematix_flow import ematix, pk
+from ematix_flow.connect.delta import Delta
 from ematix_flow.connect.lake_engine import SparkNeeds
+from ematix_flow.declare.connection_files import ObjectStoreLocalConnection
+from ematix_flow.declare.connection_stores import DeltaLocalConnection
 from ematix_flow.declare.spark_settings import SparkSettings
-from ematix_flow.engine.spark import with_needs
+from ematix_flow.engine.spark import session_settings, with_needs
+from ematix_flow.engine.targets import expect_lakes
+from ematix_flow.types import BigInt  # noqa: TC001 - the annotations of a table are read
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ONE = SparkNeeds(("a:a:1",), (("spark.sql.extensions", "a.Extension"), ("spark.x", "1")))
 OTHER = SparkNeeds(("b:b:1", "a:a:1"), (("spark.sql.extensions", "b.Extension"),))
@@ -31,3 +45,47 @@ def test_what_packages_need_not_have_adds_up_too() -> None:
     needs = [SparkNeeds(("a:a:1",), excludes=("x:y",)) + SparkNeeds(("b:b:1",)), SparkNeeds(excludes=("x:y", "z:*"))]
     settings = with_needs(SparkSettings(excludes=("mine:*",)), needs)
     assert (settings.packages, settings.excludes) == (("a:a:1", "b:b:1"), ("x:y", "z:*", "mine:*"))
+
+
+def test_work_on_a_large_table_is_no_reason_to_replace_a_session_that_runs() -> None:
+    light, heavy = with_needs(SparkSettings(), [ONE]), with_needs(SparkSettings(), [ONE, replace(ONE, heavy=True)])
+    assert light == heavy
+    assert not light.runs_long
+    assert heavy.runs_long
+    assert not with_needs(SparkSettings(profile="short"), [replace(ONE, heavy=True)]).runs_long
+    assert with_needs(SparkSettings(profile="long"), [ONE]).runs_long
+    assert (ONE + replace(OTHER, heavy=True)).heavy
+
+
+@pytest.mark.parametrize(("mode", "size", "heavy"), [("merge", 200, True), ("merge", 1, False), ("append", 200, False)])
+def test_a_session_is_made_for_long_work_where_a_load_rewrites_a_large_table(
+    tmp_path: Path, mode: str, size: int, heavy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ematix_flow.engine.spark._NEEDED", [])
+    folder = tmp_path / "lake" / "public" / "events"
+    folder.mkdir(parents=True)
+    for name in ("a.parquet", "b.parquet"):
+        with (folder / name).open("wb") as file:
+            file.truncate(size << 19)
+
+    @ematix.table(schema="public")
+    class Events:
+        id: Annotated[BigInt, pk()]
+
+    def rows(files: str) -> str:
+        return "."
+
+    landing = ObjectStoreLocalConnection("landing", path=str(tmp_path), format="parquet")
+    lake = DeltaLocalConnection("lake", path=str(tmp_path / "lake"))
+    declared = ematix.pipeline(target=Events, source_connection=landing, target_connection=lake, mode=mode)(rows)
+    assert expect_lakes(declared.pipeline)
+    assert session_settings().heavy is heavy
+
+
+def test_a_table_of_many_small_files_is_large_and_one_that_is_not_there_is_not(tmp_path: Path) -> None:
+    table = Delta(DeltaLocalConnection("lake", path=str(tmp_path)), ("s", "t"))
+    assert not table.is_large()
+    (tmp_path / "s" / "t").mkdir(parents=True)
+    for number in range(10_000):
+        (tmp_path / "s" / "t" / f"{number}.parquet").touch()
+    assert table.is_large()

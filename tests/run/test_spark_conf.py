@@ -13,7 +13,7 @@ from ematix_flow.run.archive import archive_for, options_to_use, publish, sole_b
 from ematix_flow.run.driver import memory_bytes
 from ematix_flow.run.java import Java, find_java
 from ematix_flow.run.packages import remember_jars, with_known_jars
-from ematix_flow.run.spark_conf import local_cores, query_conf, session_conf
+from ematix_flow.run.spark_conf import heap_bytes, local_cores, query_conf, session_conf
 
 if TYPE_CHECKING:
     from ematix_flow.run.archive import Archive
@@ -186,3 +186,10 @@ def test_a_damaged_note_about_packages_is_ignored(tmp_path: Path, jar: str) -> N
     for text in ("{", json.dumps({"a": 1}), json.dumps([1])):
         note.write_text(text)
         assert with_known_jars(asked, tmp_path) == asked
+
+
+@pytest.mark.parametrize(("memory", "heap"), [(0, 1), (2, 1), (8, 2), (64, 4)])
+def test_long_work_has_a_quarter_of_the_memory_of_its_machine_within_limits(memory: int, heap: int) -> None:
+    assert heap_bytes(SparkSettings(profile="long"), memory << 30) == heap << 30
+    assert heap_bytes(SparkSettings(), memory << 30) == 1 << 30
+    assert heap_bytes(SparkSettings(profile="long", master="spark://a:7077"), memory << 30) == 1 << 30

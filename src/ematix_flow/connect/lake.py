@@ -43,6 +43,11 @@ if TYPE_CHECKING:
     from ematix_flow.records import Part
 
 
+_LARGE = 128 << 20
+_MANY = 10_000
+"""So many files are long work whatever their size, and enough to list."""
+
+
 class LakeTable(StoreTarget):
     """One lake table with its books; the table is named when it is opened, because each has books of its own."""
 
@@ -72,6 +77,12 @@ class LakeTable(StoreTarget):
     # Identity and health
 
     @property
+    def folder(self) -> str:
+        """Give where the files of the table lie, unless a catalog chose another place."""
+        schema, name = self.table
+        return f"{schema or 'default'}/{name}/"
+
+    @property
     def home(self) -> str:
         """Give where the books and the staging of this table are."""
         schema, name = self.table
@@ -81,6 +92,19 @@ class LakeTable(StoreTarget):
     def errors(self) -> tuple[type[BaseException], ...]:
         """Give what the books, the store and the engine may raise."""
         return (*super().errors, EngineError)
+
+    def is_large(self) -> bool:
+        """Say whether the files below the table's folder are so many that reading them is long work; no engine is asked."""
+        found = self.store.listed(self.folder)
+        size = 0
+        try:
+            for count, file in enumerate(found, 1):
+                size += file.size
+                if size >= _LARGE or count >= _MANY:
+                    return True
+        except self.errors:
+            return False  # a store that does not answer says so when the load needs it
+        return False
 
     def use(self, engine: Callable[[], LakeEngine]) -> None:
         """Give the engine that reads and writes the table; it is asked for when it is needed."""

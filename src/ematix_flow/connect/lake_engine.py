@@ -24,6 +24,8 @@ class SparkNeeds:
     """What the packages ask for and need not have, as `group:artifact`, either of which may be `*`."""
     jars: tuple[str, ...] = ()
     """Files of this installation."""
+    heavy: bool = False
+    """The work is so much that Java had better run quickly than start quickly."""
 
     def __add__(self, other: SparkNeeds) -> SparkNeeds:
         """Give the needs of both."""
@@ -32,6 +34,7 @@ class SparkNeeds:
             self.settings + other.settings,
             self.excludes + other.excludes,
             self.jars + other.jars,
+            self.heavy or other.heavy,
         )
 
 

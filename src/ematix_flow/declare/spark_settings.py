@@ -18,7 +18,7 @@ _CONF_PREFIX = f"{PREFIX}CONF_"
 _CHECKPOINT_VARIABLE = "EMATIX_FLOW_CHECKPOINT_ROOT"
 _LISTS = frozenset({"packages", "excludes", "repositories", "jars"})
 _CHOICES: Mapping[str, tuple[str, ...]] = {
-    "profile": ("short", "long"),
+    "profile": ("auto", "short", "long"),
     "archive": ("auto", "off"),
     "log_level": ("OFF", "ERROR", "WARN", "INFO", "DEBUG"),
 }
@@ -37,13 +37,15 @@ class SparkSettings:
     jars: tuple[str, ...] = ()
     checkpoint_root: str = "~/.ematix-flow/checkpoints"
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
-    profile: Literal["short", "long"] = "short"
-    """`short` starts quickly, `long` runs quickly."""
+    profile: Literal["auto", "short", "long"] = "auto"
+    """`short` starts quickly, `long` runs quickly; `auto` is `long` where a large lake table is to be rewritten."""
     log_level: str = "ERROR"
     archive: Literal["auto", "off"] = "auto"
     """`auto` keeps prepared Java classes in the user's cache folder, which more than halves the start."""
     worker_imports: tuple[str, ...] = field(default=(), compare=False)
     """Modules that Python workers find already imported; the engine's choice, not a user's setting."""
+    heavy: bool = field(default=False, compare=False)
+    """The work in sight is worth a slower start; the engine's choice, and no reason to replace a session that runs."""
 
     @property
     def chosen(self) -> bool:
@@ -51,12 +53,17 @@ class SparkSettings:
         return self.remote is not None or self.master != DEFAULT_MASTER
 
     @property
+    def runs_long(self) -> bool:
+        """True when Java had better run quickly than start quickly."""
+        return self.profile == "long" or (self.profile == "auto" and self.heavy)
+
+    @property
     def is_local(self) -> bool:
         """True when driver and tasks are one Java process of this machine."""
         return self.remote is None and self.master.startswith("local")
 
 
-SETTINGS = tuple(f.name for f in fields(SparkSettings) if f.name != "worker_imports")
+SETTINGS = tuple(f.name for f in fields(SparkSettings) if f.name not in ("worker_imports", "heavy"))
 """The names a user may write in `[spark]`."""
 
 

@@ -19,7 +19,7 @@ from ematix_flow.engine.ordering import order_for
 from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
 from ematix_flow.engine.spark import session_for, spark_is_chosen
 from ematix_flow.engine.staging import Staging, stage, stage_name
-from ematix_flow.engine.targets import target_for
+from ematix_flow.engine.targets import expect_work, target_for
 from ematix_flow.engine.telling import facts_about
 from ematix_flow.errors import FencedError, QualityCheckFailed, RefusedError, StagingLostError, TransientError
 from ematix_flow.events import QualityMeasured, RowsStaged, RunCommitted, RunFailed, RunPlanned, RunStarted
@@ -112,6 +112,7 @@ def apply_target(pipeline: Pipeline, target: TargetDeclaration, waiting: Waiting
 
 def _attempt(pipeline: Pipeline, target: TargetDeclaration, token: Token, options: Options) -> _Attempt:
     database = target_for(target.connection, target.table, session_for(options))
+    expect_work(database, target)
     history = HistoryRow(
         run_id=token.run_id,
         pipeline=history_name(pipeline, target.table),

@@ -59,6 +59,7 @@ def with_needs(settings: SparkSettings, needs: Sequence[SparkNeeds]) -> SparkSet
         packages=_added(settings.packages, (need.packages for need in needs)),
         excludes=_added(settings.excludes, (need.excludes for need in needs)),
         jars=_added(settings.jars, (need.jars for need in needs)),
+        heavy=any(need.heavy for need in needs),
         conf=conf,
     )
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.connect.lake import LakeTable
 from ematix_flow.connect.registry import LAKES, open_target, target_of
 from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.engine.spark import need
@@ -16,7 +18,10 @@ if TYPE_CHECKING:
     from ematix_flow.connect.lake_engine import LakeEngine
     from ematix_flow.declare.connection import Connection
     from ematix_flow.declare.layout import Table
-    from ematix_flow.declare.pipeline import Pipeline
+    from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
+
+_REWRITES = ("merge", "scd2")
+"""The modes that read the table and write parts of it anew."""
 
 
 def target_for(connection: str | Connection | None, table: Table, spark: Callable[..., Any]) -> Database:
@@ -37,7 +42,15 @@ def expect_lakes(pipeline: Pipeline) -> bool:
     lakes = [connection for connection in found if connection.kind in LAKES]
     for connection in lakes:
         need(target_of(connection).spark_needs)
+    for target in pipeline.targets if lakes else ():
+        expect_work(open_target(target.connection, (target.table.schema, target.table.name)), target)
     return bool(lakes)
+
+
+def expect_work(database: Database, target: TargetDeclaration) -> None:
+    """Let a session that starts from now on be made for long work, where a load is going to rewrite a large lake table."""
+    if isinstance(database, LakeTable) and target.write.mode in _REWRITES and database.is_large():
+        need(replace(database.spark_needs, heavy=True))
 
 
 def refuse_twins(pipeline: Pipeline) -> None:

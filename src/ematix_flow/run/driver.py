@@ -124,10 +124,10 @@ def memory_bytes(text: str) -> int:
 
 def _java_options(settings: SparkSettings, conf: Mapping[str, str]) -> list[str]:
     memory = conf["spark.driver.memory"]
-    if settings.profile == "short":
-        tuning = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    else:
+    if settings.runs_long:
         tuning = ["-XX:+UseG1GC" if memory_bytes(memory) >= _G1_PAYS_FROM else "-XX:+UseParallelGC"]
+    else:
+        tuning = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     wished = (conf.get(f"spark.driver.{kind}JavaOptions", "") for kind in ("default", "extra"))
     return [
         f"-Xmx{memory}",

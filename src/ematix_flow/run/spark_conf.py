@@ -40,9 +40,11 @@ _QUERY = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
 
+_SMALL_HEAP = 1 << 30
+_LARGE_HEAP = 4 << 30
+
 _PROCESS = {
     "spark.app.name": "ematix-flow",
-    "spark.driver.memory": "1g",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # Spark writes every plan down for its pages, which are off; the long form costs small queries a good part of their time.
@@ -63,6 +65,7 @@ def query_conf(settings: SparkSettings) -> dict[str, str]:
 def session_conf(settings: SparkSettings, folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """Give the whole configuration of a session that this process starts, files going below `folder`."""
     conf = _PROCESS | _QUERY | {"spark.sql.warehouse.dir": str(folder / "warehouse")}
+    conf["spark.driver.memory"] = f"{heap_bytes(settings, machine_memory()) >> 20}m"
     if settings.is_local:
         conf |= {
             "spark.local.dir": str(folder),
@@ -72,6 +75,21 @@ def session_conf(settings: SparkSettings, folder: Path, environ: Mapping[str, st
         }
     conf |= _spark_defaults(environ) | _refuse_secrets(settings.conf) | _java_packages(settings)
     return conf | {"spark.master": settings.master}
+
+
+def heap_bytes(settings: SparkSettings, machine: int) -> int:
+    """Give the heap of a driver: little, or for long work on this machine a quarter of its memory, within limits."""
+    if not (settings.runs_long and settings.is_local):
+        return _SMALL_HEAP
+    return min(max(machine // 4, _SMALL_HEAP), _LARGE_HEAP)
+
+
+def machine_memory() -> int:
+    """Give the bytes of memory that this machine has, or none where it does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return 0
 
 
 def local_cores(master: str) -> int:
