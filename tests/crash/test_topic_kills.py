@@ -18,6 +18,7 @@ from tests.services.topics import committed, fill
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.crash.journey import Place
     from tests.crash.nursery import Ending, Nursery
@@ -113,6 +114,21 @@ def test_without_a_transaction_a_kill_doubles_messages_with_their_ids(
     found = committed(flow.address, flow.target)
     assert len(found) == 150
     assert len({dict(message.headers())[ID_HEADER] for message in found}) == 100
+
+
+def test_files_reach_a_topic_once_whatever_step_is_killed(
+    nursery: Nursery, place: Place, kafka_broker: KafkaBroker, tmp_path: Path
+) -> None:
+    flow = TopicFlow(kafka_broker.address, "in", kafka_broker.create_topic(2), folder=str(tmp_path))
+    (tmp_path / "in").mkdir()
+    kills = [(name, passing) for name in SINK_NAMES for passing in (1, 2)] + [("stream.after_batch", 1)]
+    for number, (name, passing) in enumerate(kills):
+        rows = "".join(f"{n},message {n}\n" for n in range(number * 10, number * 10 + 10))
+        # Later files have lower names.
+        (tmp_path / "in" / f"{90 - number}.csv").write_text(f"id,text\n{rows}", "utf-8")
+        assert _killed(nursery, place, flow, f"{name}=kill@{passing}").died, (name, passing)
+    assert nursery.run("topics", place, flow, 100).answer is not None
+    assert complaints(flow, 10 * len(kills)) == []
 
 
 def _killed(nursery: Nursery, place: Place, flow: TopicFlow, failpoints: str) -> Ending:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TopicFlow:
-    """A stream between two topics of a broker."""
+    """A stream between two topics of a broker, or from a folder into a topic."""
 
     address: str
     source: str
@@ -26,12 +26,19 @@ class TopicFlow:
     keywords: dict[str, Any] = field(default_factory=dict)
     fields: dict[str, Any] = field(default_factory=dict)
     """Further settings of the connection."""
+    folder: str = ""
+    """Where files come from, whose name below is the source."""
 
     @property
     def stream(self) -> Stream:
         connection = {"kind": "kafka", "bootstrap_servers": self.address, **self.fields}
         events = connection_from_fields("events", connection)
-        given = {"name": f"from-{self.source}", "source": events, "source_query": self.source}
+        source = events
+        if self.folder:
+            source = connection_from_fields(
+                "inbox", {"kind": "object_store_local", "path": self.folder, "format": "csv"}
+            )
+        given = {"name": f"from-{self.source}-to-{self.target}", "source": source, "source_query": self.source}
         return stream_from_keywords({**given, "target": events, "target_topic": self.target, **self.keywords}, None)
 
     def run(self, most: int | None = None) -> dict[str, Any]:

@@ -44,6 +44,11 @@ class BrokerLane(Lane):
     way: Way
     encoder: Encoder
 
+    @staticmethod
+    def start(source: StreamSource, begin: str) -> Position:
+        """Give the position of a target that begins somewhere in a source."""
+        return source.start(begin)
+
     def load(self, end: Position) -> Counts:
         """Send what the messages up to a position become, and stand there."""
         made = self._messages(end)
@@ -73,7 +78,7 @@ class BrokerLane(Lane):
         return encoded(found, self.encoder, key, ids, hidden=beside)
 
 
-def broker_lane(road: Road, target: StreamTarget) -> BrokerLane:
+def broker_lane(road: Road, target: StreamTarget, kind: type[BrokerLane] = BrokerLane) -> BrokerLane:
     """Give a target where it stands; one that stands nowhere begins where the stream begins."""
     source, stream = road.source, road.stream
     raw = source.payload_format == RAW and not road.rows.transforms
@@ -87,14 +92,14 @@ def broker_lane(road: Road, target: StreamTarget) -> BrokerLane:
     sink, way = sink_of(stream, target), Way(road.name, source.source_id)
     try:
         found = sink.take_over(way)
-        position = source.start(road.begin) if found is None else found
+        position = kind.start(source, road.begin) if found is None else found
         if found is None and road.begin != EARLIEST:
             # The end of a topic is another one a second later.
             sink.remember(way, position)
     except BaseException:
         sink.close()
         raise
-    return BrokerLane(stream.key_of(target), position, road, target, sink, way, encoder)
+    return kind(stream.key_of(target), position, road, target, sink, way, encoder)
 
 
 def is_broker(target: StreamTarget) -> bool:

@@ -50,7 +50,7 @@ class ShapedFileLane(Lane):
         error = refused(choice)
         if error is not None:
             raise error
-        some = _some(choice)
+        some = some_of(choice)
         if not some.chosen:
             self.position = end
             return Counts()
@@ -106,7 +106,7 @@ def loaded_into(stream: Stream, target: StreamTarget, database: Database, name: 
     return loaded
 
 
-def _some(choice: FileChoice) -> FileChoice:
+def some_of(choice: FileChoice) -> FileChoice:
     """Give as many of the chosen files as one batch reads."""
     total = 0
     keys: set[str] = set()

@@ -10,6 +10,7 @@ from ematix_flow.connect.file_stream import FileStream
 from ematix_flow.connect.sinks import Way
 from ematix_flow.engine.broker_lanes import is_broker, sink_of
 from ematix_flow.engine.file_lanes import file_position
+from ematix_flow.engine.file_messages import shown
 from ematix_flow.engine.positions import position_in, remember
 from ematix_flow.engine.stream_sources import source_of
 from ematix_flow.engine.table_lanes import books_of
@@ -116,11 +117,12 @@ def _before(
 
 
 def _position(stream: Stream, target: StreamTarget, source: StreamSource, options: StreamOptions) -> Position | None:
-    if isinstance(source, FileStream):
-        return file_position(stream, target, source, options, stream.name)
     if is_broker(target):
         with closing(sink_of(stream, target)) as sink:
-            return sink.position(Way(stream.name, source.source_id))
+            found = sink.position(Way(stream.name, source.source_id))
+            return None if found is None else shown(found)
+    if isinstance(source, FileStream):
+        return file_position(stream, target, source, options, stream.name)
     books = books_of(stream, target, options, stream.name)
     return position_in(books.database, books.name, source.source_id)
 

@@ -13,9 +13,10 @@ from ematix_flow.connect.lake_stream import LakeStream
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.connect.stream import EARLIEST, LATEST
-from ematix_flow.engine.broker_lanes import broker_lane, is_broker
+from ematix_flow.engine.broker_lanes import BrokerLane, broker_lane, is_broker
 from ematix_flow.engine.conductor import as_ours
 from ematix_flow.engine.file_lanes import file_lane
+from ematix_flow.engine.file_messages import FileMessagesLane
 from ematix_flow.engine.lake_lanes import LakeLane
 from ematix_flow.engine.lanes import Road
 from ematix_flow.engine.stream_loop import Loop, Tally, Track
@@ -111,13 +112,10 @@ def kept_as(stream: Stream, options: StreamOptions) -> str:
 
 def _lane(road: Road, target: StreamTarget) -> Lane:
     """Give a target as what it is."""
-    if is_broker(target) and isinstance(road.source, FileStream):
-        message = f"stream {road.stream.name!r} reads files and writes to a broker, which is not built"
-        raise UnsupportedError(message, hint="load the files into a table.", origin=road.stream.origin)
+    if is_broker(target):
+        return broker_lane(road, target, FileMessagesLane if isinstance(road.source, FileStream) else BrokerLane)
     if isinstance(road.source, FileStream):
         return file_lane(road, target, road.source)
-    if is_broker(target):
-        return broker_lane(road, target)
     return table_lane(road, target, LakeLane if isinstance(road.source, LakeStream) else TableLane)
 
 
