@@ -84,6 +84,19 @@ def test_rabbitmq_counts_what_is_out_and_drops_what_it_is_told_to(rabbitmq_serve
 
 
 @pytest.mark.service
+def test_rabbitmq_sends_what_is_refused_to_the_dead_letters_of_the_queue(rabbitmq_server: RabbitMQServer) -> None:
+    dead = rabbitmq_server.create_queue()
+    queue = rabbitmq_server.create_queue(**{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead})
+    backend = _core.RabbitMQBackend.open(rabbitmq_server.url, idle_timeout_ms=1000)
+    backend.write_arrow_stream(queue, [pa.RecordBatch.from_pylist(ROWS)])
+    assert rows(backend.read_arrow_stream(queue)) == ROWS
+    backend.nack_pending(requeue=False)
+    assert backend.read_arrow_stream(queue) == []
+    assert rows(backend.read_arrow_stream(dead)) == ROWS
+    backend.commit_offsets()
+
+
+@pytest.mark.service
 def test_a_slow_answer_of_kafka_is_not_taken_for_the_end_of_a_topic(kafka_broker: KafkaBroker) -> None:
     topic = kafka_broker.create_topic(partitions=3)
     writer = _core.KafkaBackend.open(kafka_broker.address)
