@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 ENGINE = "ematix_flow.engine.streaming"
 """Looked up at the call, so that declaring never loads what running needs."""
 
+PLANS = "ematix_flow.engine.stream_planning"
+
 
 class StreamHandle:
     """What `@ematix.streaming_pipeline` leaves under the function's name."""
@@ -34,6 +36,18 @@ class StreamHandle:
     def __call__(self, **options: Any) -> dict[str, Any]:
         """Run the stream until it is stopped and give the counts."""
         return run(self.stream, **options)
+
+    def preview(self) -> Any:
+        """Give the plan of the next batch; no message is read."""
+        return importlib.import_module(PLANS).preview_stream(self.stream)
+
+    def dry_run(self) -> Any:
+        """Give the plan with the counts of the next batch; nothing is kept or sent."""
+        return importlib.import_module(PLANS).dry_run_stream(self.stream)
+
+    def validate(self) -> Any:
+        """Check source, targets and promises without reading a message."""
+        return importlib.import_module(PLANS).validate_stream(self.stream)
 
     def __repr__(self) -> str:
         return f"<stream {self.stream.name!r}>"

@@ -51,7 +51,7 @@ class BrokerLane(Lane):
 
     def load(self, end: Position) -> Counts:
         """Send what the messages up to a position become, and stand there."""
-        made = self._messages(end)
+        made = self.messages(end)
         rejects = 0
         if made.rejects is not None:
             rejects = made.rejects.num_rows
@@ -64,7 +64,8 @@ class BrokerLane(Lane):
         """Let go of the connection."""
         self.sink.close()
 
-    def _messages(self, end: Position) -> Outgoing:
+    def messages(self, end: Position) -> Outgoing:
+        """Give what the messages up to a position become."""
         source, rows = self.road.source, self.road.rows
         key, ids = self.target.message_key_column, Ids(f"{self.way.name}\x1f{self.way.source}")
         if rows.reads_rows:
@@ -78,8 +79,11 @@ class BrokerLane(Lane):
         return encoded(found, self.encoder, key, ids, hidden=beside)
 
 
-def broker_lane(road: Road, target: StreamTarget, kind: type[BrokerLane] = BrokerLane) -> BrokerLane:
-    """Give a target where it stands; one that stands nowhere begins where the stream begins."""
+def broker_lane(road: Road, target: StreamTarget, kind: type[BrokerLane], *, looks: bool = False) -> BrokerLane:
+    """Give a target where it stands; one that stands nowhere begins where the stream begins.
+
+    Whoever only `looks` disturbs nobody and leaves everything as it is.
+    """
     source, stream = road.source, road.stream
     raw = source.payload_format == RAW and not road.rows.transforms
     encoder = encoder_for(resolve_connection(target.connection), target.place, RAW if raw else JSON)
@@ -91,9 +95,9 @@ def broker_lane(road: Road, target: StreamTarget, kind: type[BrokerLane] = Broke
         raise PlanError(message, hint=hint, origin=stream.origin)
     sink, way = sink_of(stream, target), Way(road.name, source.source_id)
     try:
-        found = sink.take_over(way)
+        found = sink.position(way) if looks else sink.take_over(way)
         position = kind.start(source, road.begin) if found is None else found
-        if found is None and road.begin != EARLIEST:
+        if found is None and road.begin != EARLIEST and not looks:
             # The end of a topic is another one a second later.
             sink.remember(way, position)
     except BaseException:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.handle import PipelineHandle
 from ematix_flow.declare.project import PROJECT
+from ematix_flow.declare.stream_handle import StreamHandle
 from ematix_flow.engine import conductor
 from ematix_flow.errors import DeclareTypeError
 
@@ -53,10 +54,13 @@ def run_transform(name: str, options: Options | None = None) -> dict[str, Any]:
 
 
 def preview(name: str, *, dry_run: bool = False) -> Any:
-    """Give the plan of a pipeline; with `dry_run` also the counts that a run would have now."""
+    """Give the plan of a pipeline, or of the next batch of a stream; with `dry_run` also the counts it would have now."""
     from ematix_flow.engine.dry_running import dry_run_pipeline
     from ematix_flow.engine.previewing import preview_pipeline
 
+    if name in PROJECT.streams and name not in PROJECT.pipelines:
+        handle = StreamHandle(PROJECT.stream(name))
+        return handle.dry_run() if dry_run else handle.preview()
     pipeline = _loading(name)
     return dry_run_pipeline(pipeline) if dry_run else preview_pipeline(pipeline)
 

@@ -55,12 +55,14 @@ def dry_run_pipeline(pipeline: Pipeline, options: Options | None = None) -> Prev
     if source.value.result is not None:
         note = "the function returns a result instead of a source: nothing is loaded"
         return report(pipeline, source, (), (note,), is_dry_run=True)
-    targets = [_try(pipeline, target, source, options) for target in pipeline.targets]
+    targets = [rehearse_target(pipeline, target, source, options) for target in pipeline.targets]
     notes = ["post steps are not part of a dry run"] if pipeline.transforms_post else []
     return report(pipeline, source, targets, notes, is_dry_run=True)
 
 
-def _try(pipeline: Pipeline, target: TargetDeclaration, source: OpenSource, options: Options) -> TargetSummary:
+def rehearse_target(
+    pipeline: Pipeline, target: TargetDeclaration, source: OpenSource, options: Options
+) -> TargetSummary:
     """Rehearse one target; whatever goes wrong is part of the answer."""
     summary = TargetSummary(
         schema_qualified_name=target.table.qualified_name,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.stream import as_text
-from ematix_flow.engine.lanes import Lane
+from ematix_flow.engine.lanes import Batch, Lane
 from ematix_flow.engine.loading import load_target
 from ematix_flow.engine.shaped_files import loaded_into, pipeline_of_files, position_among, shaped_file_lane
 from ematix_flow.engine.sourcing import OpenSource
@@ -36,12 +36,19 @@ class FileLane(Lane):
 
     def load(self, end: Position) -> Counts:
         """Load the files that the target has not seen; those that come meanwhile may be among them."""
+        batch = self.batch(end)
+        loaded = load_target(batch.pipeline, batch.target, batch.source, batch.slot, self.options)
+        self.position = end
+        return loaded.committed.counts
+
+    reads_first = False
+
+    def batch(self, end: Position) -> Batch:
+        """Give the load of the files that the target has not seen."""
         value = SourceValue(self.pipeline.source_connection, path=self.source.query)
         opened = OpenSource(value, self.source.name, files=self.source.files)
         slot = f"{self.source.source_id} {as_text(self.position)} {as_text(end)}"
-        loaded = load_target(self.pipeline, self.pipeline.targets[0], opened, slot, self.options)
-        self.position = end
-        return loaded.committed.counts
+        return Batch(self.pipeline, self.pipeline.targets[0], opened, slot)
 
 
 def file_lane(road: Road, target: StreamTarget, source: FileStream) -> Lane:

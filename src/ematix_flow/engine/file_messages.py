@@ -14,15 +14,16 @@ from ematix_flow.engine.shaped_files import some_of
 from ematix_flow.errors import RunError
 from ematix_flow.plan.new_files import choose_files, refused
 from ematix_flow.records import Counts, FileScope
-from ematix_flow.run.outgoing import Ids, encoded
+from ematix_flow.run.outgoing import Ids, Outgoing, encoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    import pyarrow as pa
+
     from ematix_flow.connect.file_stream import FileStream
     from ematix_flow.connect.stream import Position, StreamSource
     from ematix_flow.records import SourceFile
-    from ematix_flow.run.outgoing import Outgoing
 
 SENT = "sent"
 """In a position: what names the files that were sent, each by its key and by its content."""
@@ -32,6 +33,18 @@ MOST_FILES = 20_000
 
 _WORD = 10
 """Letters of a name, of 6 bits each."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """The files of one batch."""
+
+    files: tuple[SourceFile, ...]
+    paths: Mapping[SourceFile, str]
+    """Every file that is there."""
+    sent: Mapping[str, str]
+    all: bool
+    """Whether these are all that were not sent yet."""
 
 
 @dataclass
@@ -50,8 +63,32 @@ class FileMessagesLane(BrokerLane):
 
     def load(self, end: Position) -> Counts:
         """Send the files that were not sent yet, some at a time; those that come meanwhile may be among them."""
-        source = cast("FileStream", self.road.source)
-        paths = {file: path for path, file in source.files.seen(source.query)}
+        chosen = self._chosen()
+        if not chosen.files:
+            self.position = {**end, SENT: self.position.get(SENT, "")}
+            return Counts()
+        made = self._made(chosen)
+        if made.rejects is not None:
+            rejected(self.road, made.rejects)
+        known = {**chosen.sent} | {word_of(file.key): _content(file) for file in chosen.files}
+        stands = end if chosen.all else self._source.look_at([f for f in chosen.paths if word_of(f.key) in known])
+        after = {**stands, SENT: _told(known, self._source.query)}
+        self.sink.write(self.way, self.position, after, made.messages)
+        self.position = after
+        rejects = 0 if made.rejects is None else made.rejects.num_rows
+        return Counts(staged=len(made.messages), inserted=len(made.messages), rejected=rejects)
+
+    def messages(self, end: Position) -> Outgoing:
+        """Give what the files that were not sent yet become, as many as one batch has."""
+        del end
+        return self._made(self._chosen())
+
+    @property
+    def _source(self) -> FileStream:
+        return cast("FileStream", self.road.source)
+
+    def _chosen(self) -> _Chosen:
+        paths = {file: path for path, file in self._source.files.seen(self._source.query)}
         sent = sent_among(self.position, paths)
         scope = FileScope(self.way.name, self.sink.place)
         choice = choose_files(scope, self.target.write.on_replaced, paths, _as_loaded(scope, sent, paths))
@@ -59,25 +96,17 @@ class FileMessagesLane(BrokerLane):
         if error is not None:
             raise error
         some = some_of(choice)
-        if not some.chosen:
-            self.position = {**end, SENT: self.position.get(SENT, "")}
-            return Counts()
-        made = [self._of_file(source, file, paths[file]) for file in some.chosen]
-        for one in made:
-            if one.rejects is not None:
-                rejected(self.road, one.rejects)
-        known = sent | {word_of(file.key): _content(file) for file in some.chosen}
-        stands = end if some == choice else source.look_at([f for f in paths if word_of(f.key) in known])
-        after = {**stands, SENT: _told(known, source.query)}
-        messages = [message for one in made for message in one.messages]
-        self.sink.write(self.way, self.position, after, messages)
-        self.position = after
-        rejects = sum(one.rejects.num_rows for one in made if one.rejects is not None)
-        return Counts(staged=len(messages), inserted=len(messages), rejected=rejects)
+        return _Chosen(some.chosen, paths, sent, some == choice)
 
-    def _of_file(self, source: FileStream, file: SourceFile, path: str) -> Outgoing:
+    def _made(self, chosen: _Chosen) -> Outgoing:
+        made = [self._of_file(file, chosen.paths[file]) for file in chosen.files]
+        rejects = [one.rejects for one in made if one.rejects is not None]
+        return Outgoing([message for one in made for message in one.messages], _together(rejects))
+
+    def _of_file(self, file: SourceFile, path: str) -> Outgoing:
         from ematix_flow.run.typed_files import file_rows
 
+        source = self._source
         files = source.files.described((path,), {})
         found = self.road.rows.transformed(file_rows(files, shown=True))
         refuse_changed(source.files, files.paths, (file,))
@@ -102,6 +131,12 @@ def sent_among(position: Mapping[str, Any], files: Iterable[SourceFile]) -> dict
 def word_of(text: str) -> str:
     """Give a short name for a text."""
     return base64.urlsafe_b64encode(hashlib.blake2b(text.encode(), digest_size=15).digest())[:_WORD].decode()
+
+
+def _together(rejects: list[pa.Table]) -> pa.Table | None:
+    import pyarrow as pa
+
+    return pa.concat_tables(rejects) if rejects else None
 
 
 def _content(file: SourceFile) -> str:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ematix_flow.connect.stream import Position, StreamSource
+    from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.declare.stream import Stream
+    from ematix_flow.engine.sourcing import OpenSource
     from ematix_flow.engine.stream_options import StreamOptions
     from ematix_flow.engine.stream_rows import StreamRows
     from ematix_flow.records import Counts
@@ -28,6 +30,16 @@ class Road:
     """What positions are kept under."""
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A stretch of a stream as the load path knows loads."""
+
+    pipeline: Pipeline
+    target: TargetDeclaration
+    source: OpenSource
+    slot: str
+
+
 class Lane(ABC):
     """One target of a stream."""
 
@@ -39,6 +51,16 @@ class Lane(ABC):
     @abstractmethod
     def load(self, end: Position) -> Counts:
         """Bring the messages up to a position into the target, once, and stand there."""
+
+    def batch(self, end: Position) -> Batch | None:
+        """Give what `load` would load; None where nothing goes down the load path of tables."""
+        del end
+        return None
+
+    @property
+    def reads_first(self) -> bool:
+        """Say whether messages have to be read before anything is known of a load."""
+        return True
 
     def tidy(self) -> None:  # noqa: B027 - not every target keeps books
         """Forget what nobody can ask for any more; called now and then, never in a load."""

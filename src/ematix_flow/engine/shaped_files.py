@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect.stream import EARLIEST, as_text
 from ematix_flow.declare.write import FILES
 from ematix_flow.engine.choosing import loaded_before, refuse_changed
-from ematix_flow.engine.lanes import Lane
+from ematix_flow.engine.lanes import Batch, Lane
 from ematix_flow.engine.loading import load_target
 from ematix_flow.engine.looking import wait_for
 from ematix_flow.engine.sourcing import OpenSource
@@ -18,6 +18,8 @@ from ematix_flow.plan.source import SourceValue
 from ematix_flow.records import Counts
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ematix_flow.connect.base import Database
     from ematix_flow.connect.file_stream import FileStream
     from ematix_flow.connect.stream import Position
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from ematix_flow.engine.choosing import Loaded
     from ematix_flow.engine.lanes import Road
     from ematix_flow.plan.steps import FileChoice
+    from ematix_flow.records import SourceFile
 
 BYTES = 64 << 20
 """Bytes of files that one batch reads at most, unless one file has more: their rows are in memory together."""
@@ -44,23 +47,37 @@ class ShapedFileLane(Lane):
 
     def load(self, end: Position) -> Counts:
         """Load the files that the target has not seen, some at a time; those that come meanwhile may be among them."""
+        loaded, choice, paths = self._new()
+        some = some_of(choice)
+        if not some.chosen:
+            self.position = end
+            return Counts()
+        batch = self._batch(some, paths, end)
+        done = load_target(batch.pipeline, batch.target, batch.source, batch.slot, self.road.options.load)
+        known = (*loaded.files.values(), *some.chosen)
+        self.position = end if some == choice else self.source.look_at(known)
+        return done.committed.counts
+
+    def batch(self, end: Position) -> Batch | None:
+        """Give the load of the files that the target has not seen, as many as one batch reads."""
+        _, choice, paths = self._new()
+        some = some_of(choice)
+        return self._batch(some, paths, end) if some.chosen else None
+
+    def _new(self) -> tuple[Loaded, FileChoice, Mapping[SourceFile, str]]:
+        """Give the files that the target has, the choice among those that are there, and the paths of these."""
         loaded = loaded_into(self.road.stream, self.target, self.database, self.road.name)
         paths = {file: path for path, file in self.source.files.seen(self.source.query)}
         choice = choose_files(loaded.scope, loaded.policy, paths, loaded.files)
         error = refused(choice)
         if error is not None:
             raise error
-        some = some_of(choice)
-        if not some.chosen:
-            self.position = end
-            return Counts()
-        counts = self._load(some, tuple(paths[file] for file in some.chosen), end)
-        known = (*loaded.files.values(), *some.chosen)
-        self.position = end if some == choice else self.source.look_at(known)
-        return counts
+        return loaded, choice, paths
 
-    def _load(self, choice: FileChoice, paths: tuple[str, ...], end: Position) -> Counts:
+    def _batch(self, choice: FileChoice, there: Mapping[SourceFile, str], end: Position) -> Batch:
         from ematix_flow.run.typed_files import file_rows
+
+        paths = tuple(there[file] for file in choice.chosen)
 
         files = self.source.files.described(paths, {})
         road = self.road
@@ -74,8 +91,7 @@ class ShapedFileLane(Lane):
         value = SourceValue(self.source.name, path=self.source.query, frame=rows)
         opened = OpenSource(value, self.source.name, files=self.source.files, rejects=found.rejects, chosen=choice)
         slot = f"{self.source.source_id} {as_text(self.source.look_at(choice.chosen))} {as_text(end)}"
-        loaded = load_target(pipeline_of(road.stream, declared, road.name), declared, opened, slot, road.options.load)
-        return loaded.committed.counts
+        return Batch(pipeline_of(road.stream, declared, road.name), declared, opened, slot)
 
 
 def shaped_file_lane(road: Road, target: StreamTarget, source: FileStream) -> ShapedFileLane:

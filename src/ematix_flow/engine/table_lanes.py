@@ -15,7 +15,7 @@ from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
 from ematix_flow.declare.types import Text
 from ematix_flow.declare.write import DROP
 from ematix_flow.engine.dead_letter_topic import forward, wants_topic
-from ematix_flow.engine.lanes import Lane
+from ematix_flow.engine.lanes import Batch, Lane
 from ematix_flow.engine.loading import load_target
 from ematix_flow.engine.positions import Books, onward, position_in, remember
 from ematix_flow.engine.sourcing import OpenSource
@@ -66,16 +66,24 @@ class TableLane(Lane):
     def load(self, end: Position) -> Counts:
         """Load the messages up to a position, and stand there."""
         end = onward(self.position, end)
+        batch = self.batch(end)
+        loaded = load_target(batch.pipeline, batch.target, batch.source, batch.slot, self.road.options.load)
+        self.position, self.known = end, True
+        if self.forwards and loaded.committed.counts.rejected:
+            forward(self.road.stream, batch.pipeline, self.books.database)
+        return loaded.committed.counts
+
+    def batch(self, end: Position) -> Batch:
+        """Give the load of the messages up to a position; they are read when it is made, unless SQL needs them before."""
         span = Span(self.road.source.source_id, as_text(self.position), as_text(end), self.known)
         declared, opened = self.exact(span) or self._typed(span)
         pipeline = pipeline_of(self.road.stream, declared, self.road.name)
-        loaded = load_target(
-            pipeline, declared, opened, f"{span.source} {span.begin} {span.end}", self.road.options.load
-        )
-        self.position, self.known = end, True
-        if self.forwards and loaded.committed.counts.rejected:
-            forward(self.road.stream, pipeline, self.books.database)
-        return loaded.committed.counts
+        return Batch(pipeline, declared, opened, f"{span.source} {span.begin} {span.end}")
+
+    @property
+    def reads_first(self) -> bool:
+        """Say whether messages have to be read before anything is known of a load."""
+        return self.target.declared_table is None or self.road.rows.transforms
 
     def exact(self, span: Span) -> tuple[TargetDeclaration, OpenSource] | None:
         """Give the messages as the table's columns, converted by nobody on the way; None where that cannot be."""
@@ -111,20 +119,23 @@ class TableLane(Lane):
         return self.beside
 
 
-def table_lane(road: Road, target: StreamTarget, kind: type[TableLane] | None = None) -> TableLane:
-    """Give a target where it stands; one that stands nowhere begins where the stream begins."""
+def table_lane(road: Road, target: StreamTarget, kind: type[TableLane], *, looks: bool = False) -> TableLane:
+    """Give a target where it stands; one that stands nowhere begins where the stream begins.
+
+    Whoever only `looks` leaves everything as it is.
+    """
     source, begin = road.source, road.begin
     books = books_of(road.stream, target, road.options, road.name)
     found = position_in(books.database, books.name, source.source_id)
     position = source.start(begin) if found is None else found
-    if found is None and begin != EARLIEST:
+    if found is None and begin != EARLIEST and not looks:
         # The end of a topic is another one a second later.
         remember(books.database, books.name, source.source_id, position, road.options.clock)
-    known = found is not None or begin != EARLIEST
+    known = found is not None or (begin != EARLIEST and not looks)
     forwards = wants_topic(road.stream)
-    if forwards and found is not None:
+    if forwards and found is not None and not looks:
         forward(road.stream, pipeline_into(road.stream, target, road.name), books.database)
-    return (kind or TableLane)(road.stream.key_of(target), position, known, road, target, books, forwards)
+    return kind(road.stream.key_of(target), position, known, road, target, books, forwards)
 
 
 def books_of(stream: Stream, target: StreamTarget, options: StreamOptions, name: str) -> Books:

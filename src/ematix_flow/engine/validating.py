@@ -73,7 +73,7 @@ def _indented(text: str) -> str:
     return text.replace("\n", "\n    ")
 
 
-class _Findings:
+class Findings:
     """Errors and notes, each once, in the order they were found."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ def _said(error: BaseException) -> str:
 def validate_pipeline(pipeline: Pipeline, options: Options | None = None) -> ValidateResult:
     """Check everything that can be checked without running it; what is wrong comes out as errors, never as a raise."""
     refuse_plain(pipeline)
-    found = _Findings()
+    found = Findings()
     with found.about("source", Exception):
         _check_targets(pipeline, glimpse_source(pipeline), options or Options(), found)
     _check_posts(pipeline, found)
@@ -125,7 +125,7 @@ def validate_pipeline(pipeline: Pipeline, options: Options | None = None) -> Val
     )
 
 
-def _check_targets(pipeline: Pipeline, seen: SeenSource, options: Options, found: _Findings) -> None:
+def _check_targets(pipeline: Pipeline, seen: SeenSource, options: Options, found: Findings) -> None:
     if not seen.resolved:
         found.error(f"source: {'; '.join(seen.notes)}")
         return
@@ -139,7 +139,7 @@ def _check_targets(pipeline: Pipeline, seen: SeenSource, options: Options, found
 
 
 def _check_target(
-    pipeline: Pipeline, target: TargetDeclaration, seen: SeenSource, options: Options, found: _Findings
+    pipeline: Pipeline, target: TargetDeclaration, seen: SeenSource, options: Options, found: Findings
 ) -> None:
     database = target_for(target.connection, target.table, session_for(options))
     token = token_for(pipeline, target, PREVIEW_SLOT)
@@ -159,10 +159,10 @@ def _check_target(
     else:
         found.note(*plan.notes)
     _check_read(plan, seen.source, found)
-    _check_commit(plan, database, found)
+    check_commit(plan, database, found)
 
 
-def _check_read(plan: TargetPlan, source: OpenSource, found: _Findings) -> None:
+def _check_read(plan: TargetPlan, source: OpenSource, found: Findings) -> None:
     """Have the source database explain the read; what Spark reads is checked by name, without Spark."""
     if source.value.frame is UNSEEN:
         return
@@ -185,7 +185,7 @@ def _file_columns(files: Files, folder: str, options: Mapping[str, Any]) -> dict
         return {}
 
 
-def _check_commit(plan: TargetPlan, database: Database, found: _Findings) -> None:
+def check_commit(plan: TargetPlan, database: Database, found: Findings) -> None:
     """Have the target explain every statement of the commit, over an empty scratch table of the staged columns."""
     if plan.ensure.exists is None:
         return
@@ -213,7 +213,7 @@ def _bound(sql: str, dialect: str, names: Mapping[str, str]) -> str:
     return bind_staged(sql, dialect, names[CHECKED])
 
 
-def _check_posts(pipeline: Pipeline, found: _Findings) -> None:
+def _check_posts(pipeline: Pipeline, found: Findings) -> None:
     for post in post_steps(pipeline):
         if isinstance(post.step, TransformRef):
             known = [*PROJECT.transforms, *PROJECT.pipelines]
@@ -225,7 +225,7 @@ def _check_posts(pipeline: Pipeline, found: _Findings) -> None:
                 _check_sql_post(post, open_database(pipeline.targets[0].connection), found)
 
 
-def _check_sql_post(post: Post, database: Database, found: _Findings) -> None:
+def _check_sql_post(post: Post, database: Database, found: Findings) -> None:
     for sql in statements_in(str(post.step), database.dialect):
         if is_maintenance(sql):
             found.note(f"{post.name}: {first_word(sql).upper()} is maintenance, which no database explains")
@@ -239,7 +239,7 @@ def _check_sql_post(post: Post, database: Database, found: _Findings) -> None:
             _explain_post(sql, post, database, found)
 
 
-def _explain_post(sql: str, post: Post, database: Database, found: _Findings) -> None:
+def _explain_post(sql: str, post: Post, database: Database, found: Findings) -> None:
     try:
         with _closing(database.session()) as session:
             database.explain(session, sql)

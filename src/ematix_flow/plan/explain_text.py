@@ -166,6 +166,8 @@ def _read_lines(plan: TargetPlan, *, verbose: bool) -> Iterator[str]:
         yield line("read", f"SQL on {read.connection}")
     elif read.kind == "files":
         yield line("read", f"{read.format} files {read.path} of {read.connection}")
+    elif read.span is not None:
+        yield line("read", f"what {read.connection} has from {read.span.begin} to {read.span.end}")
     else:
         lake = f"lake tables of {read.connection}"
         yield line("read", lake if read.kind == "lake" else "the rows that the pipeline's function builds")

@@ -1,4 +1,4 @@
-"""`flow preview`, `plan`, `dry-run` and `validate`: print the plan that a run would execute; the engine makes it."""
+"""`flow preview`, `plan`, `dry-run` and `validate`: print the plan that a run, or the next batch of a stream, would execute."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ematix_flow.declare.project import PROJECT
+from ematix_flow.declare.stream import Stream
 from ematix_flow.errors import DeclareTypeError
 from ematix_flow.serve.cli.failures import DONE, FAILED, RefusedError, tell_words
 from ematix_flow.serve.cli.options import (
     common_options,
     find_pipeline,
     format_option,
+    load,
     module_option,
     open_log,
     run_log_places,
 )
 from ematix_flow.serve.cli.output import emit, emit_json
 from ematix_flow.serve.cli.progress import told
-from ematix_flow.serve.cli.spark import start_spark_early
+from ematix_flow.serve.cli.spark import start_spark_early, stop_spark_at_end
 from ematix_flow.serve.cli.state import current
+from ematix_flow.serve.cli.streams import find_stream, is_file
 
 if TYPE_CHECKING:
     from ematix_flow.declare.pipeline import Pipeline
@@ -36,15 +40,20 @@ _verbose = click.option("-v", "--verbose", is_flag=True, help="Show every statem
 @format_option
 @common_options
 def preview(name: str, module: str | None, verbose: bool, form: str) -> int:
-    """Show the plan of a pipeline without touching data."""
+    """Show the plan of a pipeline, or of the next batch of a stream, without touching data."""
     return _preview(_planned(module, name), form, verbose=verbose)
 
 
-def _preview(pipeline: Pipeline, form: str, *, verbose: bool) -> int:
-    from ematix_flow.engine import preview_pipeline
-
+def _preview(planned: Pipeline | Stream, form: str, *, verbose: bool) -> int:
     with redirect_stdout(sys.stderr):
-        result = preview_pipeline(pipeline)
+        if isinstance(planned, Stream):
+            from ematix_flow.engine.stream_planning import preview_stream
+
+            result = preview_stream(planned)
+        else:
+            from ematix_flow.engine import preview_pipeline
+
+            result = preview_pipeline(planned)
     _show(result, form, verbose=verbose)
     return DONE
 
@@ -67,6 +76,8 @@ def plan(name: str, module: str | None, diff: bool, sample: int | None, form: st
         if sample is not None:
             raise click.UsageError("--sample goes with --diff.")
         return _preview(pipeline, form, verbose=options["verbose"])
+    if isinstance(pipeline, Stream):
+        raise click.UsageError(f"{name} is a stream, whose batches are not kept for flow apply: see flow dry-run.")
     current().when_stopped = "no table was changed."
     log = open_log(options["run_log_url"], options["run_log_path"], no_run_log=False)
     start_spark_early(pipeline)
@@ -92,13 +103,19 @@ def plan(name: str, module: str | None, diff: bool, sample: int | None, form: st
 @format_option
 @common_options
 def dry_run(name: str, module: str | None, verbose: bool, form: str) -> int:
-    """Show what a run would change, and change nothing."""
-    pipeline = _planned(module, name)
-    start_spark_early(pipeline)
-    from ematix_flow.engine import dry_run_pipeline
-
+    """Show what a run, or the next batch of a stream, would change, and change nothing."""
+    planned = _planned(module, name)
     with redirect_stdout(sys.stderr):
-        result = dry_run_pipeline(pipeline)
+        if isinstance(planned, Stream):
+            stop_spark_at_end()
+            from ematix_flow.engine.stream_planning import dry_run_stream
+
+            result = dry_run_stream(planned)
+        else:
+            start_spark_early(planned)
+            from ematix_flow.engine import dry_run_pipeline
+
+            result = dry_run_pipeline(planned)
     _show(result, form, verbose=verbose)
     return _verdict(result, form)
 
@@ -110,18 +127,29 @@ def dry_run(name: str, module: str | None, verbose: bool, form: str) -> int:
 @format_option
 @common_options
 def validate(name: str, module: str | None, verbose: bool, form: str) -> int:
-    """Have the databases check a pipeline's SQL."""
-    pipeline = _planned(module, name)
-    from ematix_flow.engine import validate_pipeline
-
+    """Have the databases check a pipeline's SQL; of a stream, check source, targets and promises."""
+    planned = _planned(module, name)
     with redirect_stdout(sys.stderr):
-        result = validate_pipeline(pipeline)
+        if isinstance(planned, Stream):
+            stop_spark_at_end()
+            from ematix_flow.engine.stream_planning import validate_stream
+
+            result = validate_stream(planned)
+        else:
+            from ematix_flow.engine import validate_pipeline
+
+            result = validate_pipeline(planned)
     _show(result, form, verbose=verbose)
     return _verdict(result, form)
 
 
-def _planned(module: str | None, name: str) -> Pipeline:
-    """Give a pipeline that has a plan; a plain function has none."""
+def _planned(module: str | None, name: str) -> Pipeline | Stream:
+    """Give a pipeline that has a plan, which a plain function has not, or a stream, by its name or its file."""
+    if is_file(name):
+        return find_stream(name, module)
+    load(module)
+    if name in PROJECT.streams and name not in PROJECT.pipelines:
+        return PROJECT.stream(name)
     pipeline = find_pipeline(module, name)
     if not pipeline.targets:
         message = f"pipeline {name!r} is a plain function, which has no plan"
