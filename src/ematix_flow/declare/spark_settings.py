@@ -38,7 +38,7 @@ class SparkSettings:
     checkpoint_root: str = "~/.ematix-flow/checkpoints"
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
     profile: Literal["auto", "short", "long"] = "auto"
-    """`short` starts quickly, `long` runs quickly; `auto` is `long` where a large lake table is to be rewritten."""
+    """`short` starts quickly, `long` runs quickly; `auto` is `long` for streams that go on and where a large lake table is to be rewritten."""
     log_level: str = "ERROR"
     archive: Literal["auto", "off"] = "auto"
     """`auto` keeps prepared Java classes in the user's cache folder, which more than halves the start."""

@@ -7,13 +7,13 @@ import tomllib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.connect.lake_engine import SparkNeeds
 from ematix_flow.connect.places import project_file, user_file
 from ematix_flow.declare.spark_settings import settings_from
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ematix_flow.connect.lake_engine import SparkNeeds
     from ematix_flow.declare.spark_settings import SparkSettings
     from ematix_flow.engine.options import Options
 
@@ -31,6 +31,9 @@ def spark_is_chosen(options: Options) -> bool:
     """Say whether the user named the Spark that loads run on, or left it to us."""
     return options.spark is not None or spark_settings().chosen
 
+
+LONG = SparkNeeds(heavy=True)
+"""What work needs that goes on for long, whatever it is."""
 
 _NEEDED: list[SparkNeeds] = []
 """What the systems need that this process has worked with; a session has all of it, so that it need not be replaced."""

@@ -12,6 +12,7 @@ from ematix_flow.connect.redact import safe_text
 from ematix_flow.connect.stream import LATEST
 from ematix_flow.engine.conductor import as_ours
 from ematix_flow.engine.roads import lane_for, refuse_impossible, road_of
+from ematix_flow.engine.spark import LONG, need
 from ematix_flow.engine.stream_loop import Loop, Tally, Track
 from ematix_flow.engine.stream_observing import observed
 from ematix_flow.engine.stream_options import StreamOptions
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from ematix_flow.connect.stream import Position, StreamSource
     from ematix_flow.declare.stream import Stream
     from ematix_flow.engine.lanes import Road
+
+
+MANY = 500_000
+"""Messages that are long work."""
 
 
 def run_stream(stream: Stream, options: StreamOptions | None = None) -> dict[str, Any]:
@@ -70,6 +75,8 @@ def _run_once(stream: Stream, options: StreamOptions, tally: Tally) -> None:
         road.source.begin()
         if tally.goal is None:
             tally.goal = _goal(road.source, options)
+        if _runs_long(road, tally.goal):
+            need(LONG)
         loop = Loop(stream, road.source, options, tally, _tracks(road))
         kept.callback(loop.close)
         loop.run()
@@ -85,6 +92,11 @@ def _tracks(road: Road) -> list[Track]:
         )
         for target in stream.targets
     ]
+
+
+def _runs_long(road: Road, goal: Position | None) -> bool:
+    """Say whether a Spark that this run starts had better run quickly than start quickly."""
+    return goal is None or road.source.distance(road.source.start(road.begin), goal) >= MANY
 
 
 def _goal(source: StreamSource, options: StreamOptions) -> Position | None:
