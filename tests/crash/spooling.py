@@ -1,6 +1,6 @@
-"""A stream from a queue of RabbitMQ into a database: the program that is killed, and what is asked of it afterwards.
+"""A stream from a queue of RabbitMQ, or a subscription of Pub/Sub, into a database: the program that is killed, and what is asked of it afterwards.
 
-Run as a program it is one life of the stream: address, queue, database and spool are given, and SIGTERM ends it.
+Run as a program it is one life of the stream: source, queue, database and spool are given, and SIGTERM ends it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ematix_flow
 from ematix_flow.connect.registry import open_database
@@ -27,12 +27,16 @@ from ematix_flow.declare.write import write
 from ematix_flow.engine.stream_options import StreamOptions
 from ematix_flow.engine.streaming import run_stream
 
+if TYPE_CHECKING:
+    from tests.services.rabbitmq import RabbitMQServer
+
 
 @dataclass(frozen=True)
 class Journey:
     """Where messages come from, where they go, and where they wait in between."""
 
-    url: str
+    source: dict[str, Any]
+    """The fields of the connection to the broker."""
     queue: str
     target: dict[str, str]
     """The fields of the connection to the database."""
@@ -41,12 +45,12 @@ class Journey:
 
     def stream(self, *, pause_ms: int = 20) -> Stream:
         """Give the stream."""
-        source = connection_from_fields("mq", {"kind": "rabbitmq", "amqp_url": self.url})
+        source = connection_from_fields("mq", self.source)
         target = connection_from_fields("there", self.target)
         columns = (
             Column(BigInt(), primary_key=True, name="id"),
             Column(Text(), name="_message_id"),
-            Column(Text(), name="_queue"),
+            Column(Text(), name="_queue" if self.source["kind"] == "rabbitmq" else "_subscription"),
         )
         return Stream(
             "events",
@@ -66,7 +70,7 @@ class Journey:
         surroundings = {**os.environ, ROOT: str(self.spool), "PYTHONPATH": f"{code}:{Path(__file__).parents[2]}"}
         if failpoints:
             surroundings["FLOW_FAILPOINTS"] = failpoints
-        words = [self.url, self.queue, json.dumps(self.target), self.schema, str(self.spool)]
+        words = [json.dumps(self.source), self.queue, json.dumps(self.target), self.schema, str(self.spool)]
         return subprocess.Popen([sys.executable, "-m", "tests.crash.spooling", *words], env=surroundings)
 
     def found(self) -> list[int]:
@@ -77,6 +81,11 @@ class Journey:
                 return [row[0] for row in session.query(f"SELECT id FROM {self.schema}.events ORDER BY id")]
         except database.errors:  # nothing was loaded yet
             return []
+
+
+def from_rabbitmq(server: RabbitMQServer) -> dict[str, Any]:
+    """Give the fields of a connection to RabbitMQ."""
+    return {"kind": "rabbitmq", "amqp_url": server.url}
 
 
 def publish(channel: Any, queue: str, numbers: range) -> None:
@@ -113,4 +122,5 @@ def publishing(server: Any, queue: str, count: int) -> threading.Thread:
 
 
 if __name__ == "__main__":
-    run_stream(Journey(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), sys.argv[4], Path(sys.argv[5])).stream())
+    source, queue, target, schema, spool = sys.argv[1:]
+    run_stream(Journey(json.loads(source), queue, json.loads(target), schema, Path(spool)).stream())

@@ -8,11 +8,14 @@ import time
 from random import Random
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
+from ematix_flow._core import PubSubBackend
 from ematix_flow.connect.spool import ROOT
 from ematix_flow.failpoints import SPOOL_NAMES
-from tests.crash.spooling import Journey, publish, publishing
+from tests.crash.spooling import Journey, from_rabbitmq, publish, publishing
+from tests.services.pubsub import PROJECT
 from tests.services.rabbitmq import RabbitMQServer
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from subprocess import Popen
 
     from tests.services.postgres import PostgresServer
+    from tests.services.pubsub import PubSubServer
 
 pytestmark = [
     pytest.mark.crash,
@@ -38,7 +42,7 @@ def journey(rabbitmq_server: RabbitMQServer, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv(ROOT, str(tmp_path / "spool"))
     queue = rabbitmq_server.create_queue()
     target = {"kind": "sqlite", "path": str(tmp_path / "there.db")}
-    return Journey(rabbitmq_server.url, queue, target, "main", tmp_path / "spool")
+    return Journey(from_rabbitmq(rabbitmq_server), queue, target, "main", tmp_path / "spool")
 
 
 @pytest.fixture
@@ -57,7 +61,7 @@ def test_kills_and_crashes_lose_and_double_nothing(
     seed = int(os.environ.get("CRASH_SEED", "20260101"))
     chance = Random(seed)  # noqa: S311 - repeatable, not secret
     target = {"kind": "postgres", "url": postgres_server.create_database()}
-    journey = Journey(broker.url, broker.create_queue(), target, "public", tmp_path / "spool")
+    journey = Journey(from_rabbitmq(broker), broker.create_queue(), target, "public", tmp_path / "spool")
     publisher = publishing(broker, journey.queue, MESSAGES)
     moved = crashes = 0
     for number in range(KILLS):
@@ -89,6 +93,25 @@ def test_a_kill_at_each_step_of_a_message(journey: Journey, rabbitmq_server: Rab
     life = journey.begin(f"{point}=kill@1")
     assert life.wait(60) == -signal.SIGKILL
     assert journey.drain()["total_rows"] == 200
+    assert journey.found() == list(range(200))
+
+
+@pytest.mark.parametrize("point", SPOOL_NAMES)
+def test_a_kill_at_each_step_of_a_message_of_pubsub(
+    pubsub_server: PubSubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    monkeypatch.setenv(ROOT, str(tmp_path / "spool"))
+    source = {"kind": "pubsub", "project_id": PROJECT, "endpoint": pubsub_server.endpoint, "anonymous_auth": True}
+    target = {"kind": "sqlite", "path": str(tmp_path / "there.db")}
+    topic, subscription = pubsub_server.create_topic()
+    journey = Journey(source, subscription, target, "main", tmp_path / "spool")
+    backend = PubSubBackend.open(PROJECT, endpoint=pubsub_server.endpoint, anonymous_auth=True)
+    backend.write_arrow_stream(topic, [pa.RecordBatch.from_pylist([{"id": n} for n in range(200)])])
+    life = journey.begin(f"{point}=kill@1")
+    assert life.wait(60) == -signal.SIGKILL
+    over = time.monotonic() + 60
+    while len(journey.found()) < 200 and time.monotonic() < over:  # what was out comes again after its deadline
+        journey.drain()
     assert journey.found() == list(range(200))
 
 

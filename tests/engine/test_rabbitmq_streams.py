@@ -18,7 +18,7 @@ from ematix_flow.connect.stream import EARLIEST, LATEST
 from ematix_flow.engine.stream_options import StreamOptions
 from ematix_flow.engine.streaming import run_stream
 from ematix_flow.errors import RunError, StreamLostError, TransientError
-from tests.crash.spooling import Journey, publish
+from tests.crash.spooling import Journey, from_rabbitmq, publish
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.service, pytest.mark.xdist_group("rabbitmq")]
 def journey(rabbitmq_server: RabbitMQServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Journey:
     monkeypatch.setenv(spool.ROOT, str(tmp_path / "spool"))
     target = {"kind": "sqlite", "path": str(tmp_path / "there.db")}
-    return Journey(rabbitmq_server.url, rabbitmq_server.create_queue(), target, "main", tmp_path / "spool")
+    return Journey(from_rabbitmq(rabbitmq_server), rabbitmq_server.create_queue(), target, "main", tmp_path / "spool")
 
 
 def send(server: RabbitMQServer, queue: str, numbers: range) -> None:
@@ -137,11 +137,12 @@ def test_a_broker_that_crashes_is_waited_for(journey: Journey, rabbitmq_server: 
 def test_what_cannot_be_is_said_at_once(journey: Journey, rabbitmq_server: RabbitMQServer) -> None:
     with pytest.raises(RunError, match="there is no queue 'nowhere'"):
         replace(journey, queue="nowhere").drain()
+    wrong = {**journey.source, "amqp_url": journey.source["amqp_url"].replace("canary", "wrong")}
     with pytest.raises(RunError, match="refuses") as refused:
-        replace(journey, url=journey.url.replace("canary", "wrong")).drain()
+        replace(journey, source=wrong).drain()
     assert "wrong-mq" not in str(refused.value)
     with pytest.raises(TransientError, match="cannot be reached"):
-        replace(journey, url="amqp://a:b@127.0.0.1:1/%2F").drain()
+        replace(journey, source={"kind": "rabbitmq", "amqp_url": "amqp://a:b@127.0.0.1:1/%2F"}).drain()
 
 
 def test_a_spool_that_is_gone_is_not_taken_for_an_empty_one(journey: Journey, rabbitmq_server: RabbitMQServer) -> None:

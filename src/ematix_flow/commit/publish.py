@@ -305,7 +305,10 @@ def bad_rows(parts: Sequence[Part]) -> BadRowsError:
     first = [part.first_reject for part in parts if part.first_reject][:5]
     shown = "".join(f"\n  {text}" for text in first)
     message = f"{rejected} of {rejected + sum(p.rows for p in parts)} rows do not fit the target:{shown}"
-    hint = 'nothing was loaded. Mend the source, or declare on_bad_row="reject" to load the rest and keep these.'
+    hint = (
+        'nothing was loaded. Mend the source, or declare on_bad_row="reject" (of a stream transform_on_error="dlq") '
+        "to load the rest and keep these."
+    )
     return BadRowsError(message, hint=hint)
 
 
