@@ -222,6 +222,8 @@ def _run_program(  # noqa: PLR0913, PLR0917 - what a program is run over
 ) -> Counts:
     """Run the statements and give the counts; `write_down` is told those that are known before the final one."""
     program, rows = order.program, database.data(session)
+    if program.adds:
+        return _add_staged(order, database, session, counts, write_down)
 
     def bound(sql: str) -> str:
         for work, actual in names.items():
@@ -243,6 +245,18 @@ def _run_program(  # noqa: PLR0913, PLR0917 - what a program is run over
         if index == 0:
             failpoint("commit.applied_first_stmt")
     return _balanced(order, counts)
+
+
+def _add_staged(
+    order: Order, database: Database, session: Session, counts: Counts, write_down: Callable[[Counts], None] | None
+) -> Counts:
+    """Let the table take the staged files; without anybody to write it down, only count their rows."""
+    counts = replace(counts, inserted=counts.staged)
+    if write_down is not None and order.stage is not None:
+        write_down(counts)
+        database.add_staged(session, order.stage, order.parts)
+        failpoint("commit.applied_first_stmt")
+    return counts
 
 
 def _counted(order: Order, database: Database, session: Session, relation: str, counts: Counts) -> Counts:

@@ -63,6 +63,8 @@ class FoundTable:
     problem: str = ""
     """Why loads into this table must be refused, for example a storage engine without transactions."""
     partitions: tuple[str, ...] = ()
+    takes_files: bool = False
+    """Whether staged files can become part of the table as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,17 @@ class StageSpec:
     """The instant of the load in ISO form and its batch id, for systems whose tasks write the final rows."""
     options: tuple[tuple[str, Any], ...] = ()
     """How files are written, where the target is one of files."""
+    final: bool = False
+    """The staged files become files of the table as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class MadeColumn:
+    """A column of a table that is made: its name, its type in the words of the system, and whether it may be NULL."""
+
+    name: str
+    type: str
+    nullable: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +241,16 @@ class Database(Upkeep, ABC):
     def use(self, engine: Callable[[], LakeEngine]) -> None:
         """Take the engine that reads and writes the rows; most systems have one of their own."""
         del engine
+
+    def make_table(self, columns: Sequence[MadeColumn]) -> bool:
+        """Make a table without partitions where that needs no statement; False where it does, or where one is there."""
+        del columns
+        return False
+
+    def add_staged(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> None:
+        """Make the staged files part of the table, in the transaction of the books."""
+        del session, spec, parts
+        raise NotImplementedError(f"{self.kind} takes rows, not files")
 
     def data(self, session: Session) -> Session:
         """Give the session over the rows of tables that belongs to a session: the same one, unless these lie elsewhere."""

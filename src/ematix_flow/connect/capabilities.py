@@ -12,6 +12,8 @@ class Capabilities:
     """What a system can do, as data that the planner and the documents read."""
 
     modes: tuple[str, ...] = ()
+    adds_files: bool = False
+    """Staged files can become part of a table as they are, where the table has no partitions and nothing of its own."""
     source: bool = False
     guarantee: str = ""
     """The delivery guarantee, in one sentence for the documents."""

@@ -6,12 +6,15 @@ Of two commits with the same number one wins: a file by its name, an object by t
 from __future__ import annotations
 
 import json
+import uuid
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from ematix_flow.connect import delta_log
+from ematix_flow.connect import delta_commit, delta_log, lake_types
 from ematix_flow.connect.base import TableName
+from ematix_flow.connect.delta_commit import NewFile
 from ematix_flow.connect.delta_upkeep import delta_chores
 from ematix_flow.connect.identifiers import backticked
 from ematix_flow.connect.lake import LakeTable
@@ -19,20 +22,26 @@ from ematix_flow.connect.lake_change import Applier
 from ematix_flow.connect.lake_engine import SparkNeeds
 from ematix_flow.connect.lake_place import in_bucket, in_folder
 from ematix_flow.connect.lake_source import LakeSource
-from ematix_flow.errors import RunError, UnsupportedError
+from ematix_flow.connect.store import told_parts
+from ematix_flow.errors import RunError, TransientError, UnsupportedError
+from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
+    from ematix_flow.connect.base import MadeColumn, Session, StageSpec
+    from ematix_flow.connect.delta_log import LogState
     from ematix_flow.connect.lake_change import Change
     from ematix_flow.connect.lake_engine import LakeEngine
     from ematix_flow.connect.lake_place import LakePlace
+    from ematix_flow.connect.lake_session import LakeSession
     from ematix_flow.connect.store import Store
     from ematix_flow.connect.upkeep import Chore
     from ematix_flow.declare.connection import Connection
     from ematix_flow.declare.maintenance import Maintenance
     from ematix_flow.declare.partitions import Partition
+    from ematix_flow.records import Part
 
 PACKAGE = "io.delta:delta-spark_4.1_2.13:4.4.0"
 GATHERED = "'delta.autoOptimize.optimizeWrite' = 'true'"
@@ -56,7 +65,9 @@ class Delta(LakeTable):
     """One Delta table below a folder."""
 
     kind = "delta_local"
-    capabilities = replace(LakeTable.capabilities, tells_merges=True, cannot_store=("empty_partition",))
+    capabilities = replace(
+        LakeTable.capabilities, tells_merges=True, adds_files=True, cannot_store=("empty_partition",)
+    )
     partition_transforms = ()
 
     def __init__(self, connection: Connection, table: tuple[str, str]) -> None:
@@ -103,6 +114,39 @@ class Delta(LakeTable):
     def columns(self) -> list[tuple[str, str, bool]] | None:
         """Read the columns from the table's log."""
         return delta_log.columns(self.store, self.folder)
+
+    def takes_files(self) -> bool:
+        """Read from the table's log whether it uses nothing that whoever adds files would have to know."""
+        state = delta_log.state(self.store, self.folder)
+        return state is not None and delta_commit.takes_files(state)
+
+    def make_table(self, columns: Sequence[MadeColumn]) -> bool:
+        """Write the first commit of the table's log."""
+        return delta_commit.make_table(self.store, self.folder, columns)
+
+    def add_staged(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> None:
+        """Move the staged files into the table's folder, and write the commit that names them."""
+        moves = [(told_parts(part.path), part.rows) for part in parts if part.path]
+        files = [NewFile(f"part-{uuid.uuid4()}.zstd.parquet", size, rows) for (_, size), rows in moves]
+
+        def place() -> None:
+            for ((staged, _), _), file in zip(moves, files, strict=True):
+                self.store.move(staged, f"{self.folder}{file.path}")
+            failpoint("store.files_placed")
+
+        def commit(change: Change) -> None:
+            delta_commit.add_files(self.store, self.folder, change, files, partial(self._fits, spec))
+
+        cast("LakeSession", session).add(place, commit)
+
+    def _fits(self, spec: StageSpec, state: LogState) -> None:
+        """Refuse files for a table that has other columns than they were planned for."""
+        wanted = {column.name: self.ddl_type(column.type) for column in spec.columns}
+        known = {name: lake_types.normal(kind) for name, kind, _ in delta_log.fields(state.metadata["schemaString"])}
+        stamps = {"_loaded_at": "TIMESTAMP", "_batch_id": "STRING"} if spec.stamp[0] else {}
+        if not delta_commit.takes_files(state) or not (wanted | stamps).items() <= known.items():
+            message = f"the Delta table at {self.store.address(self.folder)} was altered while it was loaded"
+            raise TransientError(message, hint="it is tried again by itself, or run it again.")
 
     def last_change(self) -> str:
         """Read the newest version with other files than the one before."""
@@ -184,10 +228,14 @@ class _Changes(Applier):
         del engine
         return delta_log.remembers(self._store, self._folder, change.id)
 
-    def refuse(self, engine: LakeEngine, change: Change) -> None:
+    def refuse(self, engine: Callable[[], LakeEngine], change: Change) -> None:
         # A commit with the same number: Delta lets each number through once.
+        state = delta_log.state(self._store, self._folder)
+        if state is not None and delta_commit.takes_files(state):
+            delta_commit.refuse(self._store, self._folder, change)
+            return
         table = f"delta.{backticked(self._store.path(self._folder).rstrip('/'))}"
-        engine.run(f"INSERT INTO {table} SELECT * FROM {table} WHERE FALSE", _transaction(change, "refused"))
+        engine().run(f"INSERT INTO {table} SELECT * FROM {table} WHERE FALSE", _transaction(change, "refused"))
 
 
 def _lies(connection: Any) -> LakePlace:
@@ -200,7 +248,7 @@ def _folder(schema: str, name: str) -> str:
 
 def _transaction(change: Change, word: str) -> dict[str, str]:
     return {
-        "spark.databricks.delta.write.txnAppId": f"ematix_flow/{change.ledger}",
+        "spark.databricks.delta.write.txnAppId": delta_commit.application(change),
         "spark.databricks.delta.write.txnVersion": str(change.number),
         "spark.databricks.delta.commitInfo.userMetadata": json.dumps({word: change.id}),
     }

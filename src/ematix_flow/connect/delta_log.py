@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,6 +12,49 @@ if TYPE_CHECKING:
     from ematix_flow.connect.store import Store
 
 LOG = "_delta_log/"
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """What the log says of a table at its newest version, beside its files."""
+
+    version: int
+    metadata: Mapping[str, Any]
+    protocol: Mapping[str, Any]
+    transactions: Mapping[str, int] = field(default_factory=dict)
+    """The last number of every application that counts its commits."""
+
+
+def state(store: Store, folder: str) -> LogState | None:
+    """Give the newest state, or None where there is no table; commits after the last checkpoint are looked for one by one."""
+    number = max(_checkpoint(store, folder), -1)
+    found: dict[str, Any] = {}
+    numbers: dict[str, int] = {}
+    for row in _whole(store, folder, number) if number >= 0 else ():
+        _note(row, found, numbers)
+    while (data := store.read(commit_key(folder, number + 1))) is not None:
+        number += 1
+        for action in _actions(data):
+            _note(action, found, numbers)
+    if number < 0:
+        return None
+    if "metaData" not in found or "protocol" not in found:
+        message = f"the log of the Delta table {store.path(folder)} does not say which columns it has"
+        raise OSError(message)
+    return LogState(number, found["metaData"], found["protocol"], numbers)
+
+
+def _note(action: Mapping[str, Any], found: dict[str, Any], numbers: dict[str, int]) -> None:
+    for name in ("metaData", "protocol"):
+        if action.get(name):
+            found[name] = action[name]
+    if action.get("txn"):
+        numbers[action["txn"]["appId"]] = action["txn"]["version"]
+
+
+def commit_key(folder: str, number: int) -> str:
+    """Give the key of a commit."""
+    return f"{folder}{LOG}{number:020}.json"
 
 
 def commits(store: Store, folder: str, after: int = -1) -> Iterator[list[dict[str, Any]]]:
@@ -37,7 +81,7 @@ def version(store: Store, folder: str) -> int | None:
 
 def commit(store: Store, folder: str, number: int) -> list[dict[str, Any]] | None:
     """Give the actions of one commit, or None where the log does not hold it any more."""
-    data = store.read(f"{folder}{LOG}{number:020}.json")
+    data = store.read(commit_key(folder, number))
     return None if data is None else _actions(data)
 
 
@@ -60,7 +104,7 @@ def changes_files(actions: Sequence[Mapping[str, Any]]) -> bool:
 def columns(store: Store, folder: str) -> list[tuple[str, str, bool]] | None:
     """Give name, type and nullability of the columns, or None where there is no table."""
     found = described(store, folder)
-    return None if found is None else _fields(found["schemaString"])
+    return None if found is None else fields(found["schemaString"])
 
 
 def partitions(store: Store, folder: str) -> tuple[str, ...]:
@@ -115,7 +159,8 @@ def _is_commit(key: str) -> bool:
     return name.isdecimal() and bool(dot) and extension == "json"
 
 
-def _fields(schema: str) -> list[tuple[str, str, bool]]:
+def fields(schema: str) -> list[tuple[str, str, bool]]:
+    """Give name, type and nullability of the columns that a text of Delta describes."""
     return [
         (
             field["name"],
@@ -132,11 +177,29 @@ def _checkpoint(store: Store, folder: str) -> int:
     return -1 if data is None else int(json.loads(data)["version"])
 
 
+def _checkpoint_files(store: Store, folder: str) -> list[str]:
+    found = store.listed(f"{folder}{LOG}")
+    return [file.key for file in found if file.key.endswith(".parquet") and ".checkpoint." in file.key]
+
+
+def _whole(store: Store, folder: str, number: int) -> Iterator[dict[str, Any]]:
+    """Give what a checkpoint says beside files."""
+    import pyarrow.parquet as pq
+
+    mark = f"{number:020}.checkpoint."
+    one = f"{folder}{LOG}{mark}parquet"
+    keys = [one] if store.size(one) is not None else [k for k in _checkpoint_files(store, folder) if mark in k]
+    for key in keys:
+        with store.reader(key) as file:
+            table = pq.read_table(file, columns=["metaData", "protocol", "txn"])
+        for name in table.column_names:
+            yield from ({name: dict(value)} for value in table.column(name).to_pylist() if value is not None)
+
+
 def _from_checkpoint(store: Store, folder: str) -> dict[str, Any] | None:
     import pyarrow.parquet as pq
 
-    keys = [f.key for f in store.listed(f"{folder}{LOG}") if f.key.endswith(".parquet") and ".checkpoint." in f.key]
-    for key in reversed(keys):
+    for key in reversed(_checkpoint_files(store, folder)):
         with store.reader(key) as file:
             table = pq.read_table(file, columns=["metaData"])
         for row in table.column("metaData").to_pylist():

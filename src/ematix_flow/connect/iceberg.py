@@ -210,11 +210,11 @@ class _Branches(Applier):
             # One that was begun before its change was told of, or that a statement made again when it came late.
             drop_branches(asked, self._table, branches_of(asked, self._table))
 
-    def refuse(self, engine: LakeEngine, change: Change) -> None:
+    def refuse(self, engine: Callable[[], LakeEngine], change: Change) -> None:
         # After a commit of somebody else the table cannot be moved to the branch any more.
         nothing = f"INSERT INTO {self._table} SELECT * FROM {self._table} WHERE FALSE"
-        engine.run(nothing, _marked(f"refused-{change.id}"))
-        engine.run(f"ALTER TABLE {self._table} DROP BRANCH IF EXISTS `{BRANCH}{change.id}`", {})
+        engine().run(nothing, _marked(f"refused-{change.id}"))
+        engine().run(f"ALTER TABLE {self._table} DROP BRANCH IF EXISTS `{BRANCH}{change.id}`", {})
 
 
 def _marked(change: str) -> dict[str, str]:

@@ -193,6 +193,10 @@ class LakeTable(StoreTarget):
     def partitions(self) -> tuple[str, ...]:
         """Give how the table is divided, as a declaration spells it."""
 
+    def takes_files(self) -> bool:
+        """Say whether staged files can become part of the table as they are."""
+        return False
+
     @abstractmethod
     def columns(self) -> list[tuple[str, str, bool]] | None:
         """Give name, type and nullability of the table's columns, or None where there is no table."""
@@ -205,7 +209,7 @@ class LakeTable(StoreTarget):
         if found is None:
             return None
         described = (FoundColumn(name, lake_types.normal(kind), nullable) for name, kind, nullable in found)
-        return FoundTable(tuple(described), (), (), partitions=self.partitions())
+        return FoundTable(tuple(described), (), (), partitions=self.partitions(), takes_files=self.takes_files())
 
     def fingerprint(self, session: Session, table: TableName, columns: Sequence[str]) -> str:
         """Give the last change of rows that the table knows, and which events were folded by then."""
@@ -220,8 +224,8 @@ class LakeTable(StoreTarget):
     # Staging
 
     def open_stage(self, session: Session, spec: StageSpec) -> StageSpec:
-        """Keep a place beside the books; rows get their stamp when the table takes them."""
-        return replace(super().open_stage(session, spec), stamp=("", ""))
+        """Keep a place beside the books; rows get their stamp when the table takes them, unless it takes the files."""
+        return replace(super().open_stage(session, spec), stamp=spec.stamp if spec.final else ("", ""))
 
     def stager(self, spec: StageSpec, partition: int, attempt: int) -> Stager:
         """Write Parquet files named by attempt."""

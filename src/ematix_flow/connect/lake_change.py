@@ -40,7 +40,7 @@ class Applier:
         """Say whether the table remembers a change; the engine is asked where the table alone cannot tell."""
         raise NotImplementedError
 
-    def refuse(self, engine: LakeEngine, change: Change) -> None:
+    def refuse(self, engine: Callable[[], LakeEngine], change: Change) -> None:
         """Make sure that a change which was not made never will be."""
         raise NotImplementedError
 

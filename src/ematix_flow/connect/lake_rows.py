@@ -31,11 +31,12 @@ class RowsSession(Session):
         self._engine = engine
         self._expected: dict[str, str] = {}
         self._shown: list[str] = []
+        self._waiting: dict[str, tuple[Sequence[str], str]] = {}
 
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
         """Run a statement; its numbers are told."""
         del parameters
-        self._show_points(sql)
+        self._show_named(sql)
         if sql.startswith(KEEP):
             name, _, query = sql.removeprefix(KEEP).partition(" AS ")
             self._shown.append(name)
@@ -53,17 +54,23 @@ class RowsSession(Session):
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Give the rows of a query."""
         del parameters
-        self._show_points(sql)
+        self._show_named(sql)
         return self._engine().query(sql)
 
     def show(self, name: str, paths: Sequence[str], columns: str) -> None:
-        """Show staged files as a relation until the session ends."""
-        self._shown.append(name)
-        self._engine().view(name, paths, columns)
+        """Show staged files as a relation until the session ends; the engine hears of it when a statement names it."""
+        self._waiting[name] = paths, columns
 
     def expect_points(self, name: str, columns: str) -> None:
         """Show the folded events under a name once a statement asks for them."""
         self._expected[name] = columns
+
+    def _show_named(self, sql: str) -> None:
+        self._show_points(sql)
+        for name in [name for name in self._waiting if name in sql]:
+            paths, columns = self._waiting.pop(name)
+            self._shown.append(name)
+            self._engine().view(name, paths, columns)
 
     def _show_points(self, sql: str) -> None:
         for name in [name for name in self._expected if name in sql]:

@@ -28,7 +28,7 @@ from ematix_flow.connect.store_session import (
     newest_of,
     record_key,
 )
-from ematix_flow.errors import CommitError, StalePlanError, TransientError
+from ematix_flow.errors import CommitError, FlowError, StalePlanError, TransientError
 from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
@@ -127,6 +127,33 @@ class LakeSession(StoreSession):
 
     def change(self, sql: str) -> dict[str, int]:
         """Make the one change of rows of this transaction; the books as they are now count from then on."""
+        lock, change = self._announced(lambda change: self._applier.prepare(self._engine(), change))
+        try:
+            told = self._applier.change(self._engine(), sql, change)
+        except EngineError as error:
+            # Where the engine has answered and its answer is the last word, nothing of this change is still on its way.
+            lock.answered = error.answered and not self._applier.lingers
+            raise
+        lock.answered = True
+        failpoint("store.after_change")
+        if not self._applier.decides and not self._applier.made(self._engine, change):
+            message = "the table did not take the change: another load was first"
+            raise TransientError(message, hint="nothing was changed; it is tried again by itself, or run it again.")
+        return told
+
+    def add(self, place: Callable[[], None], commit: Callable[[Change], None]) -> None:
+        """Make the one change of this transaction without the engine: files are placed, then a commit names them."""
+        lock, change = self._announced(lambda _: place())
+        try:
+            commit(change)
+        except FlowError:
+            lock.answered = True  # refused before anything was written
+            raise
+        lock.answered = True
+        failpoint("store.after_change")
+
+    def _announced(self, prepare: Callable[[Change], None]) -> tuple[Lock, Change]:
+        """Keep the books that follow the change, and let whoever comes next know of it."""
         if self._lock is None:
             message = "rows of a lake table are changed in a transaction only"
             raise CommitError(message)
@@ -137,7 +164,7 @@ class LakeSession(StoreSession):
         self.store.create(state, self.connection.serialize())
         self.connection.execute("BEGIN IMMEDIATE")
         change = Change(self._lock.id, number, self.value("ledger"), state)
-        self._applier.prepare(self._engine(), change)
+        prepare(change)
         self._refuse_overtaken(change)
         self._lock.announce(change)
         if self._lock.buried or newest_of(self.store, self.home) != self.head.number:
@@ -145,18 +172,7 @@ class LakeSession(StoreSession):
             message = "this load was taken for dead, and another one went on"
             raise TransientError(message, hint="nothing was changed; it is tried again by itself, or run it again.")
         failpoint("store.before_change")
-        try:
-            told = self._applier.change(self._engine(), sql, change)
-        except EngineError as error:
-            # Where the engine has answered and its answer is the last word, nothing of this change is still on its way.
-            self._lock.answered = error.answered and not self._applier.lingers
-            raise
-        self._lock.answered = True
-        failpoint("store.after_change")
-        if not self._applier.decides and not self._applier.made(self._engine, change):
-            message = "the table did not take the change: another load was first"
-            raise TransientError(message, hint="nothing was changed; it is tried again by itself, or run it again.")
-        return told
+        return self._lock, change
 
     def check_held(self) -> None:
         """Refuse to go on when the table is not held, or somebody took this session for dead."""
@@ -240,14 +256,14 @@ class LakeSession(StoreSession):
         """Have the table refuse a change; False when it was made first."""
         for attempt in range(1, REFUSALS + 1):
             try:
-                self._applier.refuse(self._engine(), change)
+                self._applier.refuse(self._engine, change)
                 break
-            except EngineError as error:
+            except (EngineError, TransientError) as error:
                 # Made between the question and the refusal, it is what the refusal stumbles over.
                 if self._applier.made(self._engine, change):
                     return False
                 # So it may over the refusal of somebody who died since, and finds it in its place the next time.
-                if not error.transient or attempt == REFUSALS:
+                if not _is_transient(error) or attempt == REFUSALS:
                     raise
         return not self._applier.made(self._engine, change)
 
@@ -271,3 +287,7 @@ class LakeSession(StoreSession):
         except BaseException:
             lock.release()
             raise
+
+
+def _is_transient(error: EngineError | TransientError) -> bool:
+    return error.transient if isinstance(error, EngineError) else True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.base import MadeColumn
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.errors import CommitError
 from ematix_flow.plan.sql.ddl import WantedColumn, WantedTable, create_table_sql, differences
@@ -53,8 +54,14 @@ def _expand_points(database: Database, session: Session, place: TableName, colum
     _ddl(database, session, create_table_sql(table, database), table)
 
 
+def _made(wanted: WantedTable, database: Database) -> list[MadeColumn]:
+    return [MadeColumn(c.column.name, database.ddl_type(c.column.type), c.nullable) for c in wanted.columns]
+
+
 def _ddl(database: Database, session: Session, statement: str, wanted: WantedTable) -> None:
     creates = "CREATE" in statement
+    if creates and not wanted.partitions and database.make_table(_made(wanted, database)):
+        return
     # A lake table is a folder before it is a table: somebody may be halfway.
     patient = creates and not database.capabilities.rolls_back
     for attempt in range(1, ATTEMPTS + 1):

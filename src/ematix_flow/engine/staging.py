@@ -63,6 +63,7 @@ def stage(
         required=frozenset(plan.check.required),
         stamp=(plan.commit.load.loaded_at.isoformat(), plan.commit.load.batch_id) if stamped else ("", ""),
         options=plan.stage.options,
+        final=plan.commit.program.adds,
     )
     session = database.session()
     try:

@@ -34,17 +34,31 @@ def target_for(connection: str | Connection | None, table: Table, spark: Callabl
 
 
 def expect_lakes(pipeline: Pipeline) -> bool:
-    """Let the session have what the lake tables of a pipeline need, and say whether there are any."""
+    """Let the session have what the lake tables of a pipeline need, and say whether a run surely asks it for them."""
     if not pipeline.targets:
         return False
-    references = [pipeline.source_ref(), *(target.connection for target in pipeline.targets)]
-    found = [resolve_connection("default" if reference is None else reference) for reference in references]
-    lakes = [connection for connection in found if connection.kind in LAKES]
+    source = resolve_connection(pipeline.source_ref() or "default")
+    lakes = [source] if source.kind in LAKES else []
+    surely = bool(lakes)
+    for target in pipeline.targets:
+        database = open_target(target.connection, (target.table.schema, target.table.name))
+        if isinstance(database, LakeTable):
+            lakes.append(resolve_connection(target.connection or "default"))
+            expect_work(database, target)
+            surely |= not _may_take_files(database, target)
     for connection in lakes:
         need(target_of(connection).spark_needs)
-    for target in pipeline.targets if lakes else ():
-        expect_work(open_target(target.connection, (target.table.schema, target.table.name)), target)
-    return bool(lakes)
+    return surely
+
+
+def _may_take_files(database: LakeTable, target: TargetDeclaration) -> bool:
+    """Say whether the table may take staged files as they are; the plan knows for certain."""
+    divided = target.partition_by or target.table.partition_columns
+    return (
+        database.capabilities.adds_files
+        and target.write.mode == "append"
+        and not (divided or target.quality.expectations)
+    )
 
 
 def expect_work(database: Database, target: TargetDeclaration) -> None:

@@ -122,6 +122,11 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
     read = _read(observed, shaping, aim.source)
     load = _load(aim, keys.value, compare.value, after(aim.now, observed.latest_version))
     columns = (*load.columns, *load.extra)
+    required = _required(table, keys.value, load, write)
+    audit = plan_audit(aim, load, exists=bool(ensure.exists))
+    program = _program(load, write, database)
+    if write.mode == "append" and not audit.measures and _takes_files(database, ensure, observed.found, load, required):
+        program = lake_modes.add_files(load)
     return TargetPlan(
         pipeline=pipeline.name,
         table_name=table.qualified_name,
@@ -133,18 +138,18 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
         read=read,
         shape=Shape(shaping.place, shaping.dialect, shaping.sql, shaping.marked),
         check=Check(
-            _required(table, keys.value, load, write),
+            required,
             write.on_bad_row,
             _may_lack(table, write),
             never_empty(wanted, observed.found, database),
         ),
         stage=Stage(columns, _staged_by(path, shaping, observed, read), tuple(target.files.given().items())),
-        commit=Commit(write, load, _program(load, write, database), keys, compare),
+        commit=Commit(write, load, program, keys, compare),
         now=aim.now,
         connection_info=dict(database.info()),
         notes=(*observed.notes, *partition_notes(target, database)),
         watermark=observed.watermark,
-        audit=plan_audit(aim, load, exists=bool(ensure.exists)),
+        audit=audit,
     )
 
 
@@ -323,6 +328,26 @@ def _lake_program(load: Load, write: Write, database: Database) -> Program:
             return lake_modes.merge(load, tells=database.capabilities.tells_merges)
         case _:
             return lake_modes.scd2_by_event_time(load) if load.event else lake_modes.scd2_by_load_time(load)
+
+
+def _takes_files(
+    database: Database, ensure: EnsureTable, found: FoundTable | None, load: Load, required: tuple[str, ...]
+) -> bool:
+    """Say whether staged files can become files of the table: each column of theirs is the table's, and none is missing."""
+    if not database.capabilities.adds_files or ensure.wanted.partitions or ensure.exists is None:
+        return False
+    if found is None:
+        return True
+    known = {column.name: column for column in found.columns}
+    types = {column.name: database.ddl_type(column.type) for column in load.columns}
+    types |= dict(zip(load.stamps, ("TIMESTAMP", "STRING"), strict=False))
+    needed = {name for name, column in known.items() if not column.nullable}
+    return (
+        found.takes_files
+        and not ensure.statements
+        and all(name in known and known[name].type == kind for name, kind in types.items())
+        and needed <= {*required, *load.stamps}
+    )
 
 
 def _required(table: Table, keys: tuple[str, ...], load: Load, write: Write) -> tuple[str, ...]:

@@ -33,6 +33,12 @@ def append(load: Load) -> Program:
     return Program("INSERT", (Statement(sql, "", "add every row", final=True),), tally=_inserted())
 
 
+def add_files(load: Load) -> Program:
+    """Make every staged file part of the table."""
+    said = Statement(f"ADD FILES TO {_target(load)}", "", "make every staged file part of the table", final=True)
+    return Program("ADD FILES", (said,), adds=True)
+
+
 def truncate(load: Load) -> Program:
     """Replace all rows."""
     sql = f"INSERT OVERWRITE {_target(load)} ({_all(load)}) SELECT {_values(load)} FROM {_staged()} AS s"

@@ -55,6 +55,8 @@ class Program:
     """Where scd2 with event time remembers folded events."""
     tally: str = ""
     """Query for names of counts and the counts that the program would have, where it cannot be rolled back."""
+    adds: bool = False
+    """True when the staged files become files of the table as they are; the one statement only says so."""
     tells: bool = False
     """True when the final statement itself tells its counts, so that a run need not ask for them."""
 
