@@ -16,7 +16,7 @@ from ematix_flow.connect.capabilities import ALL_MODES
 from ematix_flow.connect.registry import DATABASES, FILE_TABLES, FILES, LAKE_SOURCES, LAKES, STREAMS
 from ematix_flow.declare import connection, keywords, normalize, stream_keywords, stream_toml, transforms
 from ematix_flow.declare.spark_settings import PREFIX, SETTINGS
-from ematix_flow.failpoints import LAKE_NAMES, NAMES, SINK_NAMES, SLOT_NAMES, STORE_NAMES
+from ematix_flow.failpoints import DELTA_NAMES, LAKE_NAMES, NAMES, SINK_NAMES, SLOT_NAMES, STORE_NAMES
 from ematix_flow.plan.bookkeeping import COLUMNS
 from ematix_flow.plan.guarantees import QUEUES, SOURCES, TARGETS, guarantee_of
 
@@ -47,8 +47,8 @@ STAGING = {
     "object_store_s3": "files below `_ematix_flow/stage/`, uploaded in parts",
     "object_store_gcs": "files below `_ematix_flow/stage/`, uploaded in parts",
     "object_store_azure": "files below `_ematix_flow/stage/`, uploaded in blocks",
-    "delta_local": "Parquet parts below `_ematix_flow/`, read by Spark",
-    "delta_s3": "Parquet parts below `_ematix_flow/`, uploaded by tasks and read by Spark",
+    "delta_local": "Parquet parts below `_ematix_flow/`, read by Spark or moved into the table",
+    "delta_s3": "Parquet parts below `_ematix_flow/`, uploaded by tasks and read by Spark or moved into the table",
     "iceberg": "Parquet parts below `_ematix_flow/` of the warehouse, read by Spark",
 }
 FOLDERS = (
@@ -139,7 +139,8 @@ def guarantees() -> str:
             "## Where a crash is tried",
             TRIED,
             ", ".join(
-                f"`{name}`" for name in dict.fromkeys((*NAMES, *STORE_NAMES, *LAKE_NAMES, *SINK_NAMES, *SLOT_NAMES))
+                f"`{name}`"
+                for name in dict.fromkeys((*NAMES, *STORE_NAMES, *LAKE_NAMES, *DELTA_NAMES, *SINK_NAMES, *SLOT_NAMES))
             ),
             "How each system stores a declared type: [types](types.md).",
         ]

@@ -1,0 +1,139 @@
+"""Appends to Delta tables without an engine: no Java is started, and Delta itself finds the rows and goes on with the table."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ematix_flow import failpoints
+from ematix_flow.connect import delta_log
+from ematix_flow.declare.layout import Column
+from ematix_flow.declare.types import Text
+from ematix_flow.engine.maintaining import maintain_pipeline
+from ematix_flow.engine.previewing import preview_pipeline
+from ematix_flow.failpoints import FailpointError
+from tests.lakes.lanes import COLUMNS, START, Lane, bucket_of, lake_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.lakes.lanes import Row
+
+pytestmark = [pytest.mark.spark, pytest.mark.service, pytest.mark.xdist_group("lakes")]
+
+MODULE = """
+from typing import Annotated
+from ematix_flow import BigInt, Text, ematix, pk
+
+@ematix.connection
+class lake:
+    kind = "delta_local"
+    path = "lake"
+
+@ematix.connection
+class landing:
+    kind = "object_store_local"
+    path = "."
+    format = "csv"
+
+@ematix.table(schema="shop")
+class Things:
+    id: Annotated[BigInt, pk()]
+    word: Text
+
+@ematix.pipeline(target=Things, source_connection="landing", target_connection="lake", mode="append")
+def things(files):
+    return "in"
+"""
+
+
+@pytest.fixture(params=["delta_local", "delta_s3"])
+def lane(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lane]:
+    bucket = bucket_of(request) if request.param == "delta_s3" else None
+    yield Lane(lake_fields(request.param, tmp_path, bucket), tmp_path, {"mode": "append"})
+    failpoints.arm("")
+
+
+def row(number: int) -> Row:
+    return (number, f"word {number}", number / 2, f"{number}.25", START)
+
+
+def ids(lane: Lane) -> list[int]:
+    return sorted(int(found[0]) for found in lane.rows("id"))
+
+
+def test_an_append_needs_no_java(tmp_path: Path) -> None:
+    (tmp_path / "flows.py").write_text(MODULE, "utf-8")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("id,word\n1,a\n2,b\n", "utf-8")
+    source = Path(__file__).parents[2] / "src"
+    surroundings = {"PATH": "/nowhere", "HOME": str(tmp_path), "PYTHONPATH": str(source), "TMPDIR": str(tmp_path)}
+    surroundings |= {name: os.environ[name] for name in ("LANG",) if name in os.environ}
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-m", "ematix_flow", "run", "things", "--module", "flows"],
+            cwd=tmp_path, env=surroundings, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    lane = Lane({"kind": "delta_local", "path": str(tmp_path / "lake")}, tmp_path, {"mode": "append"})
+    assert lane.rows("id, word") == [("1", "a"), ("1", "a"), ("2", "b"), ("2", "b")]
+
+
+def test_delta_reads_the_files_past_a_checkpoint_and_goes_on_with_the_table(lane: Lane) -> None:
+    for number in range(1, 13):
+        assert lane.load([row(number)])["rows_inserted"] == 1
+    assert "ADD FILES" in preview_pipeline(lane.pipeline("id, word, share, amount, at")).text()
+    database = lane.database()
+    assert delta_log.version(database.store, "shop/things/") == 12  # type: ignore[attr-defined]
+    assert ids(lane) == list(range(1, 13))
+    merging = replace(lane, options={"mode": "merge"})
+    merging.load([(1, "changed", None, None, None), row(13)], "merged")
+    assert lane.load([row(14)], "after")["rows_inserted"] == 1
+    assert ids(lane) == list(range(1, 15))
+    maintain_pipeline(lane.pipeline())
+    assert ids(lane) == list(range(1, 15))
+    assert ("1", "changed") in lane.rows("id, word")
+
+
+@pytest.mark.parametrize("point", ["store.files_placed", "store.before_change", "store.after_change"])
+def test_an_error_at_any_step_is_made_good_by_the_next_run(lane: Lane, point: str) -> None:
+    lane.load([row(1)])
+    failpoints.arm(f"{point}=raise")
+    with pytest.raises(FailpointError):
+        lane.load([row(2)], "second")
+    failpoints.arm("")
+    lane.again([row(2)], "second")
+    assert ids(lane) == [1, 2]
+
+
+def test_a_table_that_grew_is_filled_by_delta_until_the_declaration_follows(tmp_path: Path) -> None:
+    lane = Lane(lake_fields("delta_local", tmp_path), tmp_path, {"mode": "append", "on_drift": "evolve"})
+    lane.load([row(1)])
+    wider = (*COLUMNS, Column(Text(), nullable=True, name="note"))
+    grown = replace(lane, table=replace(lane.table, columns=wider))
+    assert "ADD FILES" not in preview_pipeline(grown.pipeline()).text()
+    grown.load([row(2)])
+    assert "ADD FILES" in preview_pipeline(grown.pipeline()).text()
+    grown.load([row(3)])
+    assert lane.rows("id, note") == [("1", None), ("2", "n"), ("3", "n")]
+
+
+def test_a_constraint_of_somebody_else_is_kept_by_delta(tmp_path: Path) -> None:
+    lane = Lane(lake_fields("delta_local", tmp_path), tmp_path, {"mode": "append"})
+    lane.load([row(1)])
+    database = lane.database()
+    with closing(database.session()) as session:
+        place = f"delta.`{tmp_path}/lake/shop/things`"
+        database.data(session).execute(f"ALTER TABLE {place} ADD CONSTRAINT small CHECK (id < 5)")
+    assert "ADD FILES" not in preview_pipeline(lane.pipeline("id, word, share, amount, at")).text()
+    lane.load([row(2)])
+    with pytest.raises(Exception, match="small"):
+        lane.load([row(9)])
+    assert ids(lane) == [1, 2]
