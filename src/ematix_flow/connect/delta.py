@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ematix_flow.connect import delta_commit, delta_log, lake_types
 from ematix_flow.connect.base import TableName
 from ematix_flow.connect.delta_commit import NewFile
+from ematix_flow.connect.delta_stats import stats_of
 from ematix_flow.connect.delta_upkeep import delta_chores
 from ematix_flow.connect.identifiers import backticked
 from ematix_flow.connect.lake import LakeTable
@@ -127,7 +128,10 @@ class Delta(LakeTable):
     def add_staged(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> None:
         """Move the staged files into the table's folder, and write the commit that names them."""
         moves = [(told_parts(part.path), part.rows) for part in parts if part.path]
-        files = [NewFile(f"part-{uuid.uuid4()}.zstd.parquet", size, rows) for (_, size), rows in moves]
+        files = [
+            NewFile(f"part-{uuid.uuid4()}.zstd.parquet", size, rows, self._stats(staged))
+            for (staged, size), rows in moves
+        ]
 
         def place() -> None:
             for ((staged, _), _), file in zip(moves, files, strict=True):
@@ -138,6 +142,10 @@ class Delta(LakeTable):
             delta_commit.add_files(self.store, self.folder, change, files, partial(self._fits, spec))
 
         cast("LakeSession", session).add(place, commit)
+
+    def _stats(self, staged: str) -> str:
+        with self.store.reader(staged) as file:
+            return stats_of(file)
 
     def _fits(self, spec: StageSpec, state: LogState) -> None:
         """Refuse files for a table that has other columns than they were planned for."""

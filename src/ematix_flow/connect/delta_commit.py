@@ -46,6 +46,8 @@ class NewFile:
     """Below the table's folder."""
     size: int
     rows: int
+    stats: str = ""
+    """What is known of its columns, as the log writes it."""
 
 
 def takes_files(state: LogState) -> bool:
@@ -91,7 +93,7 @@ def add_files(
         {
             "add": {
                 "path": file.path, "partitionValues": {}, "size": file.size, "modificationTime": at,
-                "dataChange": True, "stats": json.dumps({"numRecords": file.rows}),
+                "dataChange": True, "stats": file.stats or json.dumps({"numRecords": file.rows}),
             }
         }
         for file in files

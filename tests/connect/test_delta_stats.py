@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import io
+import json
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ematix_flow.connect.delta_stats import stats_of
+
+
+def stats(*tables: dict[str, list[Any]], schema: pa.Schema | None = None) -> dict[str, Any]:
+    """Give what is told of a file that has each of the tables as a group of rows."""
+    made = [pa.table(one, schema=schema) for one in tables]
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, made[0].schema) as writer:
+        for one in made:
+            writer.write_table(one)
+    sink.seek(0)
+    return dict(json.loads(stats_of(sink)))
+
+
+def test_least_greatest_and_nulls_go_over_all_groups() -> None:
+    told = stats({"id": [3, 1], "word": ["b", None]}, {"id": [7, 2], "word": ["a", "ä"]})
+    assert told == {
+        "numRecords": 4,
+        "minValues": {"id": 1, "word": "a"},
+        "maxValues": {"id": 7, "word": "ä"},
+        "nullCount": {"id": 0, "word": 1},
+    }
+
+
+def test_instants_are_told_in_milliseconds_that_hold_them() -> None:
+    at = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+    plain = datetime(2026, 1, 2, 3, 4, 5, 999999)  # noqa: DTZ001 - a time without a zone is meant
+    told = stats({"at": [at], "plain": [plain], "day": [date(2026, 1, 2)]})
+    assert told["minValues"] == {
+        "at": "2026-01-02T03:04:05.678Z",
+        "plain": "2026-01-02T03:04:05.999",
+        "day": "2026-01-02",
+    }
+    assert told["maxValues"] == {
+        "at": "2026-01-02T03:04:05.679Z",
+        "plain": "2026-01-02T03:04:06.000",
+        "day": "2026-01-02",
+    }
+
+
+def test_what_cannot_be_written_exactly_is_left_out() -> None:
+    long = "x" * 33
+    told = stats({"long": [long], "share": [float("nan")], "ok": [True], "none": pa.array([None], pa.int64())})
+    assert told["minValues"] == told["maxValues"] == {}
+    assert told["nullCount"]["none"] == 1
+
+
+def test_an_empty_group_does_not_hide_the_others() -> None:
+    schema = pa.schema({"id": pa.int64()})
+    told = stats({"id": [None, None]}, {"id": [5]}, schema=schema)
+    assert told["nullCount"] == {"id": 2}
+    assert told["minValues"] in ({}, {"id": 5})
