@@ -47,8 +47,8 @@ STAGING = {
     "object_store_s3": "files below `_ematix_flow/stage/`, uploaded in parts",
     "object_store_gcs": "files below `_ematix_flow/stage/`, uploaded in parts",
     "object_store_azure": "files below `_ematix_flow/stage/`, uploaded in blocks",
-    "delta_local": "Parquet parts below `_ematix_flow/`, read by Spark or moved into the table",
-    "delta_s3": "Parquet parts below `_ematix_flow/`, uploaded by tasks and read by Spark or moved into the table",
+    "delta_local": "Parquet parts below `_ematix_flow/`, read by Spark or placed in the table",
+    "delta_s3": "Parquet parts below `_ematix_flow/`, uploaded by tasks and read by Spark or placed in the table",
     "iceberg": "Parquet parts below `_ematix_flow/` of the warehouse, read by Spark",
 }
 FOLDERS = (

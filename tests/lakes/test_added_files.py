@@ -8,16 +8,17 @@ import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ematix_flow import failpoints
-from ematix_flow.connect import delta_log
+from ematix_flow.connect import delta_commit, delta_log
 from ematix_flow.declare.layout import Column
 from ematix_flow.declare.types import Text
 from ematix_flow.engine.maintaining import maintain_pipeline
 from ematix_flow.engine.previewing import preview_pipeline
+from ematix_flow.errors import TransientError
 from ematix_flow.failpoints import FailpointError
 from tests.lakes.lanes import COLUMNS, START, Lane, bucket_of, lake_fields
 
@@ -111,6 +112,25 @@ def test_an_error_at_any_step_is_made_good_by_the_next_run(lane: Lane, point: st
     failpoints.arm("")
     lane.again([row(2)], "second")
     assert ids(lane) == [1, 2]
+
+
+def test_a_conflict_is_tried_again_with_the_same_files(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
+    lane.load([row(1)])
+    really, calls = delta_commit.add_files, []
+
+    def refused_once(*given: Any) -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            raise TransientError("somebody was first")
+        really(*given)
+
+    monkeypatch.setattr(delta_commit, "add_files", refused_once)
+    assert lane.load([row(2)])["rows_inserted"] == 1
+    assert len(calls) == 2
+    assert ids(lane) == [1, 2]
+    database = lane.database()
+    files = [found.key for found in database.store.listed("shop/things/") if found.key.endswith(".parquet")]  # type: ignore[attr-defined]
+    assert len(files) == 2
 
 
 def test_a_table_that_grew_is_filled_by_delta_until_the_declaration_follows(tmp_path: Path) -> None:

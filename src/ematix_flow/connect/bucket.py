@@ -155,6 +155,12 @@ class BucketStore(Store, Generic[P_co]):
         elif self.size(final) is None:
             raise FileNotFoundError(f"there is no object {self.address(staged)}")
 
+    def show_as(self, staged: str, final: str) -> None:
+        """Copy inside the service."""
+        found = self.find(staged)
+        if found is None or not self._copied(found, final):
+            raise FileNotFoundError(f"there is no object {self.address(staged)}")
+
     def _copied(self, staged: Found, final: str) -> bool:
         """Copy an object; False when another session has moved it meanwhile."""
         try:

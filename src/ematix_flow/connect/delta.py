@@ -24,7 +24,7 @@ from ematix_flow.connect.lake_engine import SparkNeeds
 from ematix_flow.connect.lake_place import in_bucket, in_folder
 from ematix_flow.connect.lake_source import LakeSource
 from ematix_flow.connect.store import told_parts
-from ematix_flow.errors import RunError, TransientError, UnsupportedError
+from ematix_flow.errors import FlowError, RunError, TransientError, UnsupportedError
 from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Delta(LakeTable):
         return delta_commit.make_table(self.store, self.folder, columns)
 
     def add_staged(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> None:
-        """Move the staged files into the table's folder, and write the commit that names them."""
+        """Place the staged files in the table's folder, and write the commit that names them."""
         moves = [(told_parts(part.path), part.rows) for part in parts if part.path]
         files = [
             NewFile(f"part-{uuid.uuid4()}.zstd.parquet", size, rows, self._stats(staged))
@@ -135,11 +135,16 @@ class Delta(LakeTable):
 
         def place() -> None:
             for ((staged, _), _), file in zip(moves, files, strict=True):
-                self.store.move(staged, f"{self.folder}{file.path}")
+                self.store.show_as(staged, f"{self.folder}{file.path}")
             failpoint("store.files_placed")
 
         def commit(change: Change) -> None:
-            delta_commit.add_files(self.store, self.folder, change, files, partial(self._fits, spec))
+            try:
+                delta_commit.add_files(self.store, self.folder, change, files, partial(self._fits, spec))
+            except FlowError:  # refused, so nothing names them
+                for file in files:
+                    self.store.delete(f"{self.folder}{file.path}")
+                raise
 
         cast("LakeSession", session).add(place, commit)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import time
@@ -113,6 +114,10 @@ class Store(ABC):
     def move(self, staged: str, final: str) -> None:
         """Give a staged object its final key; a move that was made before is no error."""
 
+    @abstractmethod
+    def show_as(self, staged: str, final: str) -> None:
+        """Give a staged object a second key, under which it stays when the first one goes; a new one, which nobody has."""
+
 
 class Output(ABC):
     """An object that is being written."""
@@ -127,6 +132,10 @@ class Output(ABC):
     @abstractmethod
     def abandon(self) -> None:
         """Forget what was written."""
+
+
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK, errno.ENOSYS)
+"""What a disk says that has no links, or not for this file."""
 
 
 class LocalStore(Store):
@@ -241,6 +250,20 @@ class LocalStore(Store):
         except FileNotFoundError:
             if not target.exists():
                 raise
+        sync(target.parent)
+
+    def show_as(self, staged: str, final: str) -> None:
+        """Link a file, durably; a disk without links has it copied."""
+        source, target = self.root / staged, self.root / final
+        make_folder(target.parent)
+        try:
+            os.link(source, target)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            shutil.copyfile(source, target)
+            with target.open("rb") as file:
+                os.fsync(file.fileno())
         sync(target.parent)
 
     def remove_below(self, prefix: str) -> None:
