@@ -28,7 +28,7 @@ pytestmark = [
 FULL = os.environ.get("CRASH_FULL") == "1"
 KILLS = 60 if FULL else 15
 LAKE_KILLS = 60 if FULL else 6
-BATCHES, LAKE_BATCHES = (25, 11) if FULL else (10, 3)
+BATCHES, LAKE_BATCHES = (25, 25) if FULL else (10, 3)
 """Batches of one life at most."""
 
 POINTS = (
@@ -110,8 +110,10 @@ def test_kills_of_a_stream_into_delta(lake_nursery: Nursery, place_of: Callable[
         killed += one_life(lake_nursery, place, feed, chance, life, LAKE_BATCHES).died
     written = writer.stop()
     finish(lake_nursery, place, feed)
+    print(f"{killed} kills, {batches_in(place)} batches, {written} messages")  # noqa: T201
     assert complaints(place, written) == []
     assert killed >= LAKE_KILLS // 2
+    assert batches_in(place) > LAKE_KILLS
 
 
 @pytest.mark.parametrize("kind", ["postgres", "duckdb", "sqlite"])
