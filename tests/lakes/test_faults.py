@@ -124,7 +124,7 @@ def come_too_late(lane: Lane) -> None:
         applier = database.applier()  # type: ignore[attr-defined]
         engine = database.engine()  # type: ignore[attr-defined]
         applier.prepare(engine, late)
-        applier.refuse(engine, late)
+        applier.refuse(database.engine, late)  # type: ignore[attr-defined]
         with suppress(EngineError):
             applier.change(engine, f"INSERT INTO {table} {row}", late)
         assert not applier.made(lambda: engine, late)
