@@ -52,10 +52,10 @@ def test_what_cannot_be_a_stream_is_refused_at_once(text: str, words: str) -> No
 
 def test_many_tables_are_read_in_one_go() -> None:
     count = 3_500
-    lookups = "".join(
-        f'[transform.lookups.l{n}]\nkind = "sqlite"\npath = "x"\nquery = "q"\n' for n in range(count)
+    lookups = "".join(f'[transform.lookups.l{n}]\nkind = "sqlite"\npath = "x"\nquery = "q"\n' for n in range(count))
+    stream = stream_from_toml(
+        f'pipeline_name = "a"\nsource_query = "t"{PLACES}[transform]\nsql = "SELECT 1"\n{lookups}'
     )
-    stream = stream_from_toml(f'pipeline_name = "a"\nsource_query = "t"{PLACES}[transform]\nsql = "SELECT 1"\n{lookups}')
     assert len(stream.lookups) == count
     assert line_of(lookups, ("transform", "lookups", f"l{count - 1}"), "path") == 4 * count - 1
 

@@ -36,6 +36,9 @@ PLACE = "_place"
 PAYLOAD = "_payload"
 """Under this name a message that could not be read keeps its payload, so that it can be tried again."""
 
+MOST_FIELDS = 4_096
+"""Values of a message from which on it is no row, and columns that rows may make: hardly a database has wider tables."""
+
 UNREADABLE = "line"
 """What rejects name as the column where a whole message could not be read."""
 
