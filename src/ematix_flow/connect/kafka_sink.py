@@ -75,7 +75,7 @@ class KafkaSink(Sink):
 
     def remember(self, way: Way, position: Position) -> None:
         """Move the position without messages; a process that runs the stream meanwhile is kept from going on."""
-        self._begin_anew(way)
+        self._start(way)
         self._sent(way, Kept(way.source, position, None, self._owner), ())
 
     def write(self, way: Way, before: Position, after: Position, messages: Sequence[Message]) -> None:
@@ -87,7 +87,12 @@ class KafkaSink(Sink):
         self._producer, self._failed = None, []
 
     def _begin_anew(self, way: Way) -> Kept | None:
-        """Start a producer anew, which ends the transaction of any other one; gives what was committed last."""
+        """Start a producer anew, and give what was committed last."""
+        self._start(way)
+        return self._positions.last(self._key(way))
+
+    def _start(self, way: Way) -> None:
+        """Start a producer, which ends the transaction of any other one."""
         from confluent_kafka import KafkaException, Producer
 
         self.close()
@@ -106,7 +111,6 @@ class KafkaSink(Sink):
                 self._producer.init_transactions(TRANSACTION_SECONDS)
         except KafkaException as error:
             raise self._refusal(error.args[0]) from None
-        return self._positions.last(self._key(way))
 
     def _key(self, way: Way) -> str:
         return f"{way.name}/{self._topic}"

@@ -129,11 +129,14 @@ def as_text(position: Position) -> str:
 
 
 def from_text(text: str) -> Position:
-    """Give the position that was kept."""
-    made = json.loads(text)
+    """Give the position that was kept; what is none is refused."""
+    try:
+        made = json.loads(text)
+    except (ValueError, RecursionError):
+        made = None
     if not isinstance(made, dict):
         message = f"{text[:80]} is not a position in a stream"
-        raise StreamLostError(message)
+        raise StreamLostError(message, hint=REWIND)
     return made
 
 
