@@ -238,6 +238,15 @@ def _final(kafka: Any) -> set[int]:
     return {error._AUTHENTICATION, error._SSL, error._ALL_BROKERS_DOWN}  # noqa: SLF001 - its public names
 
 
+def refuse_missing(client: Any, topic: str, hint: str) -> None:
+    """Refuse a topic that is not there; brokers that make topics by themselves make this one now."""
+    for pause in (0.0, 0.1, 0.3, 0.6):
+        time.sleep(pause)
+        if client.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic].error is None:
+            return
+    raise RunError(f"there is no topic {topic!r}", hint=hint)
+
+
 def broker_error(connection: KafkaConnection, error: Any, said: Iterable[Any] = ()) -> RunError:
     """Give the error for people; a refused login is final, a broker that is away is not."""
     kafka = require_kafka()

@@ -11,8 +11,9 @@ import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar
 
+from ematix_flow.connect.kafka import refuse_missing
 from ematix_flow.connect.kafka_positions import PATIENCE, TOPIC, KafkaPositions, Kept
-from ematix_flow.connect.kafka_settings import client_settings
+from ematix_flow.connect.kafka_settings import LARGEST_MESSAGE, client_settings
 from ematix_flow.connect.sinks import EXACTLY_ONCE, ID_HEADER, Sink
 from ematix_flow.connect.stream import refuse_other_source
 from ematix_flow.errors import FencedError, RunError, TransientError
@@ -38,6 +39,7 @@ _SENDING = {
     "linger.ms": 20,
     "delivery.report.only.error": True,
     "queue.buffering.max.messages": 500_000,
+    "message.max.bytes": LARGEST_MESSAGE,
     "log_level": 0,  # every call tells its errors
 }
 
@@ -106,7 +108,8 @@ class KafkaSink(Sink):
         settings |= {"on_delivery": lambda error, _: failed.append(error)}
         self._producer = Producer(settings)
         try:
-            self._see_topic()
+            hint = f"create it, or look at target_topic= of the stream; asked {self._name!r}."
+            refuse_missing(self._producer, self._topic, hint)
             if self.guarantee == EXACTLY_ONCE:
                 self._producer.init_transactions(TRANSACTION_SECONDS)
         except KafkaException as error:
@@ -114,16 +117,6 @@ class KafkaSink(Sink):
 
     def _key(self, way: Way) -> str:
         return f"{way.name}/{self._topic}"
-
-    def _see_topic(self) -> None:
-        """Refuse a topic that is not there; brokers that make topics by themselves make this one now."""
-        for pause in (0.0, 0.1, 0.3, 0.6):
-            time.sleep(pause)
-            found = self._running().list_topics(self._topic, timeout=PATIENCE).topics[self._topic]
-            if found.error is None:
-                return
-        message = f"there is no topic {self._topic!r}"
-        raise RunError(message, hint=f"create it, or look at target_topic= of the stream; asked {self._name!r}.")
 
     def _sent(self, way: Way, kept: Kept, messages: Sequence[Message]) -> None:
         from confluent_kafka import KafkaException
