@@ -13,13 +13,11 @@ from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.engine import dead_letters
 from ematix_flow.errors import PlanError
 from tests.services.topics import fill
-from tests.streams.feeds import drain, duckdb_at, rows_in
+from tests.streams.feeds import Topic, drain, duckdb_at, rows_in
 from tests.streams.test_tables import Orders
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tests.streams.feeds import Topic
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("streams")]
 
@@ -46,7 +44,7 @@ UNFIT = {
 """What cannot become columns of a table that is made of messages, and is no harm where the columns are declared."""
 
 LARGE = {
-    "long": json.dumps({"id": 20, "word": "x" * (3 << 20)}).encode(),
+    "long": json.dumps({"id": 20, "word": "x" * (16 << 20)}).encode(),
     "a thousand digits": b'{"id":21,"many":1' + b"0" * 1_000 + b"}",
 }
 """What is a row anywhere."""
@@ -70,6 +68,14 @@ def test_hostile_messages_are_set_aside_one_by_one(topic: Topic, warehouse: Path
     table = ".".join(stream.targets[0].table_name or ())
     fit = [10, 11, 12, 13, 15] if declared else []
     assert rows_in(warehouse, f"SELECT id FROM {table} ORDER BY id") == [(n,) for n in (*fit, 20, 21, 1000, 1001)]
+
+
+@pytest.mark.parametrize("moment", [253_402_300_800_000, 2**63 - 1], ids=["year 10000", "largest"])
+def test_a_time_that_no_calendar_has_is_none(topic: Topic, warehouse: Path, moment: int) -> None:
+    name = topic.broker.create_topic(1, **{"message.timestamp.after.max.ms": str(2**63 - 1)})
+    Topic(topic.broker, name).write([{"id": 1}], timestamp=moment)
+    drain(topic.stream(duckdb_at(warehouse), source_query=name, **where(declared=False)))
+    assert rows_in(warehouse, "SELECT id FROM main.made") == [(1,)]
 
 
 def test_fields_that_every_message_names_anew_do_not_become_a_table(topic: Topic, warehouse: Path) -> None:
