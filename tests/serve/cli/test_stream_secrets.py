@@ -47,6 +47,7 @@ def declare(name, source, target, **more):
     ematix.streaming_pipeline(name=name, **(settings | more))(lambda: None)
 
 
+declare("wrong_login", "wrong_login", "right")
 declare("queue", "queue", "right")
 declare("wrong_password", "broker", "wrong_password")
 declare("closed_database", "broker", "closed_database")
@@ -80,6 +81,7 @@ def streams(kafka_broker: KafkaBroker, postgres_url: str, project: Path) -> None
     right = {"bootstrap_servers": kafka_broker.login_address, "sasl_plain_password": KAFKA_PASSWORD}
     connections = {
         "broker": login | right,
+        "wrong_login": login | right | {"sasl_plain_password": CANARY},
         "queue": {"kind": "rabbitmq", "amqp_url": f"amqp://flow:{coded}@127.0.0.1:{closed}/%2F"},
         "right": {"kind": "postgres", "url": postgres_url},
         "wrong_password": {"kind": "postgres", "url": postgres_url.replace(POSTGRES_PASSWORD, coded)},
@@ -91,7 +93,7 @@ def streams(kafka_broker: KafkaBroker, postgres_url: str, project: Path) -> None
     Path("streams.py").write_text(MODULE.format(connections=connections, topic=topic, poison=poison), "utf-8")
 
 
-FAILING = ("queue", "wrong_password", "closed_database", "registry", "poison", "no_topic", "into_queue")
+FAILING = ("wrong_login", "queue", "wrong_password", "closed_database", "registry", "poison", "no_topic", "into_queue")
 
 
 @pytest.mark.parametrize("name", FAILING)
