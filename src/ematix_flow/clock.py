@@ -21,6 +21,8 @@ class Clock:
 
     now: Callable[[], datetime] = _utc_now
     sleep: Callable[[float], None] = time.sleep
+    ticks: Callable[[], float] = time.monotonic
+    """Gives seconds that only grow, for pauses and durations: instants jump when somebody sets the clock."""
 
 
 SYSTEM_CLOCK = Clock()

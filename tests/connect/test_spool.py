@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -191,18 +192,47 @@ def test_a_full_disk_takes_nothing_and_later_everything(folder: Path, monkeypatc
     assert payloads(reopened(spool), 0, 3) == [b"0", b"1", b"2"]
 
 
+@contextmanager
+def small_files(most: int) -> Iterator[None]:
+    """Let no file grow beyond a size, as if the disk were full."""
+    limits, ignored = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+
+
+def test_a_spool_that_cannot_be_opened_says_why(folder: Path) -> None:
+    with small_files(0), pytest.raises(SpoolFullError, match="no room"):
+        Spool(folder)
+    Spool(folder).close()
+    with pytest.raises(RunError, match="cannot be used: Not a directory"):
+        Spool(Path("/dev/null/spool"))
+
+
+def test_settled_files_stay_while_there_is_no_room_to_note_what_they_held(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spools, "SEGMENT_BYTES", 1)
+    spool = Spool(folder)
+    for number in range(5):
+        spool.append(some(number, number + 1))
+    with small_files(10):
+        spool.trim(4)
+    assert (spool.first, len(list(segments(folder)))) == (0, 5)
+    spool.trim(4)
+    assert (spool.first, len(list(segments(folder)))) == (4, 1)
+    assert spool.append(some(0, 6)) == 1, "what was removed is still known"
+
+
 def test_a_write_that_stops_half_way_leaves_nothing(folder: Path) -> None:
     spool = Spool(folder)
     spool.append(some(0, 1))
     before = next(segments(folder)).stat().st_size
-    limits, ignored = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (before + 100, limits[1]))
-    try:
-        with pytest.raises(SpoolFullError):
-            spool.append(some(1, 3))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, ignored)
+    with small_files(before + 100), pytest.raises(SpoolFullError):
+        spool.append(some(1, 3))
     assert next(segments(folder)).stat().st_size == before
     assert spool.append(some(1, 3)) == 2
     assert payloads(reopened(spool), 0, 3) == [b"0", b"1", b"2"]

@@ -26,6 +26,9 @@ class Proxy:
         """What happens at the next COMMIT: `cut before`, `cut after`, `silence before`, `silence after`."""
         self.delay = 0.0
         """Seconds that every piece of the conversation takes, in each direction."""
+        self.lost_after = 0
+        """Pieces after which the connection that says the next one is cut; 0 for none, and it counts anew then."""
+        self._pieces = 0
         self._open = True
         self._refusing = self._down = False
         threading.Thread(target=self._accept, daemon=True).start()
@@ -66,12 +69,19 @@ class Proxy:
                     if not said:
                         return
                     time.sleep(self.delay)
+                    self._count()
                     if side is server and not silent:
                         client.sendall(said)
                     elif side is client and self._is_commit(said):
                         silent = self._interfere(server, said)
                     elif side is client:
                         server.sendall(said)
+
+    def _count(self) -> None:
+        self._pieces += 1
+        if self.lost_after and self._pieces > self.lost_after:
+            self._pieces = 0
+            raise ConnectionAbortedError("lost")
 
     def _is_commit(self, said: bytes) -> bool:
         return bool(self.at_commit) and b"COMMIT" in said[:64]

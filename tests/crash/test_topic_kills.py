@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ematix_flow import failpoints
+from ematix_flow.connect import kafka_sink
 from ematix_flow.connect.sinks import ID_HEADER
+from ematix_flow.engine.stream_options import StreamOptions
+from ematix_flow.engine.streaming import run_stream
+from ematix_flow.events import StreamFailed
 from ematix_flow.failpoints import SINK_NAMES
 from tests.engine.topic_flows import TopicFlow
 from tests.services.topics import committed, fill
@@ -20,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from ematix_flow.events import Event
     from tests.crash.journey import Place
     from tests.crash.nursery import Ending, Nursery
     from tests.services.kafka import KafkaBroker
@@ -100,6 +106,25 @@ def test_a_run_that_slept_through_a_takeover_sends_nothing(
     assert nursery.run("topics", place, flow, 100).answer["total_rows"] == 150
     assert nursery.resume(sleeper).error.startswith("FencedError")
     assert complaints(flow, 200) == []
+
+
+def test_a_transaction_that_the_brokers_ended_while_the_sink_slept_is_made_again(
+    kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = flow_of(kafka_broker, 200)
+    monkeypatch.setattr(kafka_sink, "TRANSACTION_SECONDS", 3)
+    failures: list[Event] = []
+    options = StreamOptions(available_now=True, restart=True, max_backoff=0.1, most=100)
+    options.bus.subscribe(lambda event: failures.append(event) if isinstance(event, StreamFailed) else None)
+    # The take-over passes first, then the first batch, which the brokers give up.
+    failpoints.arm("sink.before_commit=sleep:6@2")
+    try:
+        run_stream(flow.stream, options)
+    finally:
+        failpoints.arm("")
+    assert complaints(flow, 200) == []
+    assert failures, "the transaction did not time out"
+    assert len(committed(flow.address, flow.target, "read_uncommitted")) > 200, "an aborted copy is there too"
 
 
 def test_without_a_transaction_a_kill_doubles_messages_with_their_ids(

@@ -171,3 +171,25 @@ def test_messages_without_an_id_may_be_equal(journey: Journey, rabbitmq_server: 
     journey.drain()
     with closing(sqlite3.connect(journey.target["path"])) as connection:
         assert connection.execute("SELECT id, _message_id FROM events ORDER BY id").fetchall() == [(1, None), (2, None)]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"timestamp": 1_700_000_000_000},  # milliseconds
+        {"timestamp": 2**64 - 1},
+        {"message_id": b"\xff\xfe"},
+        {"headers": {"name": b"\xff"}},
+    ],
+)
+def test_odd_properties_of_a_message_stop_nothing(
+    journey: Journey, rabbitmq_server: RabbitMQServer, odd: dict[str, Any]
+) -> None:
+    import pika
+
+    channel = rabbitmq_server.channel()
+    channel.basic_publish("", journey.queue, b'{"id": 1}', pika.BasicProperties(**odd))
+    channel.basic_publish("", journey.queue, b'{"id": 2}')
+    channel.connection.close()
+    assert journey.drain()["total_rows"] == 2
+    assert journey.found() == [1, 2]

@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 DEADLINE = 60.0
+LARGEST = 64 << 20
+"""Bytes of a message; topics take less unless they are told otherwise."""
 
 
 def fill(
@@ -16,7 +18,7 @@ def fill(
     """Send payloads in their order; without keys they are spread over the partitions."""
     from confluent_kafka import Producer
 
-    producer = Producer({"bootstrap.servers": address, "linger.ms": 5, "log_level": 0})
+    producer = Producer({"bootstrap.servers": address, "linger.ms": 5, "log_level": 0, "message.max.bytes": LARGEST})
     if keys is None:
         for payload in payloads:
             producer.produce(topic, payload)

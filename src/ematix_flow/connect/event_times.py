@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 EVENT_TIME = "_event_ts"
 """Column of the time of a message."""
 
+FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""Milliseconds since 1970 in which the years 1 and 9999 begin and end: a message with another time has none."""
+
 _lock = threading.Lock()
 _newest: dict[str, datetime] = {}
 """The newest time by the mark of the source."""

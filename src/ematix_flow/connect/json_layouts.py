@@ -28,6 +28,9 @@ LAYOUTS = 4
 TRIES = 16
 """Messages of which a pattern is made, as long as there are not enough of them."""
 
+WIDEST = 200
+"""Keys of a message from which no pattern is made: making one takes longer than it could ever save."""
+
 LARGEST = 1 << 30
 """Bytes of messages from which on they are read one by one: a column of texts ends at twice as many."""
 
@@ -117,7 +120,7 @@ class _Patterns:
         if text is None or isinstance(row, str) or not self.tries or len(self.layouts) == LAYOUTS:
             return None
         self.tries -= 1
-        if not all(map(_PLAIN_KEY.fullmatch, row)):
+        if len(row) > WIDEST or not all(map(_PLAIN_KEY.fullmatch, row)):
             return None
         layout = _layout(tuple(row), self.names)
         values = layout.values(text)

@@ -193,12 +193,23 @@ class _Admin:
         """Give the values of futures; a part that went wrong is an error."""
         if not isinstance(asked, dict):
             return asked
-        answers = {key: future.result(self._seconds) for key, future in asked.items()}
+        answers = {key: self._answer(future) for key, future in asked.items()}
         for answer in answers.values():
             for place in getattr(answer, "topic_partitions", ()):
                 if place.error is not None:
                     raise require_kafka().KafkaException(place.error)
         return answers
+
+    def _answer(self, future: Any) -> Any:
+        """Give the value of a future; who is refused need not wait for the deadline."""
+        kafka, end = require_kafka(), time.monotonic() + self._seconds
+        while True:
+            try:
+                return future.result(_GLIMPSE_SECONDS)
+            except FutureTimeoutError:
+                self._client.poll(0)
+                if time.monotonic() > end or any(error.code() in _refusals(kafka) for error in self._said):
+                    raise
 
 
 def _at() -> Any:
@@ -238,12 +249,26 @@ def _final(kafka: Any) -> set[int]:
     return {error._AUTHENTICATION, error._SSL, error._ALL_BROKERS_DOWN}  # noqa: SLF001 - its public names
 
 
+def _refusals(kafka: Any) -> frozenset[int]:
+    """Give the codes that no patience changes."""
+    return frozenset(_final(kafka) - {kafka.KafkaError._ALL_BROKERS_DOWN})  # noqa: SLF001 - its public name
+
+
+def refuse_missing(client: Any, topic: str, hint: str) -> None:
+    """Refuse a topic that is not there; brokers that make topics by themselves make this one now."""
+    for pause in (0.0, 0.1, 0.3, 0.6):
+        time.sleep(pause)
+        if client.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic].error is None:
+            return
+    raise RunError(f"there is no topic {topic!r}", hint=hint)
+
+
 def broker_error(connection: KafkaConnection, error: Any, said: Iterable[Any] = ()) -> RunError:
     """Give the error for people; a refused login is final, a broker that is away is not."""
     kafka = require_kafka()
     first = error.args[0] if isinstance(error, kafka.KafkaException) else error
     told = [one for one in (*said, first) if isinstance(one, kafka.KafkaError)]
-    final = _final(kafka) - {kafka.KafkaError._ALL_BROKERS_DOWN}  # noqa: SLF001 - its public name
+    final = _refusals(kafka)
     cause = next((one for one in told if one.code() in final), told[-1] if told else None)
     words = cause.str() if cause is not None else "no answer in time"
     message = f"connection {connection.name!r}: {connection.bootstrap_servers}: {words}"

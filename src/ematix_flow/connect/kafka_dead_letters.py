@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.kafka import broker_error, require_kafka
-from ematix_flow.connect.kafka_settings import client_settings
-from ematix_flow.errors import TransientError
+from ematix_flow.connect.kafka import broker_error, refuse_missing, require_kafka
+from ematix_flow.connect.kafka_settings import LARGEST_MESSAGE, client_settings
+from ematix_flow.errors import RunError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connection_streams import KafkaConnection
 
 SECONDS = 30.0
+_SENDING = {
+    "enable.idempotence": True,
+    "linger.ms": 5,
+    "delivery.report.only.error": True,
+    "message.max.bytes": LARGEST_MESSAGE,
+    "log_level": 0,
+}
 PREFIX = "emat-dlq-"
 
 
@@ -54,21 +62,42 @@ class DeadLetter:
 def send(connection: KafkaConnection, topic: str, letters: Sequence[DeadLetter]) -> None:
     """Write dead letters and come back when all of them are kept; some may be there twice, under the same id."""
     kafka = require_kafka()
-    failed: list[object] = []
+    failed: list[Any] = []
     producer = kafka.Producer(
-        client_settings(connection) | {"enable.idempotence": True, "linger.ms": 5, "log_level": 0}
+        client_settings(connection) | _SENDING | {"on_delivery": lambda error, _: failed.append(error)}
     )
-    for letter in letters:
-        producer.produce(
-            topic,
-            value=letter.payload,
-            key=letter.id.encode(),
-            headers=letter.headers,
-            on_delivery=lambda error, _: failed.append(error) if error is not None else None,
-        )
-        producer.poll(0)
-    if producer.flush(SECONDS):
+    try:
+        refuse_missing(producer, topic, "create it, or look at dead_letter_topic= of the stream.")
+        for letter in letters:
+            _produce(producer, topic, letter)
+        left = producer.flush(SECONDS)
+    except kafka.KafkaException as error:
+        raise _refusal(connection, topic, error) from None
+    if failed:
+        raise _refusal(connection, topic, kafka.KafkaException(failed[0]))
+    if left:
         message = f"dead letters could not be written to topic {topic!r} in {SECONDS:.0f} seconds"
         raise TransientError(message)
-    if failed:
-        raise broker_error(connection, kafka.KafkaException(failed[0]))
+
+
+def _produce(producer: Any, topic: str, letter: DeadLetter) -> None:
+    until = time.monotonic() + SECONDS
+    while True:
+        try:
+            producer.produce(topic, value=letter.payload, key=letter.id.encode(), headers=letter.headers)
+        except BufferError:
+            if time.monotonic() > until:
+                message = f"dead letters are not taken by topic {topic!r}"
+                raise TransientError(message) from None
+            producer.poll(0.1)
+        else:
+            producer.poll(0)
+            return
+
+
+def _refusal(connection: KafkaConnection, topic: str, error: Any) -> RunError:
+    """Give the error for people."""
+    if error.args[0].code() == require_kafka().KafkaError.MSG_SIZE_TOO_LARGE:
+        message = f"topic {topic!r} takes no dead letters as large as one of the stream"
+        return RunError(message, hint="raise max.message.bytes of the topic; the message is kept until then.")
+    return broker_error(connection, error)

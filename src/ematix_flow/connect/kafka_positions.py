@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.errors import TransientError
+from ematix_flow.errors import StreamLostError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -143,4 +143,12 @@ def _last(consumer: Consumer, key: bytes, end: int) -> Kept | None:
         if time.monotonic() > until:
             message = f"the end of {TOPIC!r} cannot be read: somebody's transaction does not end"
             raise TransientError(message)
-    return None if found is None else Kept(**json.loads(found))
+    return None if found is None else _kept(found)
+
+
+def _kept(text: bytes) -> Kept:
+    try:
+        return Kept(**json.loads(text))
+    except (ValueError, TypeError):
+        message = f"{text[:80]!r} in {TOPIC!r} is not a position in a stream"
+        raise StreamLostError(message, hint="say where to go on: flow stream reset NAME --from ...") from None

@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ematix_flow.connect.event_times import FIRST_MS, LAST_MS
 from ematix_flow.connect.kafka_settings import client_settings
 from ematix_flow.connect.stream import PLACE, REWIND, VALUE
 from ematix_flow.errors import StreamLostError, TransientError
@@ -250,7 +251,8 @@ def _times(records: Sequence[Message], _: str) -> pa.Array:
     import pyarrow as pa
 
     times = [record.timestamp() for record in records]
-    return pa.array([at * 1000 if kind else None for kind, at in times], pa.timestamp("us", tz="UTC"))
+    known = [at * 1000 if kind and FIRST_MS <= at <= LAST_MS else None for kind, at in times]
+    return pa.array(known, pa.timestamp("us", tz="UTC"))
 
 
 def _topics(records: Sequence[Message], topic: str) -> pa.Array:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from ematix_flow.declare.connection_streams import KafkaConnection
 
+LARGEST_MESSAGE = 1_000_000_000
+"""Bytes of a message that producers let pass: how many a topic takes is for its brokers to say."""
+
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _MSK = "software.amazon.msk.auth.iam"

@@ -11,8 +11,9 @@ import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar
 
+from ematix_flow.connect.kafka import refuse_missing
 from ematix_flow.connect.kafka_positions import PATIENCE, TOPIC, KafkaPositions, Kept
-from ematix_flow.connect.kafka_settings import client_settings
+from ematix_flow.connect.kafka_settings import LARGEST_MESSAGE, client_settings
 from ematix_flow.connect.sinks import EXACTLY_ONCE, ID_HEADER, Sink
 from ematix_flow.connect.stream import refuse_other_source
 from ematix_flow.errors import FencedError, RunError, TransientError
@@ -38,6 +39,7 @@ _SENDING = {
     "linger.ms": 20,
     "delivery.report.only.error": True,
     "queue.buffering.max.messages": 500_000,
+    "message.max.bytes": LARGEST_MESSAGE,
     "log_level": 0,  # every call tells its errors
 }
 
@@ -75,7 +77,7 @@ class KafkaSink(Sink):
 
     def remember(self, way: Way, position: Position) -> None:
         """Move the position without messages; a process that runs the stream meanwhile is kept from going on."""
-        self._begin_anew(way)
+        self._start(way)
         self._sent(way, Kept(way.source, position, None, self._owner), ())
 
     def write(self, way: Way, before: Position, after: Position, messages: Sequence[Message]) -> None:
@@ -87,7 +89,12 @@ class KafkaSink(Sink):
         self._producer, self._failed = None, []
 
     def _begin_anew(self, way: Way) -> Kept | None:
-        """Start a producer anew, which ends the transaction of any other one; gives what was committed last."""
+        """Start a producer anew, and give what was committed last."""
+        self._start(way)
+        return self._positions.last(self._key(way))
+
+    def _start(self, way: Way) -> None:
+        """Start a producer, which ends the transaction of any other one."""
         from confluent_kafka import KafkaException, Producer
 
         self.close()
@@ -101,25 +108,15 @@ class KafkaSink(Sink):
         settings |= {"on_delivery": lambda error, _: failed.append(error)}
         self._producer = Producer(settings)
         try:
-            self._see_topic()
+            hint = f"create it, or look at target_topic= of the stream; asked {self._name!r}."
+            refuse_missing(self._producer, self._topic, hint)
             if self.guarantee == EXACTLY_ONCE:
                 self._producer.init_transactions(TRANSACTION_SECONDS)
         except KafkaException as error:
             raise self._refusal(error.args[0]) from None
-        return self._positions.last(self._key(way))
 
     def _key(self, way: Way) -> str:
         return f"{way.name}/{self._topic}"
-
-    def _see_topic(self) -> None:
-        """Refuse a topic that is not there; brokers that make topics by themselves make this one now."""
-        for pause in (0.0, 0.1, 0.3, 0.6):
-            time.sleep(pause)
-            found = self._running().list_topics(self._topic, timeout=PATIENCE).topics[self._topic]
-            if found.error is None:
-                return
-        message = f"there is no topic {self._topic!r}"
-        raise RunError(message, hint=f"create it, or look at target_topic= of the stream; asked {self._name!r}.")
 
     def _sent(self, way: Way, kept: Kept, messages: Sequence[Message]) -> None:
         from confluent_kafka import KafkaException

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.declare.connection import KINDS, setting_names
 from ematix_flow.declare.spelling import FIELD_SPELLINGS, KIND_SPELLINGS, kind_named
+from ematix_flow.declare.toml_text import LARGEST, parsed
 from ematix_flow.errors import DeclareError, DeclareTypeError, Origin, did_you_mean
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ REGISTRY_PLACE = "registered in this process"
 
 _PREFIX = "EMATIX_FLOW_"
 _DSN = "EMATIX_FLOW_DSN"
-_LARGEST_FILE = 1 << 20
 _SAME_WORD = 0.8
 
 
@@ -100,8 +99,8 @@ def project_file() -> Path:
 def project_table(name: str) -> Mapping[str, object]:
     """Give a table of the file of the working directory; an empty one when there is none, or no file that can be read."""
     try:
-        table = tomllib.loads(project_file().read_text(encoding="utf-8")).get(name)
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        table = parsed(project_file().read_text(encoding="utf-8"), PROJECT_PLACE).get(name)
+    except (OSError, DeclareError, UnicodeDecodeError):
         return {}
     return table if isinstance(table, dict) else {}
 
@@ -120,10 +119,7 @@ def file_entries() -> Iterator[tuple[str, dict[str, Entry]]]:
     )
     for place, path in places:
         text = _text_of(path, place)
-        try:
-            yield place, _entries(tomllib.loads(text), text, place)
-        except tomllib.TOMLDecodeError as error:
-            raise DeclareError(f"{place} is no valid TOML: {error}") from None
+        yield place, _entries(parsed(text, place), text, place)
 
 
 def _properties() -> Iterator[Property]:
@@ -155,8 +151,8 @@ def _owned(rest: str, word: str, names: Iterable[str]) -> bool:
 
 def _text_of(path: Path, place: str) -> str:
     try:
-        if path.stat().st_size > _LARGEST_FILE:
-            raise DeclareError(f"{place} is larger than {_LARGEST_FILE} bytes")
+        if path.stat().st_size > LARGEST:
+            raise DeclareError(f"{place} is larger than {LARGEST} bytes")
         return path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return ""

@@ -6,6 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ematix_flow.connect.event_times import LAST_MS
 from ematix_flow.connect.receiving import Broker
 from ematix_flow.connect.spool import Message
 from ematix_flow.connect.spool_stream import SpooledSource, columns_beside
@@ -40,6 +41,11 @@ class RabbitMQSource(SpooledSource):
     def broker(self) -> Broker:
         """Give a consumer of the queue."""
         return _Consumer(self._connection, self.query)
+
+
+def _shown(value: Any) -> str:
+    """Give as text what a publisher may have written as any bytes."""
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 class _Consumer(Broker):
@@ -108,9 +114,12 @@ class _Consumer(Broker):
             self._connection = self._channel = None
 
     def _take(self, _channel: Any, delivery: Any, properties: Any, body: bytes) -> None:
-        at = properties.timestamp or time.time()
-        headers = json.dumps(properties.headers, default=str, ensure_ascii=False) if properties.headers else None
-        message = Message(body, delivery.routing_key, headers, int(at * 1_000_000), properties.message_id)
+        # A publisher that means milliseconds names a year that no calendar has.
+        known = 0 < (properties.timestamp or 0) <= LAST_MS / 1000
+        at = int((properties.timestamp if known else time.time()) * 1_000_000)
+        headers = json.dumps(properties.headers, default=_shown, ensure_ascii=False) if properties.headers else None
+        key, name = _shown(delivery.routing_key), properties.message_id
+        message = Message(body, key, headers, at, None if name is None else _shown(name))
         self._got.append(message)
         self._newest = delivery.delivery_tag
 

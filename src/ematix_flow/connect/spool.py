@@ -89,12 +89,16 @@ class Spool:
 
     def __init__(self, folder: Path, *, own: bool = True) -> None:
         self._folder = folder
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._owner = owned(folder) if own else None
+        self._owner: int | None = None
         try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._owner = owned(folder) if own else None
             self.id = name_of(folder)
             self._batches = recovered(folder, mend=own)
             self._seen = remembered(folder, self._batches, REMEMBERED) if own else OrderedDict()
+        except OSError as error:
+            self._disown()
+            raise _unusable(folder, error) from None
         except BaseException:
             self._disown()
             raise
@@ -148,22 +152,36 @@ class Spool:
         return [batch for batch in found if batch.end > begin]
 
     def trim(self, least: int) -> None:
-        """Remove the files whose messages all lie before a number; the newest one stays, it knows what comes next."""
+        """Remove the files whose messages all lie before a number; the newest one stays, it knows what comes next.
+
+        Where there is no room to note what they held they stay until the next time.
+        """
         with self._turn:
             keep = {batch.path for batch in self._batches if batch.end > least}
             keep |= {batch.path for batch in self._batches[-1:]}
             gone = sorted({batch.path for batch in self._batches} - keep)
             seen = b"".join(self._seen)
-            self._batches = [batch for batch in self._batches if batch.path in keep]
-        if gone:
-            write_file(self._folder, SEEN, seen)
+        if not gone or not self._noted(seen):
+            return
+        with self._turn:
+            self._batches = [batch for batch in self._batches if batch.path not in gone]
         for path in gone:
-            Path(path).unlink()
+            Path(path).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Give the spool back."""
         self._leave_file()
         self._disown()
+
+    def _noted(self, seen: bytes) -> bool:
+        """Write down which messages are known; gives False where there is no room for that."""
+        try:
+            write_file(self._folder, SEEN, seen)
+        except OSError as error:
+            if error.errno in _FULL:
+                return False
+            raise _unusable(self._folder, error) from None
+        return True
 
     def _disown(self) -> None:
         if self._owner is not None:
@@ -180,9 +198,7 @@ class Spool:
             failpoint("spool.after_fsync")
         except OSError as error:
             self._cut()
-            if error.errno in _FULL:
-                raise SpoolFullError(f"there is no room for more messages in {self._folder}") from None
-            raise RunError(f"the spool {self._folder} cannot be written: {error.strerror}") from None
+            raise _unusable(self._folder, error) from None
         batch = Batch(self._path, self._end, count, self._size, len(data))
         self._size += len(data)
         if self._size >= SEGMENT_BYTES:
@@ -213,6 +229,13 @@ class Spool:
         if self._file is not None:
             os.close(self._file)
         self._file, self._path = None, ""
+
+
+def _unusable(folder: Path, error: OSError) -> RunError:
+    """Give the error for people; room may come back by itself."""
+    if error.errno in _FULL:
+        return SpoolFullError(f"there is no room for more messages in {folder}")
+    return RunError(f"the spool {folder} cannot be used: {error.strerror}", hint=f"{ROOT} names another place.")
 
 
 def _write_all(file: int, data: bytes) -> None:

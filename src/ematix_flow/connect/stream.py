@@ -36,6 +36,9 @@ PLACE = "_place"
 PAYLOAD = "_payload"
 """Under this name a message that could not be read keeps its payload, so that it can be tried again."""
 
+MOST_FIELDS = 4_096
+"""Values of a message from which on it is no row, and columns that rows may make: hardly a database has wider tables."""
+
 UNREADABLE = "line"
 """What rejects name as the column where a whole message could not be read."""
 
@@ -126,11 +129,14 @@ def as_text(position: Position) -> str:
 
 
 def from_text(text: str) -> Position:
-    """Give the position that was kept."""
-    made = json.loads(text)
+    """Give the position that was kept; what is none is refused."""
+    try:
+        made = json.loads(text)
+    except (ValueError, RecursionError):
+        made = None
     if not isinstance(made, dict):
         message = f"{text[:80]} is not a position in a stream"
-        raise StreamLostError(message)
+        raise StreamLostError(message, hint=REWIND)
     return made
 
 

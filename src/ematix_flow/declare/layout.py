@@ -147,10 +147,10 @@ def check_name(what: str, name: object, origin: Origin | None) -> None:
     if not isinstance(name, str) or not name:
         raise DeclareError(f"a {what} needs a name, not {name!r}", origin=origin)
     if "\0" in name:
-        raise DeclareError(f"the {what} name {name!r} contains a NUL character", origin=origin)
+        raise DeclareError(f"the {what} name {name[:80]!r} contains a NUL character", origin=origin)
     if len(name.encode(errors="surrogatepass")) > MAX_NAME_BYTES:
         raise DeclareError(
-            f"the {what} name {name!r} is longer than {MAX_NAME_BYTES} bytes",
+            f"the {what} name {name[:80]!r} is longer than {MAX_NAME_BYTES} bytes",
             hint="PostgreSQL would cut it; choose a shorter one",
             origin=origin,
         )

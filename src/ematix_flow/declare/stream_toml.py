@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 import warnings
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from ematix_flow.declare.stream_making import SETTINGS, make_stream
 from ematix_flow.declare.stream_options import Lookup, StateStore, Watermark
 from ematix_flow.declare.stream_targets import TARGET_WORDS, stream_target
 from ematix_flow.declare.stream_toml_places import TABLE_KEYS, Document, connection_in, target_in
+from ematix_flow.declare.toml_text import parsed
 from ematix_flow.errors import DeclareError
 
 if TYPE_CHECKING:
@@ -52,10 +52,7 @@ def keys() -> dict[str, tuple[str, ...]]:
 
 def stream_from_toml(text: str, file: str = "config_str") -> Stream:
     """Give the stream that a text declares; `file` is what errors call it."""
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise DeclareError(f"{file} is no valid TOML: {error}") from None
+    tables = parsed(text, file)
     document = Document(text, file)
     document.refuse_unknown((), tables, ("pipeline_name", "source_query", *SETTINGS, *_TABLES))
     if "pipeline_name" not in tables:

@@ -12,6 +12,7 @@ from ematix_flow.declare.stream_handle import StreamHandle, run
 from ematix_flow.declare.stream_making import stream_from_keywords
 from ematix_flow.declare.stream_toml import stream_from_toml
 from ematix_flow.declare.stream_toml_text import toml_of
+from ematix_flow.declare.toml_text import LARGEST
 from ematix_flow.errors import DeclareError, DeclareTypeError, FlowError
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ def load_stream(config: str | os.PathLike[str] | None = None, config_str: str | 
         return stream_from_toml(config_str or "")
     path = Path(config)
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(LARGEST + 1)
     except FileNotFoundError:
         raise DeclareError(f"{path} does not exist", hint=f"looked from {Path.cwd()}.") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -1,15 +1,27 @@
-"""TOML as text: writes plain values, and finds the line on which a key stands; what they mean is not known here."""
+"""TOML as text: reads and writes plain values, and finds the line on which a key stands; what they mean is not known here."""
 
 from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+
+from ematix_flow.errors import DeclareError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+LARGEST = 1 << 18
+"""Characters of a configuration; more than people write, and few enough to be read at once whatever they say."""
+
+_PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_LONG_KEY = re.compile(rf"(?<![\w.-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{50}}")
+"""A key of so many parts that the time to read it grows with their square."""
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _HEADER = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]")
@@ -20,24 +32,60 @@ def dumps(document: Mapping[str, Any]) -> str:
     return "\n".join(_table((), document)).strip() + "\n"
 
 
+def parsed(text: str, name: str) -> dict[str, Any]:
+    """Give the tables of a text; `name` is what errors call it. Whatever somebody wrote is read or refused at once."""
+    if len(text) > LARGEST:
+        raise DeclareError(f"{name} is longer than {LARGEST:,} characters", hint="is it the right file?")
+    if _LONG_KEY.search(text):
+        raise DeclareError(f"{name} has a key of more than 50 parts")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise DeclareError(f"{name} is nested too deeply") from None
+    except ValueError as error:
+        raise DeclareError(f"{name} is no valid TOML: {error}") from None
+
+
 def line_of(text: str, path: Sequence[str | int], key: str | None = None) -> int:
     """Give the line of a table, or of one of its keys; the first line where it cannot be found."""
-    wanted = [str(part) for part in path]
-    here: list[str] = []
+    wanted = tuple(str(part) for part in path)
+    sections, first = _sections(text)
+    if key is not None:
+        written = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[.=]")
+        for section in sections:
+            if section.path == wanted:
+                for number, line in enumerate(section.lines, section.line):
+                    if written.match(line):
+                        return number
+            elif section.path[: len(wanted) + 1] == (*wanted, key):
+                return section.line
+    return first.get(wanted, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """The lines from one header to the next."""
+
+    path: tuple[str, ...]
+    line: int
+    lines: tuple[str, ...]
+
+
+@lru_cache(maxsize=2)
+def _sections(text: str) -> tuple[tuple[_Section, ...], dict[tuple[str, ...], int]]:
+    """Give the sections of a text, and the line on which each table begins first."""
     counts: dict[str, int] = {}
-    found = 0
-    for number, line in enumerate(text.splitlines(), 1):
+    lines = text.splitlines()
+    starts: list[tuple[tuple[str, ...], int]] = [((), 1)]
+    for number, line in enumerate(lines, 1):
         header = _HEADER.match(line)
         if header:
-            here = _numbered(header[2], header[1] == "[[", counts)
-        at_table = here == wanted and (header is not None or not wanted)
-        if at_table and not found:
-            found = number
-        if key is not None and here == wanted and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[.=]", line):
-            return number
-        if key is not None and here[: len(wanted) + 1] == [*wanted, key]:
-            return number
-    return found or 1
+            starts.append((tuple(_numbered(header[2], header[1] == "[[", counts)), number))
+    ends = [line for _, line in starts[1:]] + [len(lines) + 1]
+    found = tuple(
+        _Section(path, line, tuple(lines[line - 1 : end - 1])) for (path, line), end in zip(starts, ends, strict=True)
+    )
+    return found, {section.path: section.line for section in reversed(found)}
 
 
 def _numbered(name: str, is_list: bool, counts: dict[str, int]) -> list[str]:  # noqa: FBT001 - the two brackets

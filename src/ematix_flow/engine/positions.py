@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,32 +18,56 @@ The same messages may be read again after that, so their loads must not be taken
 """
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from ematix_flow.clock import Clock
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base import Database, Session
     from ematix_flow.connect.stream import Position
 
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """Where a target remembers how far a stream has come, and under which name."""
+    """Where a target remembers how far a stream has come, and under which names."""
 
     database: Database
     name: str
+    """Under which the position is kept."""
+    stream: str
+    target: str
+    """Both under which loads are kept."""
 
 
-def position_in(database: Database, name: str, source_id: str) -> Position | None:
-    """Give the position that a target remembers under a name, None before the first load."""
+def position_in(books: Books, source_id: str) -> Position | None:
+    """Give the position that a target remembers, None before the first load; one that is gone since then is refused."""
+    database, name = books.database, books.name
     if not database.exists():
         return None
     ledger, session = Ledger(database), database.session()
     try:
-        mark = ledger.watermark(session, name) if ledger.exists(session) else None
+        if not ledger.exists(session):
+            return None
+        mark = ledger.watermark(session, name)
+        gone = mark is None and _has_loaded(ledger, session, books, source_id)
     finally:
         session.close()
+    if gone:
+        message = f"stream {name!r} has loaded from {source_id} before, and where it stood is gone from its target"
+        raise StreamLostError(message, hint="say where to go on: flow stream reset NAME --from ...")
     if mark is None:
         return None
     refuse_other_source(name, mark.column, source_id)
     return from_text(mark.value)
+
+
+def _has_loaded(ledger: Ledger, session: Session, books: Books, source_id: str) -> bool:
+    """Say whether a target knows of a load from a source."""
+    begins = f"{source_id} "
+    rows = session.query(
+        f"SELECT COUNT(*) FROM {ledger.name('ledger')} "
+        "WHERE pipeline_name = ? AND target_name = ? AND SUBSTR(slot, 1, ?) = ?",
+        (books.stream, books.target, len(begins), begins),
+    )
+    return int(rows[0][0]) > 0
 
 
 def onward(position: Position, end: Position) -> Position:
@@ -50,25 +75,26 @@ def onward(position: Position, end: Position) -> Position:
     return end | {TURN: position[TURN]} if TURN in position else end
 
 
-def remember(database: Database, name: str, source_id: str, position: Position, clock: Clock) -> None:
+def remember(books: Books, source_id: str, position: Position, clock: Clock) -> None:
     """Write a position without rows: the beginning of a stream, or where an operator wants it to go on."""
-    ledger, session, now = Ledger(database), database.session(), clock.now()
+    ledger, session, now = Ledger(books.database), books.database.session(), clock.now()
     try:
         ledger.ensure(session)
-        ledger.ensure_fence(session, name, now)
+        ledger.ensure_fence(session, books.name, now)
         with transaction(session):
             # Whoever runs this stream meanwhile may not commit any more.
-            ledger.take_fence(session, name, now)
-            before = ledger.watermark(session, name)
-            at = position if before is None else position | {TURN: _turn(before.value) + 1}
-            ledger.move_watermark(session, name, before, Watermark(source_id, as_text(at)), now)
+            ledger.take_fence(session, books.name, now)
+            before = ledger.watermark(session, books.name)
+            again = before is not None or _has_loaded(ledger, session, books, source_id)
+            at = position | {TURN: _turn(before, now)} if again else position
+            ledger.move_watermark(session, books.name, before, Watermark(source_id, as_text(at)), now)
     finally:
         session.close()
 
 
-def _turn(kept: str) -> int:
-    """Give how often an operator has moved a position; a pipeline of this name may have kept something else."""
-    try:
-        return int(from_text(kept).get(TURN, 0))
-    except (ValueError, StreamLostError):
-        return 0
+def _turn(before: Watermark | None, now: datetime) -> int:
+    """Give a number that no earlier turn had; where those are not known, it is one that counting does not reach."""
+    with suppress(ValueError, StreamLostError):
+        if before is not None:
+            return int(from_text(before.value).get(TURN, 0)) + 1
+    return int(now.timestamp())

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.lake_engine import SparkNeeds
 from ematix_flow.connect.places import project_file, user_file
 from ematix_flow.declare.spark_settings import settings_from
+from ematix_flow.declare.toml_text import parsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +23,7 @@ def spark_settings() -> SparkSettings:
     table: dict[str, Any] = {}
     for file in (user_file(), project_file()):
         if file.is_file():
-            table |= tomllib.loads(file.read_text(encoding="utf-8")).get("spark", {})
+            table |= parsed(file.read_text(encoding="utf-8"), file.name).get("spark", {})
     return settings_from(table, os.environ)
 
 

@@ -124,7 +124,7 @@ def _position(stream: Stream, target: StreamTarget, source: StreamSource, option
     if isinstance(source, FileStream):
         return file_position(stream, target, source, options, stream.name)
     books = books_of(stream, target, options, stream.name)
-    return position_in(books.database, books.name, source.source_id)
+    return position_in(books, source.source_id)
 
 
 def _move(
@@ -135,4 +135,4 @@ def _move(
             sink.remember(Way(stream.name, source.source_id), position)
         return
     books = books_of(stream, target, options, stream.name)
-    remember(books.database, books.name, source.source_id, position, options.clock)
+    remember(books, source.source_id, position, options.clock)

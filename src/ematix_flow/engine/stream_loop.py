@@ -29,8 +29,8 @@ MOST = 100_000
 TIDY_AFTER = 100
 """Batches after which the books of a target are tidied."""
 
-LAG_EVERY = timedelta(seconds=5)
-"""How often a source is asked how much waits in it."""
+LAG_EVERY = 5.0
+"""Seconds: how often a source is asked how much waits in it."""
 
 
 @dataclass
@@ -53,10 +53,10 @@ class Track:
     lane: Lane | None = None
     position: Position | None = None
     """Where it stood when it was last seen."""
-    until: datetime | None = None
-    """When a target that failed is tried again."""
+    until: float | None = None
+    """When a target that failed is tried again, in ticks of the clock."""
     loads: int = 0
-    measured: datetime | None = None
+    measured: float | None = None
 
     def close(self) -> None:
         """Let go of the target; it is asked anew where it stands before it goes on."""
@@ -104,7 +104,7 @@ class Loop:
         for track in self.tracks:
             if self.options.stop.is_set():
                 break
-            if track.until is not None and track.until > self.options.clock.now():
+            if track.until is not None and track.until > self.options.clock.ticks():
                 continue
             try:
                 moved |= self._advance(track)
@@ -126,10 +126,10 @@ class Loop:
         messages = self.source.distance(begin, end)
         if not messages:
             return False
-        begun = self.options.clock.now()
+        begun = self.options.clock.ticks()
         counts = lane.load(end)
         failpoint("stream.after_batch")
-        seconds = (self.options.clock.now() - begun).total_seconds()
+        seconds = self.options.clock.ticks() - begun
         fresh = self._further(lane.position)
         track.position, track.loads = lane.position, track.loads + 1
         self.tally.rows += counts.staged + counts.rejected
@@ -180,14 +180,14 @@ class Loop:
         if last is not None:
             raise last
         pause = track.patience.pause()
-        track.until = self.options.clock.now() + timedelta(seconds=pause)
+        track.until = self.options.clock.ticks() + pause
         if all(other.lane is None for other in self.tracks):
             raise error
         self.options.bus.emit(StreamFailed(self.stream.name, track.key, safe_text(error), pause))
 
     def _measure(self, track: Track) -> None:
         """Tell how much waits for a target; a source that cannot be asked now says so when it is read."""
-        now = self.options.clock.now()
+        now = self.options.clock.ticks()
         if track.lane is None or (track.measured is not None and now - track.measured < LAG_EVERY):
             return
         track.measured = now

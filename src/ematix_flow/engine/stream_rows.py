@@ -11,9 +11,17 @@ from ematix_flow.connect.stream import from_text
 from ematix_flow.engine.lookups import open_lookups
 from ematix_flow.engine.spark import session_for
 from ematix_flow.engine.stream_sources import lake_frame
+from ematix_flow.engine.stream_tables import makes_columns
 from ematix_flow.errors import PlanError, UnsupportedError, did_you_mean
 from ematix_flow.plan.sql.stream_sql import SOURCE, mentioned, row_by_row, spark_sql, tables_in
-from ematix_flow.run.typed_messages import TypedRows, json_payload, raw_payload, rows_of_payloads, typed_rows
+from ematix_flow.run.typed_messages import (
+    TypedRows,
+    json_payload,
+    nameable,
+    raw_payload,
+    rows_of_payloads,
+    typed_rows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,6 +43,8 @@ class StreamRows:
         self._source = source
         self._options = options
         self._read = reader_for(source)
+        if stream.transform.sql is None and any(map(makes_columns, stream.targets)):
+            self._read = nameable(self._read)
         self._stage = _stage(stream, options, kept)
         self._last: tuple[str, str, frozenset[str], TypedRows] | None = None
 

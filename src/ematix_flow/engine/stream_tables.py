@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.arrow_types import declared_type
 from ematix_flow.connect.found_types import found_type
-from ematix_flow.connect.registry import DATABASES
+from ematix_flow.connect.registry import DATABASES, SINKS
+from ematix_flow.connect.resolve import resolve_connection
+from ematix_flow.connect.stream import MOST_FIELDS
 from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.types import Text
 from ematix_flow.errors import PlanError
@@ -44,6 +46,9 @@ def table_of(target: StreamTarget, database: Database, rows: pa.Schema) -> Table
         message = f"table {schema}.{name} does not exist in {target.connection_name!r}"
         hint = "create it, give target_table= a table class, or say create_table=True."
         raise PlanError(message, hint=hint)
+    if len(rows) > MOST_FIELDS:
+        message = f"the messages of one batch have {len(rows)} different fields, too many for {schema}.{name}"
+        raise PlanError(message, hint="declare the table, or choose columns in transform_sql=.")
     if found is None:
         columns = [_new_column(field, target) for field in rows] or [Column(Text(), name=UNKNOWN)]
     else:
@@ -66,9 +71,18 @@ def with_drift(target: StreamTarget, database: Database) -> StreamTarget:
     return target
 
 
+def makes_columns(target: StreamTarget) -> bool:
+    """Say whether the fields of messages become columns of a target."""
+    return target.declared_table is None and _makes(target, resolve_connection(target.connection).kind)
+
+
 def _may_create(target: StreamTarget, database: Database) -> bool:
     """Say whether the target begins to exist with the first rows; of databases that has to be asked for."""
-    return target.create_table or database.kind not in DATABASES
+    return _makes(target, database.kind)
+
+
+def _makes(target: StreamTarget, kind: str) -> bool:
+    return target.create_table or (kind not in DATABASES and kind not in SINKS)
 
 
 def _found(database: Database, schema: str, name: str) -> FoundTable | None:

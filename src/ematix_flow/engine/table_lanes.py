@@ -17,6 +17,7 @@ from ematix_flow.declare.write import DROP
 from ematix_flow.engine.dead_letter_topic import forward, wants_topic
 from ematix_flow.engine.lanes import Batch, Lane
 from ematix_flow.engine.loading import load_target
+from ematix_flow.engine.planning import token_for
 from ematix_flow.engine.positions import Books, onward, position_in, remember
 from ematix_flow.engine.sourcing import OpenSource
 from ematix_flow.engine.spark import session_for
@@ -126,11 +127,11 @@ def table_lane(road: Road, target: StreamTarget, kind: type[TableLane], *, looks
     """
     source, begin = road.source, road.begin
     books = books_of(road.stream, target, road.options, road.name)
-    found = position_in(books.database, books.name, source.source_id)
+    found = position_in(books, source.source_id)
     position = source.start(begin) if found is None else found
     if found is None and begin != EARLIEST and not looks:
         # The end of a topic is another one a second later.
-        remember(books.database, books.name, source.source_id, position, road.options.clock)
+        remember(books, source.source_id, position, road.options.clock)
     known = found is not None or (begin != EARLIEST and not looks)
     forwards = wants_topic(road.stream)
     if forwards and found is not None and not looks:
@@ -141,8 +142,10 @@ def table_lane(road: Road, target: StreamTarget, kind: type[TableLane], *, looks
 def books_of(stream: Stream, target: StreamTarget, options: StreamOptions, name: str) -> Books:
     """Give where a target remembers how far a stream has come."""
     pipeline = pipeline_into(stream, target, name)
-    table = pipeline.targets[0].table
-    return Books(target_for(target.connection, table, session_for(options.load)), history_name(pipeline, table))
+    declared = pipeline.targets[0]
+    database = target_for(target.connection, declared.table, session_for(options.load))
+    token = token_for(pipeline, declared, "")
+    return Books(database, history_name(pipeline, declared.table), token.pipeline, token.target)
 
 
 def pipeline_into(stream: Stream, target: StreamTarget, name: str) -> Pipeline:

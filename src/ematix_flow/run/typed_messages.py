@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ematix_flow.connect.arrow import REJECTS
-from ematix_flow.connect.stream import PAYLOAD, PLACE, UNREADABLE, VALUE, MessagePiece, shown_payload
+from ematix_flow.connect.stream import MOST_FIELDS, PAYLOAD, PLACE, UNREADABLE, VALUE, MessagePiece, shown_payload
+from ematix_flow.declare.layout import check_name
+from ematix_flow.errors import DeclareError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+
+_HUGE = re.compile(rb"[eE][+]?[0-9]{3}")
+"""What a number looks like that may be too large."""
 
 TOGETHER = 4
 """Pieces that are read at the same time."""
@@ -63,10 +72,51 @@ def rows_of_payloads(messages: Sequence[tuple[bytes, str]], read: Callable[[byte
 def json_payload(payload: bytes) -> dict[str, Any] | str:
     """Give the values of a JSON object."""
     try:
-        value = json.loads(payload)
+        limited = _finite if _HUGE.search(payload) else None
+        value = json.loads(payload.decode(), parse_constant=_constant, parse_float=limited)
+        if b"\\ud" in payload or b"\\uD" in payload:
+            _json(value).encode()
+    except UnicodeEncodeError:
+        return "malformed JSON: half of a surrogate pair"
     except (ValueError, RecursionError) as error:
         return f"malformed JSON: {error}"
-    return value if isinstance(value, dict) else "not a JSON object"
+    if not isinstance(value, dict):
+        return "not a JSON object"
+    return value if len(value) <= MOST_FIELDS else f"has {len(value)} values, more than the {MOST_FIELDS} of a row"
+
+
+def _constant(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")
+
+
+def _finite(digits: str) -> float:
+    made = float(digits)
+    if math.isinf(made):
+        raise ValueError(f"{digits[:40]} is too large a number")
+    return made
+
+
+def nameable(read: Callable[[bytes], dict[str, Any] | str]) -> Callable[[bytes], dict[str, Any] | str]:
+    """Give a reader for tables that are made of messages: a message with a name that no column has is no row."""
+
+    def row_of(payload: bytes) -> dict[str, Any] | str:
+        row = read(payload)
+        return row if isinstance(row, str) else _unnameable(tuple(row)) or row
+
+    return row_of
+
+
+@lru_cache(maxsize=256)
+def _unnameable(names: tuple[str, ...]) -> str | None:
+    """Give what is wrong with the names of a message."""
+    try:
+        for name in names:
+            check_name("column", name, None)
+    except DeclareError as error:
+        return error.what
+    if len({name.lower() for name in names}) < len(names):
+        return "two of its names differ only in case"
+    return None
 
 
 def raw_payload(payload: bytes) -> dict[str, Any] | str:
@@ -108,7 +158,8 @@ def _column(values: list[Any]) -> pa.Array:
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         kinds = {type(value) for value in values if value is not None}
         if kinds <= {int, float}:
-            return pa.array([None if value is None else float(value) for value in values], pa.float64())
+            with suppress(OverflowError):
+                return pa.array([None if value is None else float(value) for value in values], pa.float64())
         return pa.array([value if value is None or isinstance(value, str) else _json(value) for value in values])
     return made if not pa.types.is_null(made.type) else made.cast(pa.string())
 
