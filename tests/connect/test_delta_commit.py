@@ -161,3 +161,14 @@ def test_an_action_that_is_not_known_leaves_the_checkpoint_to_others(store: Loca
     store.create(delta_log.commit_key(FOLDER, 1), b'{"domainMetadata": {"domain": "d"}}\n')
     assert not write_checkpoint(store, FOLDER, 1)
     assert log_of(store) == [f"{0:020}.json", f"{1:020}.json"]
+
+
+def test_a_checkpoint_of_another_kind_leaves_the_table_to_delta(store: LocalStore) -> None:
+    for number in range(1, 12):
+        add(store, number)
+    folder = f"{FOLDER}_delta_log/"
+    store.delete(f"{folder}{10:020}.checkpoint.parquet")
+    store.create(f"{folder}{10:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json", b"{}")
+    assert delta_log.state(store, FOLDER) is None
+    with pytest.raises(TransientError, match="cannot be read any more"):
+        add(store, 12)

@@ -130,7 +130,7 @@ def _commit(
     for _ in range(ATTEMPTS):
         state = delta_log.state(store, folder)
         if state is None:
-            message = f"there is no Delta table at {store.address(folder)} any more"
+            message = f"the log of the Delta table at {store.address(folder)} cannot be read any more"
             raise TransientError(message)
         if state.transactions.get(application(change), -1) >= change.number:
             message = "the table has heard of this change already, and takes it once"

@@ -26,7 +26,10 @@ class LogState:
 
 
 def state(store: Store, folder: str) -> LogState | None:
-    """Give the newest state, or None where there is no table; commits after the last checkpoint are looked for one by one."""
+    """Give the newest state; commits after the last checkpoint are looked for one by one.
+
+    None where there is no table, or where its checkpoint is of a kind that is not read here.
+    """
     number = max(_checkpoint(store, folder), -1)
     found: dict[str, Any] = {}
     numbers: dict[str, int] = {}
@@ -36,11 +39,8 @@ def state(store: Store, folder: str) -> LogState | None:
         number += 1
         for action in _actions(data):
             _note(action, found, numbers)
-    if number < 0:
-        return None
     if "metaData" not in found or "protocol" not in found:
-        message = f"the log of the Delta table {store.path(folder)} does not say which columns it has"
-        raise OSError(message)
+        return None
     return LogState(number, found["metaData"], found["protocol"], numbers)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect.file_stream import FileStream
 from ematix_flow.connect.redact import redact, safe_text
 from ematix_flow.connect.resolve import resolve_connection
-from ematix_flow.engine.broker_lanes import BrokerLane, is_broker
+from ematix_flow.engine.broker_lanes import BrokerLane, is_broker, rejected
 from ematix_flow.engine.dry_running import rehearse_target
 from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
 from ematix_flow.engine.previewing import PREVIEW_SLOT, plan_despite_drift, report
@@ -127,10 +127,13 @@ def _declared(target: StreamTarget) -> TargetSummary:
 
 
 def _sent(known: TargetSummary, lane: BrokerLane, end: dict[str, object]) -> TargetSummary:
+    """Count what would be sent; what would fail the batch is raised as it would be then."""
     made = lane.messages(end)
-    count, rejected = len(made.messages), 0 if made.rejects is None else made.rejects.num_rows
+    if made.rejects is not None and lane.road.stream.transform.on_error == "fail":
+        rejected(lane.road, made.rejects)
+    count, refused = len(made.messages), 0 if made.rejects is None else made.rejects.num_rows
     return replace(
-        known, dry_run_rows_affected={"rows_staged": count, "rows_inserted": count, "rows_rejected": rejected}
+        known, dry_run_rows_affected={"rows_staged": count, "rows_inserted": count, "rows_rejected": refused}
     )
 
 
@@ -145,9 +148,8 @@ def _asked(batch: Batch, road: Road) -> tuple[Asked, Callable[[Asked], Look]]:
     database = target_for(batch.target.connection, batch.target.table, spark)
     token = token_for(batch.pipeline, batch.target, PREVIEW_SLOT)
     chosen = spark_is_chosen(options)
-    return Asked(batch.pipeline, batch.target, batch.source, database, token, options.clock.now(), chosen), observing(
-        spark
-    )
+    asked = Asked(batch.pipeline, batch.target, batch.source, database, token, options.clock.now(), chosen)
+    return asked, observing(spark)
 
 
 def _check_target(road: Road, target: StreamTarget, kept: ExitStack, found: Findings) -> None:

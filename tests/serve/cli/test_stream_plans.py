@@ -121,6 +121,10 @@ topic = "{topic}"
     assert said.code == 0, said.err
     assert target_of(said)["dry_run_rows_affected"] == {"rows_staged": 10, "rows_inserted": 10, "rows_rejected": 0}
     assert payloads_of(streams.broker.address, topic) == []
+    fill(streams.broker.address, streams.topic, [b"{broken"])
+    said = flow("dry-run", "copy.toml")
+    assert said.code == 1
+    assert "1 message cannot be read" in said.out
     said = flow("validate", "copy.toml")
     assert said.code == 0
     assert said.out.startswith("copy: ok\n")
