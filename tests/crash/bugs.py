@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit import publish as publishing
 from ematix_flow.commit.ledger import Ledger, transaction
-from ematix_flow.connect import delta, iceberg, mysql_session, postgres, postgres_stage
+from ematix_flow.connect import delta, delta_log, iceberg, mysql_session, postgres, postgres_stage
 from ematix_flow.connect.file_session import FileSession
 from ematix_flow.connect.file_tables import FileTables
 from ematix_flow.connect.lake_lock import Lock
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ematix_flow.commit.order import Order
     from ematix_flow.connect.base import Database
     from ematix_flow.connect.lake_change import Change
+    from ematix_flow.connect.store import Store
     from ematix_flow.records import Committed, Token
 
 WINDOW = 0.02
@@ -206,9 +207,14 @@ def late_changes_taken() -> None:
 
 
 def unnumbered() -> None:
-    """Changes of a Delta table have a name, but not the number under which each is let through once."""
-    numbered = delta._transaction
-    delta._transaction = lambda change, word: {k: v for k, v in numbered(change, word).items() if "txn" not in k}
+    """Nobody looks at the number of a Delta table's change, under which each is let through once."""
+    numbered = delta_log.state
+
+    def forgetful(store: Store, folder: str) -> delta_log.LogState | None:
+        found = numbered(store, folder)
+        return None if found is None else replace(found, transactions={})
+
+    delta_log.state = forgetful
 
 
 def straight_to_the_table() -> None:
