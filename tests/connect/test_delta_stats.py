@@ -55,6 +55,14 @@ def test_what_cannot_be_written_exactly_is_left_out() -> None:
     assert told["nullCount"]["none"] == 1
 
 
+def test_instants_at_the_ends_of_the_calendar_are_left_out() -> None:
+    last = pa.array([datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)], pa.timestamp("us", tz="UTC"))
+    beyond = pa.array([2**62], pa.int64()).cast(pa.timestamp("us"))
+    told = stats({"last": last, "beyond": beyond})  # type: ignore[dict-item]
+    assert told["minValues"] == {"last": "9999-12-31T23:59:59.999Z"}
+    assert told["maxValues"] == {}
+
+
 def test_an_empty_group_does_not_hide_the_others() -> None:
     schema = pa.schema({"id": pa.int64()})
     told = stats({"id": [None, None]}, {"id": [5]}, schema=schema)

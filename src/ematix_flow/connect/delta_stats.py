@@ -33,8 +33,8 @@ def stats_of(file: IO[bytes]) -> str:
         nulls[name] = sum(one.null_count for one in found)
         known = [one for one in found if one.has_min_max]
         if len(known) == len(found) or all(one.has_min_max or one.num_values == 0 for one in found):
-            _note(name, [_told(one.min) for one in known], least, min)
-            _note(name, [_told(one.max, up=True) for one in known], greatest, max)
+            _note(name, [_told(one, "min") for one in known], least, min)
+            _note(name, [_told(one, "max") for one in known], greatest, max)
     return json.dumps(
         {"numRecords": described.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls},
         ensure_ascii=False,
@@ -46,8 +46,15 @@ def _note(name: str, values: list[Any], kept: dict[str, Any], choose: Any) -> No
         kept[name] = choose(values)
 
 
-def _told(value: Any, *, up: bool = False) -> Any:
+def _told(found: Any, which: str) -> Any:
     """Give a value as the log writes it, a greatest instant rounded up; None for what cannot be written exactly."""
+    try:
+        return _written(getattr(found, which), up=which == "max")
+    except (OverflowError, ValueError):  # an instant that no calendar of Python has
+        return None
+
+
+def _written(value: Any, *, up: bool) -> Any:
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
