@@ -78,7 +78,7 @@ def test_a_session_is_made_for_long_work_where_a_load_rewrites_a_large_table(
     landing = ObjectStoreLocalConnection("landing", path=str(tmp_path), format="parquet")
     lake = DeltaLocalConnection("lake", path=str(tmp_path / "lake"))
     declared = ematix.pipeline(target=Events, source_connection=landing, target_connection=lake, mode=mode)(rows)
-    assert expect_lakes(declared.pipeline)
+    assert expect_lakes(declared.pipeline) is (mode == "merge")  # an append may do without Spark
     assert session_settings().heavy is heavy
 
 
