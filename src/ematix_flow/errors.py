@@ -6,6 +6,7 @@ Each class also derives from the built-in type that callers of the public contra
 from __future__ import annotations
 
 import difflib
+import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,10 @@ class Origin:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
+
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system says when a disk, a quota or a file can take no more."""
 
 
 class FlowError(Exception):

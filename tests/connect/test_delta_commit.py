@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.connect import delta_commit, delta_log
-from ematix_flow.connect.base import MadeColumn
+from ematix_flow.connect.base import FoundColumn
 from ematix_flow.connect.delta_checkpoint import write_checkpoint
 from ematix_flow.connect.delta_commit import NewFile
 from ematix_flow.connect.lake_change import Change
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FOLDER = "s/t/"
-COLUMNS = (MadeColumn("id", "BIGINT", nullable=False), MadeColumn("amount", "DECIMAL(12,2)", nullable=True))
+COLUMNS = (FoundColumn("id", "BIGINT", nullable=False), FoundColumn("amount", "DECIMAL(12,2)", nullable=True))
 
 
 @pytest.fixture
@@ -57,9 +57,9 @@ def test_a_table_is_made_once_with_its_columns(store: LocalStore) -> None:
 
 def test_a_type_that_needs_more_than_every_reader_knows_is_left_to_delta(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
-    assert not delta_commit.make_table(store, FOLDER, [MadeColumn("v", "VARIANT", nullable=True)])
+    assert not delta_commit.make_table(store, FOLDER, [FoundColumn("v", "VARIANT", nullable=True)])
     assert delta_log.state(store, FOLDER) is None
-    assert delta_commit.make_table(store, FOLDER, [MadeColumn("at", "TIMESTAMP_NTZ", nullable=True)])
+    assert delta_commit.make_table(store, FOLDER, [FoundColumn("at", "TIMESTAMP_NTZ", nullable=True)])
     state = delta_log.state(store, FOLDER)
     assert state is not None
     assert state.protocol["readerFeatures"] == ["timestampNtz"]

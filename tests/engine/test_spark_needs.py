@@ -12,10 +12,13 @@ from ematix_flow.connect.delta import Delta
 from ematix_flow.connect.lake_engine import SparkNeeds
 from ematix_flow.declare.connection_files import ObjectStoreLocalConnection
 from ematix_flow.declare.connection_stores import DeltaLocalConnection
+from ematix_flow.declare.layout import Column, Table
+from ematix_flow.declare.pipeline import TargetDeclaration
 from ematix_flow.declare.spark_settings import SparkSettings
+from ematix_flow.declare.write import write
 from ematix_flow.engine.spark import session_settings, with_needs
-from ematix_flow.engine.targets import expect_lakes
-from ematix_flow.types import BigInt  # noqa: TC001 - the annotations of a table are read
+from ematix_flow.engine.targets import expect_lakes, expect_work
+from ematix_flow.types import BigInt
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,6 +65,7 @@ def test_a_session_is_made_for_long_work_where_a_load_rewrites_a_large_table(
     tmp_path: Path, mode: str, size: int, heavy: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ematix_flow.engine.spark._NEEDED", [])
+    monkeypatch.setattr("ematix_flow.engine.targets.session_runs", lambda: False)  # other tests may have one
     folder = tmp_path / "lake" / "public" / "events"
     folder.mkdir(parents=True)
     for name in ("a.parquet", "b.parquet"):
@@ -80,6 +84,18 @@ def test_a_session_is_made_for_long_work_where_a_load_rewrites_a_large_table(
     declared = ematix.pipeline(target=Events, source_connection=landing, target_connection=lake, mode=mode)(rows)
     assert expect_lakes(declared.pipeline) is (mode == "merge")  # an append may do without Spark
     assert session_settings().heavy is heavy
+
+
+def test_a_table_is_not_looked_at_while_a_session_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Delta(DeltaLocalConnection("lake", path=str(tmp_path)), ("s", "t"))
+    columns = (Column(BigInt(), primary_key=True, name="id"),)
+    target = TargetDeclaration(Table("s", "t", columns), write(mode="merge"), None)
+    looks: list[int] = []
+    monkeypatch.setattr(Delta, "is_large", lambda _: looks.append(1))
+    for runs in (True, False):
+        monkeypatch.setattr("ematix_flow.engine.targets.session_runs", lambda runs=runs: runs)
+        expect_work(table, target)
+    assert len(looks) == 1
 
 
 def test_a_table_of_many_small_files_is_large_and_one_that_is_not_there_is_not(tmp_path: Path) -> None:

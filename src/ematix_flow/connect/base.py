@@ -111,15 +111,6 @@ class StageSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class MadeColumn:
-    """A column of a table that is made: its name, its type in the words of the system, and whether it may be NULL."""
-
-    name: str
-    type: str
-    nullable: bool
-
-
-@dataclass(frozen=True, slots=True)
 class StageColumn:
     """A column that is staged: its declared type, or that of a carried framework column."""
 
@@ -242,8 +233,8 @@ class Database(Upkeep, ABC):
         """Take the engine that reads and writes the rows; most systems have one of their own."""
         del engine
 
-    def make_table(self, columns: Sequence[MadeColumn]) -> bool:
-        """Make a table without partitions where that needs no statement; False where it does, or where one is there."""
+    def make_table(self, columns: Sequence[FoundColumn]) -> bool:
+        """Make a table, without partitions, in which these columns are found; False where that needs a statement, or where one is there."""
         del columns
         return False
 

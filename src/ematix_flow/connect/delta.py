@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from ematix_flow.connect.base import MadeColumn, Session, StageSpec
+    from ematix_flow.connect.base import FoundColumn, Session, StageSpec
     from ematix_flow.connect.delta_log import LogState
     from ematix_flow.connect.lake_change import Change
     from ematix_flow.connect.lake_engine import LakeEngine
@@ -121,7 +121,7 @@ class Delta(LakeTable):
         state = delta_log.state(self.store, self.folder)
         return state is not None and delta_commit.takes_files(state)
 
-    def make_table(self, columns: Sequence[MadeColumn]) -> bool:
+    def make_table(self, columns: Sequence[FoundColumn]) -> bool:
         """Write the first commit of the table's log."""
         return delta_commit.make_table(self.store, self.folder, columns)
 

@@ -39,9 +39,8 @@ def write_checkpoint(store: Store, folder: str, number: int) -> bool:
     rows = list(kept.rows())
     sink = io.BytesIO()
     pq.write_table(_table(rows), sink, compression="snappy")
-    key = f"{folder}{delta_log.LOG}{number:020}.checkpoint.parquet"
     with suppress(OSError):
-        if not store.create(key, sink.getvalue()):
+        if not store.create(delta_log.checkpoint_key(folder, number), sink.getvalue()):
             return False
         told = {
             "version": number,
@@ -49,7 +48,7 @@ def write_checkpoint(store: Store, folder: str, number: int) -> bool:
             "sizeInBytes": len(sink.getvalue()),
             "numOfAddFiles": len(kept.files),
         }
-        store.write(f"{folder}{delta_log.LOG}_last_checkpoint", json.dumps(told).encode())
+        store.write(delta_log.last_checkpoint_key(folder), json.dumps(told).encode())
         return True
     return False
 
@@ -98,11 +97,10 @@ def _actions_up_to(store: Store, folder: str, number: int) -> Iterator[Mapping[s
     import pyarrow.parquet as pq
 
     first = 0
-    told = store.read(f"{folder}{delta_log.LOG}_last_checkpoint")
-    before = json.loads(told) if told else None
+    before = delta_log.last_checkpoint(store, folder)
     if before is not None and before["version"] < number:
         first = before["version"] + 1
-        key = f"{folder}{delta_log.LOG}{before['version']:020}.checkpoint.parquet"
+        key = delta_log.checkpoint_key(folder, before["version"])
         if before.get("parts") or store.size(key) is None:
             yield None
             return

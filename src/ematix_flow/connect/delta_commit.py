@@ -18,7 +18,7 @@ from ematix_flow.errors import TransientError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ematix_flow.connect.base import MadeColumn
+    from ematix_flow.connect.base import FoundColumn
     from ematix_flow.connect.delta_log import LogState
     from ematix_flow.connect.lake_change import Change
     from ematix_flow.connect.store import Store
@@ -63,7 +63,7 @@ def takes_files(state: LogState) -> bool:
     )
 
 
-def make_table(store: Store, folder: str, columns: Sequence[MadeColumn]) -> bool:
+def make_table(store: Store, folder: str, columns: Sequence[FoundColumn]) -> bool:
     """Write the first commit of a table; False where there is one, or where a type needs Delta itself."""
     fields = [_field(column) for column in columns]
     if any(field is None for field in fields):
@@ -145,7 +145,7 @@ def _commit(
     raise TransientError(message, hint="it is tried again by itself, or run it again.")
 
 
-def _field(column: MadeColumn) -> dict[str, Any] | None:
+def _field(column: FoundColumn) -> dict[str, Any] | None:
     """Give a column in the words of Delta; None where it has no plain word."""
     kind = TYPES.get(column.type) or (column.type.lower() if column.type.startswith("DECIMAL(") else None)
     return None if kind is None else {"name": column.name, "type": kind, "nullable": column.nullable, "metadata": {}}

@@ -30,7 +30,7 @@ def state(store: Store, folder: str) -> LogState | None:
 
     None where there is no table, or where its checkpoint is of a kind that is not read here.
     """
-    number = max(_checkpoint(store, folder), -1)
+    number = _checkpoint(store, folder)
     found: dict[str, Any] = {}
     numbers: dict[str, int] = {}
     for row in _whole(store, folder, number) if number >= 0 else ():
@@ -171,10 +171,25 @@ def fields(schema: str) -> list[tuple[str, str, bool]]:
     ]
 
 
+def last_checkpoint(store: Store, folder: str) -> dict[str, Any] | None:
+    """Give what is noted of the newest checkpoint that is whole; the note is written after its last file."""
+    data = store.read(last_checkpoint_key(folder))
+    return None if data is None else dict(json.loads(data))
+
+
+def last_checkpoint_key(folder: str) -> str:
+    """Give the key of the note about the newest checkpoint."""
+    return f"{folder}{LOG}_last_checkpoint"
+
+
+def checkpoint_key(folder: str, number: int) -> str:
+    """Give the key of a checkpoint that is one file."""
+    return f"{folder}{LOG}{number:020}.checkpoint.parquet"
+
+
 def _checkpoint(store: Store, folder: str) -> int:
-    """Give the number of the newest checkpoint that is whole; Delta notes it when its last file is written."""
-    data = store.read(f"{folder}{LOG}_last_checkpoint")
-    return -1 if data is None else int(json.loads(data)["version"])
+    noted = last_checkpoint(store, folder)
+    return -1 if noted is None else int(noted["version"])
 
 
 def _checkpoint_files(store: Store, folder: str) -> list[str]:
@@ -186,9 +201,9 @@ def _whole(store: Store, folder: str, number: int) -> Iterator[dict[str, Any]]:
     """Give what a checkpoint says beside files."""
     import pyarrow.parquet as pq
 
-    mark = f"{number:020}.checkpoint."
-    one = f"{folder}{LOG}{mark}parquet"
-    keys = [one] if store.size(one) is not None else [k for k in _checkpoint_files(store, folder) if mark in k]
+    one = checkpoint_key(folder, number)
+    mark = one.removesuffix("parquet")
+    keys = [one] if store.size(one) is not None else [k for k in _checkpoint_files(store, folder) if k.startswith(mark)]
     for key in keys:
         with store.reader(key) as file:
             table = pq.read_table(file, columns=["metaData", "protocol", "txn"])

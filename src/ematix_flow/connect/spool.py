@@ -29,7 +29,7 @@ from ematix_flow.connect.spool_opening import (
     write_file,
 )
 from ematix_flow.connect.stream import VALUE
-from ematix_flow.errors import RunError, TransientError
+from ematix_flow.errors import NO_ROOM, RunError, TransientError
 from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
@@ -48,8 +48,6 @@ REMEMBERED = 100_000
 
 RESERVE_BYTES = 64 << 20
 """What a spool leaves free on its disk, so that targets on the same disk can still take what it holds."""
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class SpoolFullError(TransientError):
@@ -178,7 +176,7 @@ class Spool:
         try:
             write_file(self._folder, SEEN, seen)
         except OSError as error:
-            if error.errno in _FULL:
+            if error.errno in NO_ROOM:
                 return False
             raise _unusable(self._folder, error) from None
         return True
@@ -233,7 +231,7 @@ class Spool:
 
 def _unusable(folder: Path, error: OSError) -> RunError:
     """Give the error for people; room may come back by itself."""
-    if error.errno in _FULL:
+    if error.errno in NO_ROOM:
         return SpoolFullError(f"there is no room for more messages in {folder}")
     return RunError(f"the spool {folder} cannot be used: {error.strerror}", hint=f"{ROOT} names another place.")
 

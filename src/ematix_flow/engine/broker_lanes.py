@@ -51,13 +51,16 @@ class BrokerLane(Lane):
 
     def load(self, end: Position) -> Counts:
         """Send what the messages up to a position become, and stand there."""
-        made = self.messages(end)
+        return self.send(self.messages(end), end)
+
+    def send(self, made: Outgoing, after: Position) -> Counts:
+        """Send messages and stand at a position."""
         rejects = 0
         if made.rejects is not None:
             rejects = made.rejects.num_rows
             rejected(self.road, made.rejects)
-        self.sink.write(self.way, self.position, end, made.messages)
-        self.position = end
+        self.sink.write(self.way, self.position, after, made.messages)
+        self.position = after
         return Counts(staged=len(made.messages), inserted=len(made.messages), rejected=rejects)
 
     def close(self) -> None:

@@ -58,7 +58,7 @@ def preview(name: str, *, dry_run: bool = False) -> Any:
     from ematix_flow.engine.dry_running import dry_run_pipeline
     from ematix_flow.engine.previewing import preview_pipeline
 
-    if name in PROJECT.streams and name not in PROJECT.pipelines:
+    if name in PROJECT.streams:
         handle = StreamHandle(PROJECT.stream(name))
         return handle.dry_run() if dry_run else handle.preview()
     pipeline = _loading(name)

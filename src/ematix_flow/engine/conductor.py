@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import warnings
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -19,7 +18,7 @@ from ematix_flow.engine.sourcing import called, source_for
 from ematix_flow.engine.spark import session_for
 from ematix_flow.engine.targets import refuse_twins
 from ematix_flow.engine.telling import told
-from ematix_flow.errors import FlowError, QualityCheckFailed, RunError, RunLogError, TransientError
+from ematix_flow.errors import NO_ROOM, FlowError, QualityCheckFailed, RunError, RunLogError, TransientError
 from ematix_flow.events import RunResumed
 from ematix_flow.failpoints import failpoint
 from ematix_flow.records import Request, RunRecord
@@ -269,10 +268,7 @@ def as_ours(error: E, origin: Origin | None) -> E | FlowError:
     drivers = ("psycopg", "pymysql", "duckdb", "_duckdb", "sqlite3", "adbc_driver_manager", "pyspark", "py4j")
     if isinstance(error, EngineError) or module in drivers:
         return RunError(safe_text(error), origin=origin)
-    if isinstance(error, OSError) and error.errno in _FULL:
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
         hint = "nothing was changed; make room, or choose another place with TMPDIR."
         return TransientError(f"there is no room left: {error.strerror or error}", hint=hint, origin=origin)
     return error
-
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

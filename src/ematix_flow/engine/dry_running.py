@@ -77,7 +77,7 @@ def rehearse_target(
             for summary in _steps(asked, session_for(options)):  # noqa: B007 - the last one counts, also after an error
                 pass
     except Exception as error:  # noqa: BLE001 - the engine's boundary: whatever goes wrong is part of the answer
-        summary = replace(summary, dry_run_error=_told(error))
+        summary = replace(summary, dry_run_error=told_error(error))
         if isinstance(error, QualityCheckFailed):
             summary = replace(summary, quality=_verdicts(error.audited))
     return summary
@@ -176,7 +176,7 @@ def _history(asked: Asked) -> HistoryRow:
     return HistoryRow(asked.token.run_id, name, table.schema, table.name, mode, "dry_run", asked.now, "dry_run")
 
 
-def _told(error: BaseException) -> str:
+def told_error(error: BaseException) -> str:
     """Give what went wrong, with the hint and without secrets."""
     if not isinstance(error, FlowError):
         return safe_text(error)

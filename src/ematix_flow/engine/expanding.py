@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.base import MadeColumn
+from ematix_flow.connect.base import FoundColumn
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.errors import CommitError
 from ematix_flow.plan.sql.ddl import WantedColumn, WantedTable, create_table_sql, differences
@@ -54,8 +54,8 @@ def _expand_points(database: Database, session: Session, place: TableName, colum
     _ddl(database, session, create_table_sql(table, database), table)
 
 
-def _made(wanted: WantedTable, database: Database) -> list[MadeColumn]:
-    return [MadeColumn(c.column.name, database.ddl_type(c.column.type), c.nullable) for c in wanted.columns]
+def _made(wanted: WantedTable, database: Database) -> list[FoundColumn]:
+    return [FoundColumn(c.column.name, database.ddl_type(c.column.type), c.nullable) for c in wanted.columns]
 
 
 def _ddl(database: Database, session: Session, statement: str, wanted: WantedTable) -> None:

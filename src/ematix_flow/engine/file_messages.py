@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from ematix_flow.connect.stream import EARLIEST, as_text
-from ematix_flow.engine.broker_lanes import BrokerLane, rejected
+from ematix_flow.engine.broker_lanes import BrokerLane
 from ematix_flow.engine.choosing import refuse_changed
 from ematix_flow.engine.shaped_files import some_of
 from ematix_flow.errors import RunError
@@ -68,15 +68,9 @@ class FileMessagesLane(BrokerLane):
             self.position = {**end, SENT: self.position.get(SENT, "")}
             return Counts()
         made = self._made(chosen)
-        if made.rejects is not None:
-            rejected(self.road, made.rejects)
         known = {**chosen.sent} | {word_of(file.key): _content(file) for file in chosen.files}
         stands = end if chosen.all else self._source.look_at([f for f in chosen.paths if word_of(f.key) in known])
-        after = {**stands, SENT: _told(known, self._source.query)}
-        self.sink.write(self.way, self.position, after, made.messages)
-        self.position = after
-        rejects = 0 if made.rejects is None else made.rejects.num_rows
-        return Counts(staged=len(made.messages), inserted=len(made.messages), rejected=rejects)
+        return self.send(made, {**stands, SENT: _told(known, self._source.query)})
 
     def messages(self, end: Position) -> Outgoing:
         """Give what the files that were not sent yet become, as many as one batch has."""

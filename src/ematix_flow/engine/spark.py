@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,12 @@ def need(needs: SparkNeeds) -> None:
     """Let every session from now on have what a system needs."""
     if needs not in _NEEDED:
         _NEEDED.append(needs)
+
+
+def session_runs() -> bool:
+    """Say whether this process has a session, or is starting one."""
+    session = sys.modules.get("ematix_flow.run.session")
+    return session is not None and session.is_running()
 
 
 def session_settings() -> SparkSettings:

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.file_stream import FileStream
-from ematix_flow.connect.redact import redact, safe_text
 from ematix_flow.connect.resolve import resolve_connection
+from ematix_flow.connect.stream import EARLIEST
 from ematix_flow.engine.broker_lanes import BrokerLane, is_broker, rejected
-from ematix_flow.engine.dry_running import rehearse_target
+from ematix_flow.engine.dry_running import rehearse_target, told_error
 from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
 from ematix_flow.engine.previewing import PREVIEW_SLOT, plan_despite_drift, report
 from ematix_flow.engine.roads import lane_for, refuse_impossible, road_of
@@ -25,7 +25,7 @@ from ematix_flow.engine.stream_tables import name_of
 from ematix_flow.engine.table_lanes import pipeline_into
 from ematix_flow.engine.targets import target_for
 from ematix_flow.engine.validating import Findings, ValidateResult, check_commit
-from ematix_flow.errors import DriftError, FlowError
+from ematix_flow.errors import DriftError
 from ematix_flow.plan.explain import TargetSummary, summary_of
 from ematix_flow.plan.guarantees import QUEUES, guarantee_of
 from ematix_flow.plan.source import SourceValue
@@ -59,7 +59,7 @@ def validate_stream(stream: Stream, options: StreamOptions | None = None) -> Val
         refuse_impossible(stream)
         road = road_of(stream, options, kept)
         with found.about(f"source {stream.sources[0].query!r}", Exception):
-            road.source.waiting(road.source.start("earliest"))
+            road.source.waiting(road.source.start(EARLIEST))
         for target in stream.targets:
             with found.about(f"target {stream.key_of(target)!r}", Exception):
                 _check_target(road, target, kept, found)
@@ -108,9 +108,7 @@ def _summary(road: Road, target: StreamTarget, kept: ExitStack, *, rehearses: bo
             return rehearse_target(batch.pipeline, batch.target, batch.source, road.options.load), notes
         return _planned(batch, road), notes
     except Exception as error:  # noqa: BLE001 - the engine's boundary: whatever goes wrong is part of the answer
-        said = error.what if isinstance(error, FlowError) else safe_text(error)
-        hint = f"\nHint: {error.hint}" if isinstance(error, FlowError) and error.hint else ""
-        return replace(known, dry_run_error=redact(said + hint)), []
+        return replace(known, dry_run_error=told_error(error)), []
 
 
 def _declared(target: StreamTarget) -> TargetSummary:

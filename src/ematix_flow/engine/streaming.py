@@ -9,6 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.registry import LAKES
+from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.connect.stream import LATEST
 from ematix_flow.engine.conductor import as_ours
 from ematix_flow.engine.roads import lane_for, refuse_impossible, road_of
@@ -95,7 +97,10 @@ def _tracks(road: Road) -> list[Track]:
 
 
 def _runs_long(road: Road, goal: Position | None) -> bool:
-    """Say whether a Spark that this run starts had better run quickly than start quickly."""
+    """Say whether a run starts Spark, and that had better run quickly than start quickly."""
+    lakes = any(resolve_connection(target.connection).kind in LAKES for target in road.stream.targets)
+    if not (lakes or road.rows.reads_rows):
+        return False
     return goal is None or road.source.distance(road.source.start(road.begin), goal) >= MANY
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.connect.lake import LakeTable
 from ematix_flow.connect.registry import LAKES, open_target, target_of
 from ematix_flow.connect.resolve import resolve_connection
-from ematix_flow.engine.spark import need
+from ematix_flow.engine.spark import need, session_runs
 from ematix_flow.errors import FlowError, PlanError
 
 if TYPE_CHECKING:
@@ -38,16 +38,15 @@ def expect_lakes(pipeline: Pipeline) -> bool:
     if not pipeline.targets:
         return False
     source = resolve_connection(pipeline.source_ref() or "default")
-    lakes = [source] if source.kind in LAKES else []
-    surely = bool(lakes)
+    surely = source.kind in LAKES
+    if surely:
+        need(target_of(source).spark_needs)
     for target in pipeline.targets:
         database = open_target(target.connection, (target.table.schema, target.table.name))
         if isinstance(database, LakeTable):
-            lakes.append(resolve_connection(target.connection or "default"))
+            need(database.spark_needs)
             expect_work(database, target)
             surely |= not _may_take_files(database, target)
-    for connection in lakes:
-        need(target_of(connection).spark_needs)
     return surely
 
 
@@ -62,8 +61,13 @@ def _may_take_files(database: LakeTable, target: TargetDeclaration) -> bool:
 
 
 def expect_work(database: Database, target: TargetDeclaration) -> None:
-    """Let a session that starts from now on be made for long work, where a load is going to rewrite a large lake table."""
-    if isinstance(database, LakeTable) and target.write.mode in _REWRITES and database.is_large():
+    """Let a session that starts from now on be made for long work, where a load is going to rewrite a large lake table.
+
+    The table is not looked at while a session runs: that one stays as it is, and every batch of a stream is a load.
+    """
+    if not isinstance(database, LakeTable) or target.write.mode not in _REWRITES or session_runs():
+        return
+    if database.is_large():
         need(replace(database.spark_needs, heavy=True))
 
 

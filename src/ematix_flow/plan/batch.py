@@ -339,8 +339,7 @@ def _takes_files(
     if found is None:
         return True
     known = {column.name: column for column in found.columns}
-    types = {column.name: database.ddl_type(column.type) for column in load.columns}
-    types |= dict(zip(load.stamps, ("TIMESTAMP", "STRING"), strict=False))
+    types = {wanted.column.name: database.ddl_type(wanted.column.type) for wanted in ensure.wanted.columns}
     needed = {name for name, column in known.items() if not column.nullable}
     return (
         found.takes_files

@@ -74,6 +74,12 @@ def spark_session(settings: SparkSettings) -> SparkSession:
     return session
 
 
+def is_running() -> bool:
+    """Say whether there is a session that can be used, or one that is being made."""
+    with _lock:
+        return _current is not None and _current.usable
+
+
 def stop_session(*, last: bool = False) -> None:
     """End the session and its processes; one that the caller's own code made is left alone.
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ematix_flow.declare.handle import PipelineHandle
 from ematix_flow.declare.project import PROJECT
-from ematix_flow.declare.stream import Stream
+from ematix_flow.declare.stream_handle import StreamHandle
 from ematix_flow.errors import DeclareTypeError
 from ematix_flow.serve.cli.failures import DONE, FAILED, RefusedError, tell_words
 from ematix_flow.serve.cli.options import (
@@ -27,9 +28,6 @@ from ematix_flow.serve.cli.spark import start_spark_early, stop_spark_at_end
 from ematix_flow.serve.cli.state import current
 from ematix_flow.serve.cli.streams import find_stream, is_file
 
-if TYPE_CHECKING:
-    from ematix_flow.declare.pipeline import Pipeline
-
 _verbose = click.option("-v", "--verbose", is_flag=True, help="Show every statement and every column.")
 
 
@@ -44,16 +42,9 @@ def preview(name: str, module: str | None, verbose: bool, form: str) -> int:
     return _preview(_planned(module, name), form, verbose=verbose)
 
 
-def _preview(planned: Pipeline | Stream, form: str, *, verbose: bool) -> int:
+def _preview(planned: PipelineHandle | StreamHandle, form: str, *, verbose: bool) -> int:
     with redirect_stdout(sys.stderr):
-        if isinstance(planned, Stream):
-            from ematix_flow.engine.stream_planning import preview_stream
-
-            result = preview_stream(planned)
-        else:
-            from ematix_flow.engine import preview_pipeline
-
-            result = preview_pipeline(planned)
+        result = planned.preview()
     _show(result, form, verbose=verbose)
     return DONE
 
@@ -71,16 +62,16 @@ def _preview(planned: Pipeline | Stream, form: str, *, verbose: bool) -> int:
 @common_options
 def plan(name: str, module: str | None, diff: bool, sample: int | None, form: str, **options: Any) -> int:
     """Show the plan of a pipeline; with --diff what it would change, row by row, ready to be applied."""
-    pipeline = _planned(module, name)
+    planned = _planned(module, name)
     if not diff:
         if sample is not None:
             raise click.UsageError("--sample goes with --diff.")
-        return _preview(pipeline, form, verbose=options["verbose"])
-    if isinstance(pipeline, Stream):
+        return _preview(planned, form, verbose=options["verbose"])
+    if isinstance(planned, StreamHandle):
         raise click.UsageError(f"{name} is a stream, whose batches are not kept for flow apply: see flow dry-run.")
     current().when_stopped = "no table was changed."
     log = open_log(options["run_log_url"], options["run_log_path"], no_run_log=False)
-    start_spark_early(pipeline)
+    start_spark_early(planned.pipeline)
     from ematix_flow.connect.redact import redact
     from ematix_flow.engine import Options, diff_pipeline
     from ematix_flow.engine.diffing import SAMPLE
@@ -88,7 +79,7 @@ def plan(name: str, module: str | None, diff: bool, sample: int | None, form: st
     chosen = Options(run_log=log)
     with told() as subscriber, redirect_stdout(sys.stderr):
         chosen.bus.subscribe(subscriber)
-        result = diff_pipeline(pipeline, chosen, SAMPLE if sample is None else sample)
+        result = diff_pipeline(planned.pipeline, chosen, SAMPLE if sample is None else sample)
     if form == "json":
         emit_json(result.to_dict())
     else:
@@ -105,17 +96,10 @@ def plan(name: str, module: str | None, diff: bool, sample: int | None, form: st
 def dry_run(name: str, module: str | None, verbose: bool, form: str) -> int:
     """Show what a run, or the next batch of a stream, would change, and change nothing."""
     planned = _planned(module, name)
+    if isinstance(planned, PipelineHandle):
+        start_spark_early(planned.pipeline)
     with redirect_stdout(sys.stderr):
-        if isinstance(planned, Stream):
-            stop_spark_at_end()
-            from ematix_flow.engine.stream_planning import dry_run_stream
-
-            result = dry_run_stream(planned)
-        else:
-            start_spark_early(planned)
-            from ematix_flow.engine import dry_run_pipeline
-
-            result = dry_run_pipeline(planned)
+        result = planned.dry_run()
     _show(result, form, verbose=verbose)
     return _verdict(result, form)
 
@@ -130,32 +114,24 @@ def validate(name: str, module: str | None, verbose: bool, form: str) -> int:
     """Have the databases check a pipeline's SQL; of a stream, check source, targets and promises."""
     planned = _planned(module, name)
     with redirect_stdout(sys.stderr):
-        if isinstance(planned, Stream):
-            stop_spark_at_end()
-            from ematix_flow.engine.stream_planning import validate_stream
-
-            result = validate_stream(planned)
-        else:
-            from ematix_flow.engine import validate_pipeline
-
-            result = validate_pipeline(planned)
+        result = planned.validate()
     _show(result, form, verbose=verbose)
     return _verdict(result, form)
 
 
-def _planned(module: str | None, name: str) -> Pipeline | Stream:
+def _planned(module: str | None, name: str) -> PipelineHandle | StreamHandle:
     """Give a pipeline that has a plan, which a plain function has not, or a stream, by its name or its file."""
-    if is_file(name):
-        return find_stream(name, module)
-    load(module)
-    if name in PROJECT.streams and name not in PROJECT.pipelines:
-        return PROJECT.stream(name)
+    if not is_file(name):
+        load(module)
+    if is_file(name) or name in PROJECT.streams:
+        stop_spark_at_end()
+        return StreamHandle(find_stream(name, module))
     pipeline = find_pipeline(module, name)
     if not pipeline.targets:
         message = f"pipeline {name!r} is a plain function, which has no plan"
         hint = "declare it with @ematix.pipeline to see one."
         raise RefusedError(DeclareTypeError(message, hint=hint, origin=pipeline.origin))
-    return pipeline
+    return PipelineHandle(pipeline)
 
 
 def _show(result: Any, form: str, *, verbose: bool) -> None:
