@@ -65,6 +65,9 @@ SPOOL_NAMES = ("spool.before_fsync", "spool.after_fsync", "spool.after_ack")
 """Further ones of streams that read queues, in the order a message passes them."""
 
 
+ADOPTION_NAMES = ("runlog.adopting", "runlog.adopted")
+"""Those of a project that takes a record of an old run log over: before it has its own, and before the old one goes."""
+
 SLOT_NAMES = (
     "scheduler.leading",
     "slot.claimed",

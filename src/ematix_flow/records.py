@@ -205,6 +205,8 @@ class RunRecord:
     target: str = ""
     request_id: str = ""
     extras: dict[str, object] = field(default_factory=dict)
+    project: str = ""
+    """The name or the folder of the project; empty where there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,7 @@ def test_a_writer_who_stood_still_cannot_bring_an_old_version_back(
 
 
 def test_who_is_followed_at_once_has_won_all_the_same(folder: RunLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    book = folder.book
+    book = folder.book.everything
     assert isinstance(book, ObjectBook)
     create, hurried = book._store.create, from_url(f"{folder.shown}/")
 
@@ -149,7 +149,7 @@ def test_who_is_followed_at_once_has_won_all_the_same(folder: RunLog, monkeypatc
 
 
 def test_a_killed_writer_of_a_run_leaves_it_in_the_list_once(folder: RunLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    book = folder.book
+    book = folder.book.everything
     assert isinstance(book, ObjectBook)
     folder.record(replace(RUN, status="running"))
 

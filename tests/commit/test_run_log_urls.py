@@ -40,7 +40,7 @@ def test_a_file_is_sqlite(url: str) -> None:
 def test_a_folder_that_is_there_or_ends_with_a_slash_has_objects(url: str) -> None:
     Path("made").mkdir()
     log = from_url(url)
-    assert isinstance(log.book, ObjectBook)
+    assert isinstance(log.book.everything, ObjectBook)
     log.swap(None, PipelineState("p"))
     assert [path.name for path in Path(log.shown).glob("state/*/*/*")] == ["000000000001.json"]
 
@@ -141,7 +141,7 @@ def test_tables_live_where_the_address_says(kind: str, url_of: Callable[[str], s
         "postgres": ("ematix_flow.pipeline_state", "ops.pipeline_state"),
         "mysql": ("ematix_flow_pipeline_state", "ops_pipeline_state"),
     }[kind]
-    with closing(plain.book._place.open()) as session:  # type: ignore[attr-defined]
+    with closing(plain.book.everything._place.open()) as session:  # type: ignore[attr-defined]
         assert [session.query(f"SELECT COUNT(*) FROM {name}")[0][0] for name in names] == [1, 0]
 
 
@@ -157,7 +157,7 @@ def test_nothing_is_made_where_that_is_forbidden(kind: str, url_of: Callable[[st
     with pytest.raises(DeclareError, match="lacks pipeline_state") as caught:
         from_url(forbidden)
     assert "ematix_flow.run_log.ddl(URL)" in str(caught.value)
-    with closing(from_url(url).book._place.open()) as session:  # type: ignore[attr-defined]
+    with closing(from_url(url).book.everything._place.open()) as session:  # type: ignore[attr-defined]
         for statement in run_log.ddl(url).split(";\n"):
             if statement:
                 session.execute(statement)

@@ -96,6 +96,11 @@ def project_file() -> Path:
     return Path.cwd() / ".ematix-flow.toml"
 
 
+def project_text() -> str:
+    """Give the text of the file of the working directory; empty when there is none, an error when it cannot be read."""
+    return _text_of(project_file(), PROJECT_PLACE)
+
+
 def project_table(name: str) -> Mapping[str, object]:
     """Give a table of the file of the working directory; an empty one when there is none, or no file that can be read."""
     try:

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.project_name import ProjectName
+
 if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime
@@ -26,6 +28,8 @@ class Wanted:
     status: str | None = None
     limit: int = 50
     offset: int = 0
+    projects: tuple[str, ...] | None = None
+    """Only runs of these projects; None for all."""
 
 
 class Book(ABC):
@@ -40,6 +44,21 @@ class Book(ABC):
     def path(self) -> Path | None:
         """Give the file or the folder, where it is one of this machine."""
         return None
+
+    @property
+    def project(self) -> ProjectName:
+        """Give the project whose records these are; one without a name where none are told apart."""
+        return ProjectName()
+
+    @property
+    def projects(self) -> tuple[str, ...] | None:
+        """Give the names whose runs count as those of the project; None where none are told apart."""
+        return None
+
+    @property
+    def everything(self) -> Book:
+        """Give the book with the records of all projects, under the keys by which they are kept."""
+        return self
 
     @abstractmethod
     def ensure(self) -> None:
@@ -74,8 +93,8 @@ class Book(ABC):
         """Give the newest runs, and how many there are."""
 
     @abstractmethod
-    def run(self, run_id: str) -> RunRecord | None:
-        """Give a run by its id or a beginning of it that no other has."""
+    def run(self, run_id: str, projects: tuple[str, ...] | None = None) -> RunRecord | None:
+        """Give a run by its id or a beginning of it that no other has, among all runs or those of some projects."""
 
     @abstractmethod
     def last_attempt(self, request_id: str, target: str) -> int:

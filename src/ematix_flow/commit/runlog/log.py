@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.commit.runlog import claims, requests
 from ematix_flow.commit.runlog.book import Wanted
 from ematix_flow.commit.runlog.former import FormerNames
+from ematix_flow.commit.runlog.project_keys import mark_in, marked
 from ematix_flow.commit.runlog.records import Action, Chore, RequestRow, instant, storable, told
 from ematix_flow.errors import RunLogError
 from ematix_flow.records import Incident, PipelineState
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ematix_flow.commit.runlog.book import Book
     from ematix_flow.commit.runlog.claims import ClaimResult, ExpiredClaim
     from ematix_flow.commit.runlog.records import R, Record
+    from ematix_flow.connect.project_name import ProjectName
     from ematix_flow.records import Request, RunRecord
 
 PRUNE_EVERY = timedelta(days=1)
@@ -48,6 +50,11 @@ class RunLog(FormerNames):
     def path(self) -> Path | None:
         """Give the file or the folder, where it is one of this machine."""
         return self.book.path
+
+    @property
+    def project(self) -> ProjectName:
+        """Give the project whose part of the run log this is."""
+        return self.book.project
 
     @property
     def folder(self) -> Path:
@@ -114,14 +121,21 @@ class RunLog(FormerNames):
         self._write(f"run {run.run_id}", lambda: self.book.put_run(written))
 
     def list_runs(
-        self, *, pipeline: str | None = None, status: str | None = None, limit: int = 50, offset: int = 0
+        self,
+        *,
+        pipeline: str | None = None,
+        status: str | None = None,
+        limit: int = 50,
+        offset: int = 0,
+        all_projects: bool = False,
     ) -> tuple[list[RunRecord], int]:
-        """Give the newest runs and how many there are in all."""
-        return self.book.runs(Wanted(pipeline, status, limit, offset))
+        """Give the newest runs of the project, or of all, and how many there are."""
+        projects = None if all_projects else self.book.projects
+        return self.book.runs(Wanted(pipeline, status, limit, offset, projects))
 
-    def get_run(self, run_id: str) -> RunRecord | None:
-        """Give one run by its id or a unique beginning of it."""
-        return self.book.run(run_id)
+    def get_run(self, run_id: str, *, all_projects: bool = False) -> RunRecord | None:
+        """Give one run of the project, or of any, by its id or a unique beginning of it."""
+        return self.book.run(run_id, None if all_projects else self.book.projects)
 
     # What waits while the book is away
 
@@ -163,17 +177,18 @@ class RunLog(FormerNames):
     # Retention
 
     def prune(self, before: datetime) -> dict[str, int]:
-        """Forget what ended before an instant, but nothing that a pipeline's state or an open request needs."""
-        needed = {state.run_id for state in self.all(PipelineState) if state.run_id}
-        rows = self.all(RequestRow)
-        open_ = {row.request_id for row in rows if row.state == requests.OPEN}
+        """Forget what ended before an instant, of all projects, but nothing that a pipeline's state or an open request needs."""
+        book = self.book.everything
+        needed = {marked(one.run_id, mark_in(one.pipeline)) for one in book.all(PipelineState) if one.run_id}
+        rows = book.all(RequestRow)
+        open_ = {marked(row.request_id, mark_in(row.pipeline)) for row in rows if row.state == requests.OPEN}
         old: dict[str, list[Any]] = {
-            "actions": [a for a in self.all(Action) if a.state in ("done", "failed") and _ended(a.ended_at, before)],
-            "incidents": [i for i in self.all(Incident) if _ended(i.closed_at, before)],
+            "actions": [a for a in book.all(Action) if a.state in ("done", "failed") and _ended(a.ended_at, before)],
+            "incidents": [i for i in book.all(Incident) if _ended(i.closed_at, before)],
             "requests": [r for r in rows if r.state != requests.OPEN and _ended(r.closed_at, before)],
         }
-        counts = {"runs": self.book.forget_runs(before, needed, open_)}
-        counts |= {name: sum(self.drop(one) for one in those) for name, those in old.items()}
+        counts = {"runs": book.forget_runs(before, needed, open_)}
+        counts |= {name: sum(book.drop(one) for one in those) for name, those in old.items()}
         self.book.tidy(before)
         return counts
 

@@ -129,10 +129,10 @@ class ObjectBook(Book):
         with self._asking():
             return self._runs.page(wanted)
 
-    def run(self, run_id: str) -> RunRecord | None:
+    def run(self, run_id: str, projects: tuple[str, ...] | None = None) -> RunRecord | None:
         """Read one run."""
         with self._asking():
-            return self._runs.get(run_id)
+            return self._runs.get(run_id, projects)
 
     def last_attempt(self, request_id: str, target: str) -> int:
         """List the attempts."""

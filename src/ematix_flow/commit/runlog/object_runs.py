@@ -8,11 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from ematix_flow.commit.runlog.book import ACTIVE
 from ematix_flow.commit.runlog.object_names import safe_name
 from ematix_flow.commit.runlog.object_versions import READERS
+from ematix_flow.commit.runlog.project_keys import mark_in
 from ematix_flow.commit.runlog.records import instant
+from ematix_flow.connect.project_name import project_mark
 from ematix_flow.records import RunRecord
 
 if TYPE_CHECKING:
@@ -25,19 +28,21 @@ if TYPE_CHECKING:
 RUNS = "runs/"
 IDS = "ids/"
 ATTEMPTS = "attempts/"
-_TOLD = re.compile(r"runs/([\d-]+/\d+)~([^~]+)~([^~]+)~([^~]+)\.jsonl")
+_TOLD = re.compile(r"runs/([\d-]+/\d+)~([^~]+)~([^~]+)~([^~]+?)(?:~([0-9a-f]{12}))?\.jsonl")
 _FIELDS = frozenset(field.name for field in fields(RunRecord))
 
 
 @dataclass(frozen=True, slots=True)
 class _Name:
-    """What the name of a run's object tells: `runs/<day>/<time>~<status>~<pipeline>~<id>.jsonl`."""
+    """What the name of a run's object tells: `runs/<day>/<time>~<status>~<pipeline>~<id>[~<project>].jsonl`."""
 
     key: str
     started: str
     status: str
     pipeline: str
     run_id: str
+    project: str
+    """The mark of the project; empty for a run of none."""
 
 
 class ObjectRuns:
@@ -61,25 +66,33 @@ class ObjectRuns:
 
     def page(self, wanted: Wanted) -> tuple[list[RunRecord], int]:
         """Give the newest runs and how many there are; every name is listed, but only one page is read."""
+        marks = None if wanted.projects is None else {project_mark(name) for name in wanted.projects}
         names = [
             name
             for name in self._names()
+            if marks is None or name.project in marks
             if wanted.pipeline in (None, "") or name.pipeline == safe_name(wanted.pipeline or "")
             if wanted.status in (None, "", name.status)
         ]
         newest = sorted(names, key=lambda name: (name.started, name.run_id), reverse=True)
         return self._read(n.key for n in newest[wanted.offset : wanted.offset + wanted.limit]), len(names)
 
-    def get(self, run_id: str) -> RunRecord | None:
+    def get(self, run_id: str, projects: tuple[str, ...] | None = None) -> RunRecord | None:
         """Give a run by its id, or by a beginning that no other id has."""
-        key = self._store.read(_pointer(run_id))
-        if key is None:
-            start = safe_name(run_id)
-            shard = f"{IDS}{start[:2]}/" if len(start) > 1 else IDS
-            found = [f.key for f in self._store.listed(shard) if f.key.rpartition("/")[2].startswith(start)]
-            key = self._store.read(found[0]) if run_id and len(found) == 1 else None
-        runs = [] if key is None else self._read([key.decode()])
+        exact = self._pointed([_pointer(run_id)], projects)
+        if exact:
+            return exact[0]
+        start, marks = safe_name(run_id), None if projects is None else {project_mark(name) for name in projects}
+        shard = f"{IDS}{start[:2]}/" if len(start) > 1 else IDS
+        names = ((f.key, f.key.rpartition("/")[2]) for f in self._store.listed(shard))
+        found = [key for key, name in names if name.startswith(start) and (marks is None or _mark_in(name) in marks)]
+        runs = self._pointed(found, projects) if run_id and len(found) == 1 else []
         return runs[0] if runs else None
+
+    def _pointed(self, pointers: Iterable[str], projects: tuple[str, ...] | None) -> list[RunRecord]:
+        """Give the runs that pointers lead to, of some projects."""
+        keys = [key.decode() for key in map(self._store.read, pointers) if key is not None]
+        return [run for run in self._read(keys) if projects is None or run.project in projects]
 
     def last_attempt(self, request_id: str, target: str) -> int:
         """Give the highest number of an attempt; 0 when there is none."""
@@ -107,8 +120,8 @@ class ObjectRuns:
             told = _TOLD.fullmatch(found.key)
             if told is None:  # somebody else put it there
                 continue
-            started, status, pipeline, run_id = told.groups()
-            name = _Name(found.key, started, status, pipeline, run_id)
+            started, status, pipeline, run_id, project = told.groups(default="")
+            name = _Name(found.key, started, status, pipeline, run_id, project)
             if run_id in names and self._store.read(_pointer_of(run_id)) == names[run_id].key.encode():
                 continue
             names[run_id] = name
@@ -122,8 +135,14 @@ class ObjectRuns:
 
 
 def _key(run: RunRecord) -> str:
-    words = (run.status, run.pipeline, run.run_id)
-    return f"{RUNS}{instant(run.started_at):%Y-%m-%d/%H%M%S%f}~{'~'.join(safe_name(word) for word in words)}.jsonl"
+    words = [safe_name(word) for word in (run.status, run.pipeline, run.run_id)]
+    words += [project_mark(run.project)] if run.project else []
+    return f"{RUNS}{instant(run.started_at):%Y-%m-%d/%H%M%S%f}~{'~'.join(words)}.jsonl"
+
+
+def _mark_in(name: str) -> str:
+    """Give the mark of the project at the end of the name of a run; empty for a run of none."""
+    return mark_in(unquote(name))
 
 
 def _pointer(run_id: str) -> str:

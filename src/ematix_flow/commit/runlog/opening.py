@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.runlog.log import RunLog
+from ematix_flow.commit.runlog.project_book import ProjectBook
 from ematix_flow.commit.runlog.sql_book import SqlBook
 from ematix_flow.commit.runlog.sql_sessions import SqlPlace
 from ematix_flow.commit.runlog.sql_tables import Tables
 from ematix_flow.commit.runlog.urls import Address, read_address
+from ematix_flow.connect.project_name import current_project
 from ematix_flow.connect.redact import redact
 from ematix_flow.declare.connection_base import Connection
 from ematix_flow.errors import ConnectionMissingError, DeclareError, RunLogError
@@ -167,7 +169,7 @@ def is_run_log(path: Path) -> bool:
 
 def _opened(book: Book) -> RunLog:
     book.ensure()
-    return RunLog(book)
+    return RunLog(ProjectBook(book, current_project()))
 
 
 def _at_path(path: str) -> RunLog:

@@ -126,7 +126,23 @@ class Chore:
     version: int = 0
 
 
-KINDS: tuple[type[Record], ...] = (PipelineState, Claim, Action, Incident, Backfill, RequestRow, Chore)
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """Which project has taken over a record from before projects were told apart; the first one does, and no other."""
+
+    table: ClassVar[str] = "adoptions"
+    key: ClassVar[tuple[str, ...]] = ("record",)
+
+    record: str
+    """The table and a digest of the key."""
+    project: str = ""
+    """The mark of the project."""
+    done: bool = False
+    """The old record is gone; a later one under its key belongs to no project."""
+    version: int = 0
+
+
+KINDS: tuple[type[Record], ...] = (PipelineState, Claim, Action, Incident, Backfill, RequestRow, Chore, Adoption)
 
 
 @cache

@@ -178,22 +178,31 @@ class SqlBook(Book):
         """Count the runs and ask for one page of them."""
         named = (("pipeline", wanted.pipeline), ("status", wanted.status))
         given = {name: value for name, value in named if value}
-        where = f" WHERE {self._same(tuple(given))}" if given else ""
-        values = tuple(given.values())
+        conditions = [f"{self._tables.quote(name)} = ?" for name in given] + self._of_projects(wanted.projects)
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        values = (*given.values(), *(wanted.projects or ()))
         page = f"{where} ORDER BY started_at DESC, run_id DESC LIMIT {int(wanted.limit)} OFFSET {int(wanted.offset)}"
         with self._session() as session:
             total = session.query(f"SELECT COUNT(*) FROM {self._tables.name(RUNS)}{where}", values)[0][0]
             rows = session.query(f"{self._select_runs()}{page}", values)
         return [_run(row) for row in rows], int(total)
 
-    def run(self, run_id: str) -> RunRecord | None:
+    def run(self, run_id: str, projects: tuple[str, ...] | None = None) -> RunRecord | None:
         """Ask for the id itself, then for those that begin like it."""
+        values = (run_id, *(projects or ()))
         with self._session() as session:
-            rows = session.query(f"{self._select_runs()} WHERE run_id = ?", (run_id,))
-            if not rows:
-                begins = f"{self._select_runs()} WHERE substr(run_id, 1, {len(run_id)}) = ? LIMIT 2"
-                rows = session.query(begins, (run_id,))
+            rows: list[tuple[Any, ...]] = []
+            for same in ("run_id = ?", f"substr(run_id, 1, {len(run_id)}) = ?"):
+                where = " AND ".join([same, *self._of_projects(projects)])
+                rows = rows or session.query(f"{self._select_runs()} WHERE {where} LIMIT 2", values)
         return _run(rows[0]) if len(rows) == 1 else None
+
+    def _of_projects(self, projects: tuple[str, ...] | None) -> list[str]:
+        """Give the condition that a run is of one of some projects; rows of earlier versions say nothing about theirs."""
+        if projects is None:
+            return []
+        marks = ", ".join("?" for _ in projects)
+        return [f"(project IN ({marks}){' OR project IS NULL' if '' in projects else ''})"]
 
     def last_attempt(self, request_id: str, target: str) -> int:
         """Ask for the highest number."""

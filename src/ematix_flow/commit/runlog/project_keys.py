@@ -1,0 +1,81 @@
+"""Keys of a run log with the project in them: `<name> #<mark>`; a key without a mark belongs to no project."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.commit.runlog.records import key_of
+
+if TYPE_CHECKING:
+    from ematix_flow.commit.runlog.records import R, Record
+    from ematix_flow.records import RunRecord
+
+_MARKED = re.compile(r"(.*) #([0-9a-f]{12})", re.DOTALL)
+
+
+def marked(name: str, mark: str) -> str:
+    """Give a name with the mark of a project."""
+    return f"{name} #{mark}" if mark and name else name
+
+
+def mark_in(name: str) -> str:
+    """Give the mark that a name has; empty for none."""
+    found = _MARKED.fullmatch(name)
+    return found[2] if found else ""
+
+
+def unmarked(name: str) -> str:
+    """Give a name without the mark of its project."""
+    found = _MARKED.fullmatch(name)
+    return found[1] if found else name
+
+
+def pipeline_field(kind: type[Record]) -> str | None:
+    """Give the field of a kind that names a pipeline; None for what belongs to the run log as a whole."""
+    names = kind.__dataclass_fields__
+    return next((name for name in ("pipeline", "pipeline_name") if name in names), None)
+
+
+def is_keyed(kind: type[Record]) -> bool:
+    """Say whether records of a kind are found by the name of a pipeline, and not by an id of their own."""
+    return pipeline_field(kind) in kind.key
+
+
+def marked_key(kind: type[Record], key: tuple[str, ...], mark: str) -> tuple[str, ...]:
+    """Give a key with the mark of a project."""
+    own = pipeline_field(kind)
+    return tuple(marked(value, mark) if name == own else value for name, value in zip(kind.key, key, strict=True))
+
+
+def mark_of_record(record: Record) -> str:
+    """Give the mark of the project that a record belongs to."""
+    return mark_in(str(getattr(record, pipeline_field(type(record)) or "", "")))
+
+
+def marked_record(record: R, mark: str) -> R:
+    """Give a record as it is kept for a project."""
+    return _renamed(record, lambda name: marked(name, mark))
+
+
+def unmarked_record(record: R) -> R:
+    """Give a record with the plain name of its pipeline."""
+    return _renamed(record, unmarked)
+
+
+def unmarked_run(run: RunRecord) -> RunRecord:
+    """Give a run with its plain ids."""
+    return replace(run, run_id=unmarked(run.run_id), request_id=unmarked(run.request_id))
+
+
+def adoption_key(record: Record) -> str:
+    """Give the key under which the taking over of a record is noted; of one size, since keys are as long as a database takes."""
+    digest = hashlib.sha256("\x1f".join(key_of(record)).encode(errors="surrogatepass")).hexdigest()[:32]
+    return f"{type(record).table}/{digest}"
+
+
+def _renamed(record: R, change: Any) -> R:
+    field = pipeline_field(type(record))
+    return record if field is None else replace(record, **{field: change(getattr(record, field))})
