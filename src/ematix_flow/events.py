@@ -72,9 +72,20 @@ class RunStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class RunResumed(Event):
-    """An interrupted request is taken up again."""
+    """A request that did not end well is taken up again."""
 
     request: str
+    ended: str = ""
+    """failed or stopped; empty when the attempt before ended without a word, as after a kill."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFoundFinished(Event):
+    """An earlier run had committed everything and ended before its result was delivered; nothing is loaded."""
+
+    request: str
+    loaded: str
+    """What it had loaded, in words."""
 
 
 @dataclass(frozen=True, slots=True)

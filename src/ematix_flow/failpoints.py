@@ -49,6 +49,9 @@ NAMES = (
 AUDIT_NAMES = ("commit.measured", "commit.audited")
 """Further ones of loads with expectations, between `commit.verified` and `commit.watermark`."""
 
+RESULT_NAMES = ("result.before_print", "result.after_print", "result.after_close")
+"""Further ones of `flow run`, which closes its request after the result is printed and everything else has ended."""
+
 STORE_NAMES = ("store.before_record", "store.after_record", "store.mid_settle")
 """Further ones of targets that commit by a record in a store."""
 

@@ -182,6 +182,10 @@ class Request:
     pipeline: str
     resumed: bool = False
     opened_at: str = ""
+    ended: str = ""
+    """How the attempt before this one ended: failed, stopped, or empty when it could not say."""
+    result: str = ""
+    """The result as JSON when an earlier run had finished everything and ended before it delivered it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,6 +126,9 @@ def test_a_request_of_a_living_process_is_left_to_it(log: RunLog) -> None:
         log.swap(row, replace(row, pid=other.pid, pid_started=stat.rpartition(")")[2].split()[19]))
         with pytest.raises(RunError, match=f"running already, in process {other.pid}"):
             log.open_request("p", NOW, new=True)
+        log.finish_request(request, "null")
+        with pytest.raises(RunError, match=f"running already, in process {other.pid}"):
+            log.open_request("p", NOW)
         other.communicate(b"\n")
     assert log.open_request("p", NOW).id == request.id, "its process is gone"
     row = log.find(RequestRow, "p")
@@ -133,6 +136,29 @@ def test_a_request_of_a_living_process_is_left_to_it(log: RunLog) -> None:
     assert row.pid == os.getpid()
     log.swap(row, replace(row, pid=1, pid_started="1", host="another-host"))
     assert log.open_request("p", NOW).resumed, "a process of another host is left to the fence"
+
+
+def test_a_finished_request_keeps_its_result_until_it_is_closed(log: RunLog) -> None:
+    first = log.open_request("p", NOW)
+    log.finish_request(first, '{"rows": 2}')
+    again = log.open_request("p", NOW)
+    assert (again.id, again.resumed, again.result) == (first.id, True, '{"rows": 2}')
+    log.prune(NOW + timedelta(days=400))
+    assert log.open_request("p", NOW).result == '{"rows": 2}', "whoever closes it has yet to come"
+    log.close_request(again, NOW)
+    fresh = log.open_request("p", NOW)
+    assert (fresh.id != first.id, fresh.resumed, fresh.result) == (True, False, "")
+    log.finish_request(fresh, "null")
+    assert log.open_request("p", NOW, new=True).result == ""
+
+
+def test_a_request_says_how_its_last_attempt_ended(log: RunLog) -> None:
+    first = log.open_request("p", NOW)
+    log.release_request(first)
+    assert log.open_request("p", NOW).ended == "failed"
+    assert log.open_request("p", NOW).ended == "", "that attempt could not say anything"
+    log.release_request(first, "stopped")
+    assert log.open_request("p", NOW).ended == "stopped"
 
 
 def test_what_is_over_is_forgotten_but_nothing_that_is_needed(log: RunLog) -> None:

@@ -23,7 +23,7 @@ from ematix_flow.connect.lake_session import LakeSession
 from ematix_flow.connect.sqlite_session import SQLiteSession
 from ematix_flow.connect.store import LocalStore
 from ematix_flow.connect.store_target import StoreTarget
-from ematix_flow.engine import loading, staging
+from ematix_flow.engine import conductor, loading, staging
 from ematix_flow.plan.sql import modes
 
 if TYPE_CHECKING:
@@ -45,6 +45,15 @@ _publish = publishing.publish
 def plant(name: str) -> None:
     """Put a bug into the product as this process has it."""
     BUGS[name]()
+
+
+def closed_before_the_print() -> None:
+    """The request of a run is closed with its commit, before anybody was told of its result."""
+
+    def run_unclosed(pipeline: Any, options: Any) -> tuple[Any, Callable[[], None]]:
+        return conductor.run_pipeline(pipeline, options), lambda: None
+
+    conductor.run_unclosed = run_unclosed
 
 
 def direct_write() -> None:
@@ -244,5 +253,6 @@ BUGS: dict[str, Callable[[], None]] = {
         late_changes_taken,
         unnumbered,
         straight_to_the_table,
+        closed_before_the_print,
     )
 }

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import traceback
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import ModuleType
 from typing import Any, NoReturn
 
 from ematix_flow import failpoints
@@ -14,6 +16,8 @@ from ematix_flow.commit import publish
 from ematix_flow.connect import duckdb, lake_lock, mysql_session, postgres_session, sqlite_session
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine import apply_plan, diff_pipeline, loading
+from ematix_flow.serve.cli import capture, running, spark  # noqa: F401 - imported before the children need it
+from ematix_flow.serve.cli.main import main
 from ematix_flow.serve.cli.stopping import stopping
 from tests.crash import bugs
 from tests.crash.journey import MODES, Load, Place, make_source, options_of, pipeline_of, prepare, run
@@ -71,7 +75,7 @@ def perform(job: dict[str, Any]) -> Any:
         _change_rows_at(place.remote)
     failpoints.arm(job.get("failpoints", ""))
     known = {
-        "load": _load, "stoppable": _stoppable, "loop": _loop, "beside": _beside,
+        "load": _load, "flow": _flow, "stoppable": _stoppable, "loop": _loop, "beside": _beside,
         "inbox": _inbox, "plan": _plan, "apply": _apply, "stream": _stream, "topics": _topics,
     }  # fmt: skip
     return known[job["function"]](place, *job["arguments"][1:])
@@ -100,6 +104,15 @@ def _change_rows_at(remote: str) -> None:
 
 def _load(place: Place, load: dict[str, Any]) -> dict[str, Any]:
     return run(place, Load(**load))
+
+
+def _flow(place: Place, load: dict[str, Any], out: str) -> int:
+    """Load as `flow run` does, with stdout in a file, and give the exit code."""
+    given = Load(**load)
+    sys.modules["crash_flows"] = ModuleType("crash_flows")
+    PROJECT.pipelines[given.table] = pipeline_of(place, given)
+    os.dup2(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 1)
+    return main(["run", given.table, "--module", "crash_flows", "--run-log-path", place.run_log])
 
 
 def _plan(place: Place, load: dict[str, Any]) -> str:

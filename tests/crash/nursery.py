@@ -52,7 +52,10 @@ class Nursery:
         )
 
     def run(self, function: str, *arguments: Any, kill_after: float | None = None, **how: Any) -> Ending:
-        """Run a function of `tests.crash.jobs` in a child; with `kill_after` it is killed then, if it still lives."""
+        """Run a function of `tests.crash.jobs` in a child; with `kill_after` it is killed then, if it still lives.
+
+        With `since`, the name of a file, the time begins when that file is there.
+        """
         given = [asdict(value) if hasattr(value, "__dataclass_fields__") else value for value in arguments]
         return self._ask({"function": function, "arguments": given, "kill_after": kill_after, **how})
 
@@ -101,7 +104,7 @@ def _serve() -> None:
             os.kill(child.pid, signal.SIGCONT)
         else:
             child = _fork(job)
-        ending = _await(child, job.get("kill_after"))
+        ending = _await(child, job.get("kill_after"), job.get("since"))
         if ending.stopped:
             stopped[ending.stopped] = child
         print(json.dumps(asdict(ending)), flush=True)  # noqa: T201 - the protocol
@@ -130,14 +133,16 @@ def _performed(job: dict[str, Any]) -> dict[str, Any]:
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def _await(child: _Child, kill_after: float | None) -> Ending:
+def _await(child: _Child, kill_after: float | None, since: str | None) -> Ending:
     """Wait until the child ends or stops; kill it when its time is over."""
     started = time.monotonic()
     said = b""
     while True:
-        ready, _, _ = select.select([child.pipe], [], [], 0.003)
+        ready, _, _ = select.select([child.pipe], [], [], 0.003 if since is None else 0.0005)
         if ready:
             said += os.read(child.pipe, 1 << 16)
+        if since is not None and not Path(since).exists():
+            started = time.monotonic()
         pid, status = os.waitpid(child.pid, os.WNOHANG | os.WUNTRACED)
         lived = time.monotonic() - started
         if not pid and lived > (DEADLINE if kill_after is None else kill_after):

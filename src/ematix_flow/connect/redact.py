@@ -5,15 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import re
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus
 
 from ematix_flow.connect.secrets import known_secrets
 from ematix_flow.declare.masking import MARK, mask_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _PERCENT = re.compile(r"%[0-9A-F]{2}")
 
@@ -30,6 +30,22 @@ def safe_text(error: BaseException) -> str:
     """Give what an exception says, with its notes and hints, fit to be shown, stored and sent."""
     said = str(error) or type(error).__name__
     return redact("\n".join([said, *getattr(error, "__notes__", [])]))
+
+
+def redacted(value: Any, mark: str = MARK) -> Any:
+    """Give plain data with every text in it redacted."""
+    # Most texts of a long list occur again and again.
+    return _redacted(value, cache(lambda text: redact(text, mark)))
+
+
+def _redacted(value: Any, clean: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {key: _redacted(item, clean) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_redacted(item, clean) for item in value]
+    return value
 
 
 @lru_cache(maxsize=8)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ematix_flow.engine.applying import apply_plan
-    from ematix_flow.engine.conductor import run_pipeline, run_transform
+    from ematix_flow.engine.conductor import run_pipeline, run_transform, run_unclosed
     from ematix_flow.engine.diffing import diff_pipeline
     from ematix_flow.engine.dry_running import dry_run_pipeline
     from ematix_flow.engine.ensuring import ensure_table
@@ -29,6 +29,7 @@ __all__ = [
     "preview_pipeline",
     "run_pipeline",
     "run_transform",
+    "run_unclosed",
     "validate_pipeline",
 ]
 
@@ -42,6 +43,7 @@ _PLACES = {
     "preview_pipeline": "previewing",
     "run_pipeline": "conductor",
     "run_transform": "conductor",
+    "run_unclosed": "conductor",
     "validate_pipeline": "validating",
 }
 

@@ -8,18 +8,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ematix_flow.commit.runlog.opening import forgotten_run_log, open_run_log
+from ematix_flow.commit.runlog.requests import STOPPED
 from ematix_flow.connect.lake_engine import EngineError
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.engine.loading import load_target
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.posting import run_named_transform, run_posts
-from ematix_flow.engine.results import errors_in, result_of
+from ematix_flow.engine.results import errors_in, from_kept, kept_text, loaded_in, result_of
 from ematix_flow.engine.sourcing import called, source_for
 from ematix_flow.engine.spark import session_for
 from ematix_flow.engine.targets import refuse_twins
 from ematix_flow.engine.telling import told
 from ematix_flow.errors import NO_ROOM, FlowError, QualityCheckFailed, RunError, RunLogError, TransientError
-from ematix_flow.events import RunResumed
+from ematix_flow.events import RunFoundFinished, RunResumed
 from ematix_flow.failpoints import failpoint
 from ematix_flow.records import Request, RunRecord
 
@@ -40,6 +41,26 @@ def run_pipeline(pipeline: Pipeline, options: Options | None = None) -> Any:
     """Run a pipeline now and give its result; an interrupted request is resumed."""
     options = options or Options()
     log, request = _begun(pipeline, options)
+    return _run_request(pipeline, request, log, options)
+
+
+def run_unclosed(pipeline: Pipeline, options: Options) -> tuple[Any, Callable[[], None]]:
+    """Run a pipeline like `run_pipeline`; gives the result, and what closes the request once that was delivered.
+
+    Until then a next run gives the same result and loads nothing, so that no crash of the caller loads it twice.
+    """
+    log, request = _begun(pipeline, options)
+    result = _run_request(pipeline, request, log, replace(options, keep_result=True))
+
+    def close() -> None:
+        if not errors_in(result):
+            log.close_request(request, options.clock.now())
+            log.reconcile()
+
+    return result, close
+
+
+def _run_request(pipeline: Pipeline, request: Request, log: RunLog, options: Options) -> Any:
     try:
         if options.slot is not None:  # whoever runs slots tells of them: only they know what becomes of one
             return _carried_out(pipeline, request, log, options)
@@ -62,6 +83,8 @@ def _remembered(pipeline: Pipeline, request: Request, log: RunLog, options: Opti
 
 def _carried_out(pipeline: Pipeline, request: Request, log: RunLog, options: Options) -> Any:
     """Run everything under a request, and end the request."""
+    if request.result:
+        return _found_finished(pipeline, request, log, options)
     loaded: list[TargetDeclaration] = []
     try:
         result, complete = _run(pipeline, request, log, options, loaded)
@@ -69,14 +92,25 @@ def _carried_out(pipeline: Pipeline, request: Request, log: RunLog, options: Opt
         _give_back(request, log, options, loaded)
         raise
     except BaseException:
-        log.release_request(request)
+        log.release_request(request, STOPPED)
         raise
     failpoint("runlog.before_success")
-    if complete:
+    if complete and options.keep_result:
+        log.finish_request(request, kept_text(result))
+    elif complete:
         log.close_request(request, options.clock.now())
     else:
         _give_back(request, log, options, loaded)
     failpoint("runlog.after_success")
+    return result
+
+
+def _found_finished(pipeline: Pipeline, request: Request, log: RunLog, options: Options) -> Any:
+    """Give the result of a request that an earlier run had finished; nothing is loaded."""
+    result = from_kept(request.result)
+    options.bus.emit(RunFoundFinished(pipeline.name, "", request.id, loaded_in(result)))
+    if not options.keep_result:
+        log.close_request(request, options.clock.now())
     return result
 
 
@@ -120,8 +154,8 @@ def _request(pipeline: Pipeline, log: RunLog, options: Options) -> Request:
     if options.slot is not None:
         return Request(options.slot, pipeline.name)
     request = log.open_request(options.request or pipeline.name, options.clock.now(), new=options.new)
-    if request.resumed:
-        options.bus.emit(RunResumed(pipeline.name, "", request.id))
+    if request.resumed and not request.result:
+        options.bus.emit(RunResumed(pipeline.name, "", request.id, request.ended))
     return request
 
 

@@ -40,5 +40,7 @@ class Options:
     """Rejects whose rows `source_frame` has; the load marks them as replayed."""
     permit: Callable[[], None] | None = None
     """Asked right before a commit; raises when the run is no longer ours."""
+    keep_result: bool = False
+    """Leave a finished request unclosed, with its result, until whoever asked for it has delivered that."""
     user_dialect: str = ""
     """What the user's expressions are written in, when the source of this run is a stand-in."""

@@ -15,6 +15,7 @@ from ematix_flow.events import (
     RowsStaged,
     RunCommitted,
     RunFailed,
+    RunFoundFinished,
     RunResumed,
     RunStarted,
     StageProgress,
@@ -84,6 +85,9 @@ def test_an_error_of_ours_has_its_parts() -> None:
     ("event", "words"),
     [
         (RunResumed("p", "", "req"), "p: the last run did not finish; this one takes it up"),
+        (RunResumed("p", "", "req", "failed"), "p: the last run failed; this one takes it up"),
+        (RunResumed("p", "", "req", "stopped"), "p: the last run was stopped; this one takes it up"),
+        (RunFoundFinished("p", "", "req", "2 inserted"), "p: the last run had committed (2 inserted) and was killed"),
         (RunStarted("p", "s.t", "id", "cross_db"), "s.t: loading through Spark."),
         (RunStarted("p", "s.t", "id", "cross_db", "here"), "s.t: loading in this process."),
         (RunStarted("p", "s.t", "id", "same_db", "nobody"), "s.t: loading inside the database."),

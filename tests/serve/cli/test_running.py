@@ -1,12 +1,17 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.serve.cli.conftest import SRC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,9 +39,24 @@ def both(conn):
 """
 
 
+UNKEYED = """
+from typing import Annotated
+from ematix_flow import BigInt, ematix, pk
+import flows
+
+@ematix.table(schema="main", name="plain")
+class Plain:
+    id: Annotated[BigInt, pk()]
+
+@ematix.pipeline(target=Plain, target_connection="lite", mode="append")
+def plain(conn):
+    print("called")
+    return "SELECT random() AS id UNION ALL SELECT random()"
+"""
+
+
 def rows() -> int:
-    with closing(sqlite3.connect("lite.db")) as connection:
-        return int(connection.execute("SELECT count(*) FROM copies").fetchone()[0])
+    return _count("copies")
 
 
 def test_a_run_prints_its_result_as_json_and_everything_else_on_stderr(flow_process: Flow, project: Path) -> None:
@@ -103,6 +123,83 @@ def test_an_interrupted_run_is_taken_up_and_says_so(flow_process: Flow, project:
     assert "had committed this load; nothing was loaded again" in again.err
     assert rows() == 2
     assert flow_process("run", "copy", "-m", "flows", "--new").code == 1  # the same keys once more
+
+
+def test_a_run_that_failed_is_not_said_to_have_been_interrupted(flow: Flow, project: Path) -> None:
+    assert flow("run", "missing_table", "-m", "flows").code == 1
+    again = flow("run", "missing_table", "-m", "flows")
+    assert "missing_table: the last run failed; this one takes it up, so no row is loaded twice" in again.err
+
+
+def test_a_result_that_was_not_printed_is_printed_by_the_next_run(flow_process: Flow, project: Path) -> None:
+    Path("unkeyed.py").write_text(UNKEYED, encoding="utf-8")
+    killed = flow_process("run", "plain", "-m", "unkeyed", FLOW_FAILPOINTS="result.before_print=kill")
+    assert (killed.code, killed.out) == (-9, "")
+    again = flow_process("run", "plain", "-m", "unkeyed")
+    result = json.loads(again.out)
+    assert (again.code, result["rows_inserted"], result["recovered"]) == (0, 2, True)
+    assert (
+        "plain: the last run had committed (2 inserted) and was killed before it ended; this is its result" in again.err
+    )
+    assert "called" not in again.err, "the user's function has nothing to do"
+    assert _count("plain") == 2
+    assert flow_process("run", "plain", "-m", "unkeyed").code == 0
+    assert _count("plain") == 4, "that one was a new load"
+
+
+def test_a_fresh_load_can_be_asked_for_after_a_result_that_was_not_printed(flow_process: Flow, project: Path) -> None:
+    Path("unkeyed.py").write_text(UNKEYED, encoding="utf-8")
+    assert flow_process("run", "plain", "-m", "unkeyed", FLOW_FAILPOINTS="result.before_print=kill").code == -9
+    again = flow_process("run", "plain", "-m", "unkeyed", "--new")
+    assert "recovered" not in json.loads(again.out)
+    assert _count("plain") == 4
+
+
+@pytest.mark.parametrize("stdout", ["closed pipe", "/dev/full"])
+def test_a_result_that_cannot_be_written_is_kept_for_the_next_run(
+    flow_process: Flow, project: Path, stdout: str
+) -> None:
+    Path("unkeyed.py").write_text(UNKEYED, encoding="utf-8")
+    code, said = _run_into(stdout)
+    assert code == 1
+    assert "error: the run is committed, but " in said
+    assert "hint: running it again prints the result and loads nothing." in said
+    assert "Exception ignored" not in said
+    again = flow_process("run", "plain", "-m", "unkeyed")
+    assert (again.code, json.loads(again.out)["rows_inserted"], _count("plain")) == (0, 2, 2)
+
+
+def test_without_a_stdout_there_is_nobody_to_wait_for(project: Path) -> None:
+    Path("unkeyed.py").write_text(UNKEYED, encoding="utf-8")
+    for number in (1, 2):
+        code, said = _run_into("none")
+        assert (code, _count("plain")) == (0, 2 * number), said
+
+
+def _run_into(stdout: str) -> tuple[int, str]:
+    """Run the plain append with a stdout that takes nothing; gives the exit code and what it says."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    full = os.open("/dev/full", os.O_WRONLY)
+    command = [sys.executable, "-m", "ematix_flow", "run", "plain", "-m", "unkeyed"]
+    if stdout == "none":
+        command = ["sh", "-c", '"$@" >&-', "sh", *command]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": SRC},
+        stdout={"closed pipe": writing, "/dev/full": full}.get(stdout),
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+    os.close(full)
+    return done.returncode, done.stderr
+
+
+def _count(table: str) -> int:
+    with closing(sqlite3.connect("lite.db")) as connection:
+        return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
 
 def test_text_tells_the_counts_in_one_line(flow: Flow, project: Path) -> None:

@@ -105,9 +105,13 @@ class RunLog(FormerNames):
         """Mark a request as done; later when the book is away now."""
         self._write(f"request {request.id}", lambda: requests.close_request(self.book, request, at))
 
-    def release_request(self, request: Request) -> None:
-        """Keep a failed request open for the next run, owned by no process; later when the book is away now."""
-        self._write(f"request {request.id}", lambda: requests.release_request(self.book, request))
+    def finish_request(self, request: Request, result: str) -> None:
+        """Keep the result of a request until it was delivered; later when the book is away now."""
+        self._write(f"request {request.id}", lambda: requests.finish_request(self.book, request, result))
+
+    def release_request(self, request: Request, ended: str = requests.FAILED) -> None:
+        """Keep a failed or stopped request open for the next run, owned by no process; later when the book is away."""
+        self._write(f"request {request.id}", lambda: requests.release_request(self.book, request, ended))
 
     def next_attempt(self, request: Request, target: str) -> int:
         """Give the number of the attempt at one target of a request that comes next."""
@@ -181,11 +185,11 @@ class RunLog(FormerNames):
         book = self.book.everything
         needed = {marked(one.run_id, mark_in(one.pipeline)) for one in book.all(PipelineState) if one.run_id}
         rows = book.all(RequestRow)
-        open_ = {marked(row.request_id, mark_in(row.pipeline)) for row in rows if row.state == requests.OPEN}
+        open_ = {marked(row.request_id, mark_in(row.pipeline)) for row in rows if requests.is_unclosed(row)}
         old: dict[str, list[Any]] = {
             "actions": [a for a in book.all(Action) if a.state in ("done", "failed") and _ended(a.ended_at, before)],
             "incidents": [i for i in book.all(Incident) if _ended(i.closed_at, before)],
-            "requests": [r for r in rows if r.state != requests.OPEN and _ended(r.closed_at, before)],
+            "requests": [r for r in rows if not requests.is_unclosed(r) and _ended(r.closed_at, before)],
         }
         counts = {"runs": book.forget_runs(before, needed, open_)}
         counts |= {name: sum(book.drop(one) for one in those) for name, those in old.items()}

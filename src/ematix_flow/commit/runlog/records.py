@@ -104,13 +104,17 @@ class RequestRow:
     pipeline: str
     request_id: str = ""
     state: str = ""
-    """open or done."""
+    """open, finished (its rows are committed, its result was not delivered yet) or done."""
     opened_at: str = ""
     closed_at: str = ""
     host: str = ""
     pid: int = 0
     """0 when no process works on it."""
     pid_started: str = ""
+    result: str = ""
+    """The result of a finished request as JSON, without secrets."""
+    ended: str = ""
+    """failed or stopped when the last attempt said so; empty after a crash."""
     version: int = 0
 
 

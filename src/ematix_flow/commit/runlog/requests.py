@@ -20,30 +20,48 @@ if TYPE_CHECKING:
     from ematix_flow.commit.runlog.book import Book
 
 OPEN = "open"
+FINISHED = "finished"
 DONE = "done"
+
+FAILED = "failed"
+STOPPED = "stopped"
 
 
 def open_request(book: Book, pipeline: str, at: datetime, *, new: bool = False) -> Request:
-    """Give the interrupted request of this pipeline, or a fresh one; refused while a process of this host works on it."""
+    """Give the interrupted request of this pipeline, or a fresh one; refused while a process of this host works on it.
+
+    A finished request comes with its result: everything is committed, and only the delivery is left to do.
+    """
     while True:
         found = book.find(RequestRow, (pipeline,))
-        if found is not None and found.state == OPEN and _alive(found):
+        if found is not None and is_unclosed(found) and _alive(found):
             message = f"pipeline {pipeline!r} is running already, in process {found.pid}"
             raise RunError(message, hint="wait for it, or stop it; running the pipeline again then resumes its work.")
-        resumed = found if found is not None and found.state == OPEN and not new else None
+        resumed = found if found is not None and is_unclosed(found) and not new else None
         kept = book.swap(found, _owned(resumed or _fresh(pipeline, at)))
         if kept is not None:
-            return Request(kept.request_id, pipeline, resumed=resumed is not None, opened_at=kept.opened_at)
+            ended = resumed.ended if resumed is not None else ""
+            return Request(kept.request_id, pipeline, resumed is not None, kept.opened_at, ended, kept.result)
+
+
+def finish_request(book: Book, request: Request, result: str) -> None:
+    """Mark a request as finished: everything is committed, and its owner has yet to deliver the result."""
+    _change(book, request, lambda row: replace(row, state=FINISHED, result=result))
 
 
 def close_request(book: Book, request: Request, at: datetime) -> None:
     """Mark a request as done: the next run of the pipeline is a new one."""
-    _change(book, request, lambda row: replace(row, state=DONE, closed_at=at.isoformat(), pid=0))
+    _change(book, request, lambda row: replace(row, state=DONE, closed_at=at.isoformat(), pid=0, result=""))
 
 
-def release_request(book: Book, request: Request) -> None:
-    """Keep a failed request open for the next run, but owned by no process."""
-    _change(book, request, lambda row: replace(row, pid=0))
+def release_request(book: Book, request: Request, ended: str = FAILED) -> None:
+    """Keep a request that failed or was stopped open for the next run, but owned by no process."""
+    _change(book, request, lambda row: replace(row, pid=0, ended=ended))
+
+
+def is_unclosed(row: RequestRow) -> bool:
+    """Say whether the next run of the pipeline takes this request up."""
+    return row.state in (OPEN, FINISHED)
 
 
 def _change(book: Book, request: Request, change: Callable[[RequestRow], RequestRow]) -> None:
@@ -62,7 +80,7 @@ def _fresh(pipeline: str, at: datetime) -> RequestRow:
 
 def _owned(row: RequestRow) -> RequestRow:
     return replace(
-        row, host=socket.gethostname(), pid=os.getpid(), pid_started=_process_start(os.getpid()), closed_at=""
+        row, host=socket.gethostname(), pid=os.getpid(), pid_started=_process_start(os.getpid()), closed_at="", ended=""
     )
 
 
@@ -83,5 +101,5 @@ def _process_start(pid: int) -> str:
 
 def worked_on(book: Book) -> set[str]:
     """Give the pipelines with a request that a process of this machine works on."""
-    open_ = [row for row in book.all(RequestRow) if row.state == OPEN]
+    open_ = [row for row in book.all(RequestRow) if is_unclosed(row)]
     return {row.pipeline for row in open_ if row.pid == os.getpid() or _alive(row)}

@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _end(state)
         except StoppedError:
             return stop.code
-        return stop.code if stop.number else code
+        return stop.code if stop.number and not state.settled else code
 
 
 def _call(arguments: list[str], state: State) -> int:

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 from ematix_flow.declare.masking import MARK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _NARROWEST = 12
@@ -40,26 +40,29 @@ def paint(text: str, colour: str, stream: IO[str]) -> str:
     return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if text and has_colours(stream) else text
 
 
-def emit(text: str) -> None:
-    """Write a result for people to stdout."""
+def emit(text: str) -> bool:
+    """Write a result for people to stdout; False when its reader has gone."""
+    if sys.stdout is None:  # closed by whoever started the command: nobody wants to read it
+        return True
     try:
         sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
         sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader has seen enough; Python must not stumble over the rest when it ends.
+    except OSError as error:
+        # Python must not stumble over the rest when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise
+        return False
+    return True
 
 
-def emit_json(value: Any, mark: str = MARK) -> None:
-    """Write a result for programs to stdout, with `mark` in the place of secrets."""
+def emit_json(value: Any, mark: str = MARK) -> bool:
+    """Write a result for programs to stdout, with `mark` in the place of secrets; False when its reader has gone."""
     import json
-    from functools import cache
 
-    from ematix_flow.connect.redact import redact
+    from ematix_flow.connect.redact import redacted
 
-    # Most texts of a long list occur again and again.
-    safe = _safe(value, cache(lambda text: redact(text, mark)))
-    emit(json.dumps(safe, indent=2, ensure_ascii=False, default=str))
+    return emit(json.dumps(redacted(value, mark), indent=2, ensure_ascii=False, default=str))
 
 
 def talk(text: str, colour: str = "") -> None:
@@ -95,14 +98,3 @@ def _width() -> int:
     import shutil
 
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 1 << 20
-
-
-def _safe(value: Any, clean: Callable[[str], str]) -> Any:
-    """Give plain data with every text in it cleaned."""
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, dict):
-        return {key: _safe(item, clean) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_safe(item, clean) for item in value]
-    return value

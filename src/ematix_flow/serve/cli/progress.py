@@ -13,6 +13,7 @@ from ematix_flow.events import (
     RowsStaged,
     RunCommitted,
     RunFailed,
+    RunFoundFinished,
     RunResumed,
     RunStarted,
     StageProgress,
@@ -37,11 +38,8 @@ _MOVERS = {"nobody": "inside the database", "here": "in this process", "spark": 
 def sentence(event: Event) -> str | None:
     """Give an event as one line for people; None for those that only move a display."""
     match event:
-        case RunResumed():
-            return (
-                f"{event.pipeline}: the last run did not finish; this one takes it up, so no row is loaded twice "
-                "(--new starts afresh)."
-            )
+        case RunResumed() | RunFoundFinished():
+            return f"{event.pipeline}: {_taken_up(event)}"
         case RunStarted():
             return f"{event.target}: {_begun(event)}."
         case RowsStaged():
@@ -57,6 +55,17 @@ def sentence(event: Event) -> str | None:
         case MaintenanceStep(numbers=None):
             return f"{event.target}: {event.step}."
     return None
+
+
+def _taken_up(event: RunResumed | RunFoundFinished) -> str:
+    """Give what becomes of a run that did not end well."""
+    if isinstance(event, RunFoundFinished):
+        return (
+            f"the last run had committed ({event.loaded}) and was killed before it ended; "
+            "this is its result, and nothing was loaded again (--new loads afresh)."
+        )
+    last = {"failed": "failed", "stopped": "was stopped"}.get(event.ended, "did not finish")
+    return f"the last run {last}; this one takes it up, so no row is loaded twice (--new starts afresh)."
 
 
 def _measured(event: QualityMeasured) -> str | None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ematix_flow.commit.holding import uninterrupted
+from ematix_flow.failpoints import failpoint
 from ematix_flow.serve.cli.capture import captured, is_wanted
 from ematix_flow.serve.cli.failures import DONE, FAILED, tell_words
 from ematix_flow.serve.cli.options import (
@@ -25,10 +27,13 @@ from ematix_flow.serve.cli.spark import start_spark_early
 from ematix_flow.serve.cli.state import current
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ematix_flow.commit.runlog.log import RunLog
     from ematix_flow.declare.pipeline import Pipeline
     from ematix_flow.observe.bus import Bus
     from ematix_flow.observe.wiring import Observers
+    from ematix_flow.serve.cli.state import State
 
 _WORKER_OPTIONS = (
     ("--claim-token", {"metavar": "TOKEN"}),
@@ -62,12 +67,41 @@ def run(name: str, module: str | None, new: bool, form: str | None, **options: A
     log = open_log(options["run_log_url"], options["run_log_path"], no_run_log=options["no_run_log"])
     if options["claim_token"]:
         return _work(pipeline, log, options)
-    result = run_told(pipeline, log, new=new, observers=observing(options, log))
-    if form == "text":
-        emit(as_text(pipeline, result))
-    else:
-        emit_json(result)
+    # Registered before anything else that has to end, and so done after all of it.
+    state.at_end(lambda: _close(state))
+    result, close = run_told(pipeline, log, new=new, observers=observing(options, log))
+    failpoint("result.before_print")
+    if not _delivered(as_text(pipeline, result) if form == "text" else None, result):
+        return FAILED
+    failpoint("result.after_print")
+    state.close_request = close
     return verdict(result)
+
+
+def _delivered(text: str | None, result: Any) -> bool:
+    """Write the result to stdout; says so when that is not possible, and what follows from it."""
+    try:
+        if emit_json(result) if text is None else emit(text):
+            return True
+        said = "nobody reads its result any more"
+    except OSError as error:
+        said = f"its result could not be written: {error.strerror or error}"
+    tell_words(f"the run is committed, but {said}", "running it again prints the result and loads nothing.")
+    return False
+
+
+def _close(state: State) -> None:
+    """Close the request of a run whose result was delivered, as the last thing the command does.
+
+    Whoever starts commands goes by exit codes: one that is stopped or killed before this did not end well, and may be
+    started again.
+    """
+    if state.close_request is None or state.stop.number:
+        return
+    with uninterrupted():
+        state.close_request()
+        state.settled = True
+    failpoint("result.after_close")
 
 
 def _work(pipeline: Pipeline, log: RunLog, options: dict[str, Any]) -> int:
@@ -90,17 +124,22 @@ def _work(pipeline: Pipeline, log: RunLog, options: dict[str, Any]) -> int:
     return DONE if outcome.success else FAILED
 
 
-def run_told(pipeline: Pipeline, log: RunLog, *, new: bool = False, observers: Observers | None = None) -> Any:
-    """Run a pipeline with everything around it: signals, progress, captured logs and an early start of Spark."""
+def run_told(
+    pipeline: Pipeline, log: RunLog, *, new: bool = False, observers: Observers | None = None
+) -> tuple[Any, Callable[[], None]]:
+    """Run a pipeline with everything around it: signals, progress, captured logs and an early start of Spark.
+
+    Gives the result, and what closes the request once that is delivered.
+    """
     bus = told_bus(pipeline, log)
     if observers is not None:
         observers.subscribe_to(bus)
     start_spark_early(pipeline)
-    from ematix_flow.engine import Options, run_pipeline
+    from ematix_flow.engine import Options, run_unclosed
 
     with told() as subscriber, redirect_stdout(sys.stderr):
         bus.subscribe(subscriber)
-        return run_pipeline(pipeline, Options(new=new, run_log=log, bus=bus))
+        return run_unclosed(pipeline, Options(new=new, run_log=log, bus=bus))
 
 
 def told_bus(pipeline: Pipeline, log: RunLog) -> Bus:

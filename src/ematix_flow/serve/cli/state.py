@@ -24,6 +24,10 @@ class State:
     """True when a failure is wanted as JSON on stdout too."""
     when_stopped: str | None = None
     """What to say to a user whose command was stopped by a signal."""
+    close_request: Callable[[], None] | None = None
+    """Closes the request of a run whose result is delivered."""
+    settled: bool = False
+    """True when the request is closed: nothing that comes later makes the command a failed one."""
     ending: ExitStack = field(default_factory=ExitStack)
     """Runs after the result or the error is told."""
 

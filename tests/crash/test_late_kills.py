@@ -1,0 +1,113 @@
+"""Plain appends by `flow run` that are killed past their commit: the rows are there once, and the result is printed once."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ematix_flow.failpoints import RESULT_NAMES
+from tests.crash.folders import FOLDER
+from tests.crash.journey import Load, difference, expected, found, prepare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.crash.journey import Place
+    from tests.crash.nursery import Ending, Nursery
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
+
+POINTS = ("commit.after_commit", "runlog.before_success", "runlog.after_success", *RESULT_NAMES)
+KILLS = 12
+RUNS = 4
+"""A load that is not acknowledged after so many runs is lost."""
+
+
+@dataclass
+class Operator:
+    """Runs load after load and goes on when a result is printed that was not seen before."""
+
+    nursery: Nursery
+    place: Place
+    out: Path
+    seen: list[str] = field(default_factory=list)
+    bug: str = ""
+
+    @property
+    def load(self) -> Load:
+        """Give the load that comes next."""
+        return Load("append", len(self.seen), "late", options={"incremental_column": None})
+
+    def run(self, failpoints: str = "", **how: object) -> Ending:
+        """Run the next load once; it is acknowledged when its result is printed."""
+        self.out.unlink(missing_ok=True)
+        ending = self.nursery.run(
+            "flow", self.place, self.load, str(self.out), failpoints=failpoints, bug=self.bug, **how
+        )
+        said = self.out.read_text() if self.out.exists() else ""
+        run_id = json.loads(said)["run_id"] if said.endswith("}\n") else ""
+        if run_id and run_id not in self.seen:
+            self.seen.append(run_id)
+        return ending
+
+    def finish(self, number: int) -> list[str]:
+        """Run until a load is acknowledged; gives the complaints about the table."""
+        for _ in range(RUNS):
+            if len(self.seen) > number:
+                break
+            self.run()
+        said = [] if len(self.seen) == number + 1 else [f"{len(self.seen)} results of {number + 1} loads"]
+        return said + difference(found(self.place, self.load), expected("append", range(number + 1)))
+
+
+@pytest.fixture
+def operator(nursery: Nursery, place: Place, tmp_path: Path) -> Operator:
+    prepare(place, "late")
+    return Operator(nursery, place, tmp_path / "out")
+
+
+def test_a_plain_append_that_is_killed_past_its_commit_is_loaded_once(operator: Operator) -> None:
+    for number, point in enumerate(POINTS):
+        ending = operator.run(f"{point}=kill")
+        assert ending.died, ending
+        assert operator.finish(number) == [], point
+
+
+@pytest.mark.parametrize("point", POINTS[:-1])
+def test_whoever_goes_by_exit_codes_loads_once_too(
+    nursery: Nursery, place_of: Callable[[str], Place], tmp_path: Path, point: str
+) -> None:
+    operator = Operator(nursery, place_of(FOLDER), tmp_path / "out")
+    load = operator.load
+    assert operator.run(f"{point}=kill").died
+    again = nursery.run("flow", operator.place, load, str(operator.out))
+    assert (again.answer, again.error) == (0, "")
+    assert difference(found(operator.place, load), expected("append", [0])) == []
+
+
+def test_late_kills_lose_and_double_nothing(operator: Operator, tmp_path: Path) -> None:
+    random, note = Random(int(os.environ.get("CRASH_SEED", "20260101"))), tmp_path / "committed"  # noqa: S311
+    assert operator.finish(0) == []
+    longest, kills, number = 0.02, 0, 0
+    while kills < KILLS:
+        note.unlink(missing_ok=True)
+        number = len(operator.seen)
+        ending = operator.run(f"commit.commit_sent=note:{note}", kill_after=random.uniform(0, longest), since=str(note))
+        kills += ending.died
+        longest *= 1.3 if ending.died else 0.9
+        assert operator.finish(number) == [], f"after {kills} kills"
+
+
+def test_a_request_that_is_closed_too_early_shows(
+    nursery: Nursery, place_of: Callable[[str], Place], tmp_path: Path
+) -> None:
+    """Our own harness under test: what this file is about, done the wrong way, doubles rows."""
+    operator = Operator(nursery, place_of(FOLDER), tmp_path / "out", bug="closed_before_the_print")
+    assert operator.run("result.before_print=kill").died
+    assert operator.finish(0) != []

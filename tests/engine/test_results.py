@@ -1,0 +1,50 @@
+"""Results as a run log keeps them: JSON without secrets, bounded, and again the result of its run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ematix_flow.connect import secrets
+from ematix_flow.engine.results import KEPT_CHARACTERS, from_kept, kept_text, loaded_in
+
+ONE = {"run_id": "r1", "status": "success", "path": "same_db", "rows_inserted": 1200, "rows_rejected": 0}
+TWO = {"a.t": ONE, "a.u": {**ONE, "rows_inserted": 3}}
+
+
+def test_a_kept_result_is_marked_as_that_of_an_earlier_run() -> None:
+    assert from_kept(kept_text(ONE)) == {**ONE, "recovered": True}
+    assert [one["recovered"] for one in from_kept(kept_text(TWO)).values()] == [True, True]
+    assert from_kept(kept_text(None)) is None
+    assert from_kept(kept_text({"rows": (1, 2)})) == {"rows": [1, 2]}
+
+
+def test_of_a_long_result_the_counts_are_kept() -> None:
+    long = {**ONE, "quality": {"checks": ["x" * 100] * 5000}}
+    assert len(kept_text(long)) < KEPT_CHARACTERS
+    assert json.loads(kept_text(long)) == ONE
+    assert json.loads(kept_text("x" * KEPT_CHARACTERS)) == {}
+
+
+def test_what_is_no_json_is_kept_as_a_success() -> None:
+    assert json.loads(kept_text({(1, 2): "keys that are no text"})) == {}
+
+
+def test_a_kept_result_has_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANARY_PASSWORD", "hunter2hunter2")
+    word = secrets.expand("${CANARY_PASSWORD}")
+    assert "hunter2" not in kept_text({**ONE, "said": [f"logged in with {word}"]})
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (ONE, "1,200 inserted"),
+        (TWO, "a.t: 1,200 inserted; a.u: 3 inserted"),
+        ({**ONE, "rows_inserted": 0}, "nothing to change"),
+        (None, "nothing to change"),
+    ],
+)
+def test_a_result_is_told_in_words(result: object, said: str) -> None:
+    assert loaded_in(result) == said
