@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -155,6 +156,34 @@ def test_a_checkpoint_forgets_removed_files_and_keeps_the_others(store: LocalSto
     assert [row["add"]["path"] for row in rows if row["add"]] == ["1.parquet", "3.parquet"]
     assert not [row for row in rows if row["remove"]]
     assert [row["txn"]["version"] for row in rows if row["txn"]] == [3]
+
+
+@pytest.mark.parametrize(
+    ("said", "days"),
+    [
+        (None, [6]),
+        ("interval 30 days", [29, 8, 6]),
+        ("interval 1 week", [6]),
+        ("interval 12 hours", []),
+        ("some time", [31, 29, 8, 6]),
+    ],
+)
+def test_a_checkpoint_remembers_removed_files_as_long_as_the_table_says(
+    store: LocalStore, tmp_path: Path, said: str | None, days: list[int]
+) -> None:
+    import pyarrow.parquet as pq
+
+    metadata = json.loads((tmp_path / delta_log.commit_key(FOLDER, 0)).read_text().splitlines()[2])
+    metadata["metaData"]["configuration"] = {} if said is None else {"delta.deletedFileRetentionDuration": said}
+    now = time.time_ns() // 1_000_000
+    gone = [
+        {"remove": {"path": f"{age}.parquet", "deletionTimestamp": now - age * 86_400_000, "dataChange": True}}
+        for age in (31, 29, 8, 6)
+    ]
+    store.create(delta_log.commit_key(FOLDER, 1), "".join(f"{json.dumps(a)}\n" for a in [metadata, *gone]).encode())
+    assert write_checkpoint(store, FOLDER, 1)
+    rows = pq.read_table(tmp_path / FOLDER / "_delta_log" / f"{1:020}.checkpoint.parquet").to_pylist()
+    assert [row["remove"]["path"] for row in rows if row["remove"]] == [f"{age}.parquet" for age in days]
 
 
 def test_an_action_that_is_not_known_leaves_the_checkpoint_to_others(store: LocalStore) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import time
 from contextlib import suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect import delta_log
+from ematix_flow.connect.delta_retention import kept_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,9 +23,6 @@ if TYPE_CHECKING:
 
 EVERY = 10
 """Commits from one checkpoint to the next, as Delta itself has it."""
-
-KEPT_MS = 7 * 24 * 3600 * 1000
-"""How long a checkpoint remembers files that were removed, as Delta itself does: until they may be cleaned up."""
 
 
 def write_checkpoint(store: Store, folder: str, number: int) -> bool:
@@ -86,7 +85,9 @@ class _State:
         yield from ({name: dict(value)} for name, value in self._single.items())
         yield from ({"txn": dict(value)} for value in self._numbers.values())
         yield from ({"add": {**value, "dataChange": False}} for value in self.files.values())
-        since = time.time_ns() // 1_000_000 - KEPT_MS
+        # As Delta itself does: files that were removed are remembered until they may be cleaned up.
+        kept = kept_files(self._single.get("metaData", {}).get("configuration") or {})
+        since = -1 if kept is None else time.time_ns() // 1_000_000 - kept // timedelta(milliseconds=1)
         for value in self._removed.values():
             if (value.get("deletionTimestamp") or 0) > since:
                 yield {"remove": {**value, "dataChange": False}}

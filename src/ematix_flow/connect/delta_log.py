@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from ematix_flow.connect.store import Store
 
@@ -67,6 +69,13 @@ def _numbered(store: Store, folder: str, after: int = -1) -> Iterator[tuple[int,
     keys = [f.key for f in store.listed(f"{folder}{LOG}") if _is_commit(f.key) and _number(f.key) > after]
     for key in reversed(keys):
         yield _number(key), _actions(store.read(key) or b"")
+
+
+def dated_commits(store: Store, folder: str, now: datetime) -> Iterator[tuple[datetime, list[dict[str, Any]]]]:
+    """Give when each commit that the log still holds was written, and its actions, the newest first."""
+    found = [f for f in store.listed(f"{folder}{LOG}") if _is_commit(f.key)]
+    for file in reversed(found):
+        yield now - timedelta(seconds=file.age), _actions(store.read(file.key) or b"")
 
 
 def versions(store: Store, folder: str) -> list[int]:

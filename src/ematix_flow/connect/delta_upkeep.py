@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-import math
-from datetime import UTC, datetime, timedelta
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect import delta_log
-from ematix_flow.connect.identifiers import backticked
+from ematix_flow.connect.delta_retention import retention
+from ematix_flow.connect.identifiers import backticked, spark_text
 from ematix_flow.connect.upkeep import SMALL, Chore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import datetime
 
+    from ematix_flow.connect.delta_retention import Retention
     from ematix_flow.connect.lake_engine import LakeEngine
     from ematix_flow.connect.store import Store
     from ematix_flow.declare.maintenance import Maintenance
-
-CHECKED_HOURS = 168
-"""Delta refuses to remove files that are younger, unless it is told that this is meant."""
 
 SETTINGS = {
     # Delta lists a table's folders in so many tasks; the default of 10,000 takes minutes for a table of one folder.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
     # Two empty commits per clean-up would push versions of the table out of the newest ones.
     "spark.databricks.delta.vacuum.logging.enabled": "false",
+}
+AS_SAID = {
+    # Delta ignores the hours of a statement otherwise, or refuses them where they are less than the table says.
+    "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled": "false",
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
 }
 
 
@@ -62,41 +64,24 @@ class _Table:
         return {"files_before": before["files"], "files_after": after["files"], "bytes": after["bytes"]}
 
     def vacuum(self) -> dict[str, int | str]:
-        """Remove files that no kept version reads."""
-        hours, before = self._hours(), self._stored()
-        self._engine().run(*self._vacuum(hours))
+        """Remove files that no kept version reads; how long that is has to stand in the table first."""
+        wanted, before = self._retention(), self._stored()
+        if wanted.changes:
+            listed = ", ".join(f"{spark_text(key)} = {spark_text(value)}" for key, value in wanted.changes.items())
+            self._engine().run(f"ALTER TABLE {self._name} SET TBLPROPERTIES ({listed})", {})
+        self._engine().run(f"VACUUM {self._name}", SETTINGS)
         gone = before.keys() - self._stored().keys()
-        return {"removed": len(gone), "bytes_removed": sum(before[key] for key in gone), "kept_hours": hours}
+        return {"removed": len(gone), "bytes_removed": sum(before[key] for key in gone), "kept_hours": wanted.hours}
 
     def vacuum_look(self) -> dict[str, int | str]:
         """Count what would be removed; Delta names a thousand files at the most."""
-        hours = self._hours()
-        sql, settings = self._vacuum(hours)
-        return {"removed": len(self._engine().query(f"{sql} DRY RUN", settings)), "kept_hours": hours}
+        hours = self._retention().hours
+        found = self._engine().query(f"VACUUM {self._name} RETAIN {hours} HOURS DRY RUN", {**SETTINGS, **AS_SAID})
+        return {"removed": len(found), "kept_hours": hours}
 
-    def _vacuum(self, hours: int) -> tuple[str, dict[str, str]]:
-        meant = {} if hours >= CHECKED_HOURS else {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}
-        return f"VACUUM {self._name} RETAIN {hours} HOURS", {**SETTINGS, **meant}
-
-    def _hours(self) -> int:
-        return kept_hours(self._store, self._folder, self._rules, self._now)
+    def _retention(self) -> Retention:
+        return retention(self._store, self._folder, self._rules, self._now)
 
     def _stored(self) -> dict[str, int]:
         log = f"{self._folder}{delta_log.LOG}"
         return {f.key: f.size for f in self._store.listed(self._folder) if not f.key.startswith(log)}
-
-
-def kept_hours(store: Store, folder: str, rules: Maintenance, now: datetime) -> int:
-    """Give how old a file's removal from the table must be before the file goes: by time, and by number of versions."""
-    newest = filter(delta_log.changes_files, delta_log.commits(store, folder))
-    # A version reads what the commits after it removed.
-    times = [at for actions in islice(newest, rules.keep_versions - 1) for at in _times(actions)]
-    age = now - datetime.fromtimestamp(min(times) / 1000, UTC) if times else timedelta(0)
-    return math.ceil(max(rules.keep, age) / timedelta(hours=1))
-
-
-def _times(actions: Sequence[dict[str, dict[str, int]]]) -> list[int]:
-    """Give when a commit was made and when it took files out of the table, in milliseconds."""
-    stamps = [action["commitInfo"].get("timestamp") for action in actions if "commitInfo" in action]
-    stamps += [action["remove"].get("deletionTimestamp") for action in actions if "remove" in action]
-    return [stamp for stamp in stamps if stamp is not None]

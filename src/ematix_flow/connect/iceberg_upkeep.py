@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.iceberg_branches import branches_of, drop_branches
@@ -11,10 +12,15 @@ from ematix_flow.connect.upkeep import SMALL, Chore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from datetime import datetime
 
     from ematix_flow.connect.lake_engine import LakeEngine
     from ematix_flow.declare.maintenance import Maintenance
+
+OWN_AGE, OWN_NUMBER = "history.expire.max-snapshot-age-ms", "history.expire.min-snapshots-to-keep"
+OWN = (OWN_AGE, OWN_NUMBER)
+"""What a table says itself about its snapshots."""
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def iceberg_chores(
@@ -48,7 +54,7 @@ class _Table:
         self._system = f"{backticked(catalog)}.system"
         self._called = spark_text(".".join(backticked(part) for part in (schema or "default", name)))
         self._name = ".".join(backticked(part) for part in (catalog, schema or "default", name))
-        self._old, self._stray = (_instant(now - age) for age in (rules.keep, rules.orphans_after))
+        self._now, self._stray = now, _instant(now - rules.orphans_after)
 
     def branches(self, *, dry_run: bool = False) -> dict[str, int | str]:
         """Remove the branches that dead loads left."""
@@ -82,20 +88,38 @@ class _Table:
     def expire(self) -> dict[str, int | str]:
         """Forget old snapshots and remove the files that only they read."""
         before = self._snapshots()
-        told = self._call(
-            "expire_snapshots", f"older_than => {self._old}", f"retain_last => {self._rules.keep_versions}"
-        )
+        old, least = self._kept()
+        told = self._call("expire_snapshots", f"older_than => {_instant(old)}", f"retain_last => {least}")
         after = self._snapshots()
         files = sum(number for name, number in told.items() if name.startswith("deleted_") and name.endswith("_count"))
         return {"expired": before - after, "kept": after, "removed": files}
 
     def expire_look(self) -> dict[str, int | str]:
         """Count the snapshots that would go."""
+        old, least = self._kept()
         rows = self._engine().query(
-            f"SELECT committed_at < {self._old} FROM {self._name}.snapshots ORDER BY committed_at DESC"
+            f"SELECT committed_at < {_instant(old)} FROM {self._name}.snapshots ORDER BY committed_at DESC"
         )
-        expired = sum(bool(old) for (old,) in rows[self._rules.keep_versions :])
+        expired = sum(bool(old) for (old,) in rows[least:])
         return {"expired": expired, "kept": len(rows) - expired}
+
+    def _kept(self) -> tuple[datetime, int]:
+        """Give when the oldest snapshot was made that is kept by its age, and how many are kept in any case.
+
+        What the table says itself counts where it is more. Iceberg goes by when a snapshot was made, and the promise by
+        when a newer one came: the one that was the newest at the border is still needed.
+        """
+        said = {
+            key: int(value) for key, value in self._engine().query(f"SHOW TBLPROPERTIES {self._name}") if key in OWN
+        }
+        border = self._now - max(self._rules.keep, timedelta(milliseconds=said.get(OWN_AGE, 0)))
+        since = f"SELECT MAX(made_current_at) FROM {self._name}.history WHERE made_current_at <= {_instant(border)}"
+        ((oldest,),) = self._engine().query(
+            f"SELECT unix_micros(MIN(s.committed_at)) FROM {self._name}.history AS h JOIN {self._name}.snapshots AS s"
+            f" ON s.snapshot_id = h.snapshot_id WHERE h.made_current_at >= ({since})"
+        )
+        made = border if oldest is None else EPOCH + timedelta(microseconds=oldest)
+        return min(border, made), max(self._rules.keep_versions, said.get(OWN_NUMBER, 0))
 
     def orphans(self, *, dry_run: bool = False) -> dict[str, int | str]:
         """Remove files below the table that no snapshot knows; never where our own books are among them."""
