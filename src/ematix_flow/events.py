@@ -141,6 +141,24 @@ class PostFinished(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class AttemptBegan(Event):
+    """A thread begins to work on an attempt; what it says from now on belongs to it."""
+
+    slot: str
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnded(Event):
+    """The thread is done with the attempt, whatever became of it."""
+
+    slot: str
+    failed: bool = False
+    traceback: str = ""
+    """Where the error came from, without secrets; empty after a success."""
+
+
+@dataclass(frozen=True, slots=True)
 class PipelineBegan(Event):
     """A pipeline begins, with all its targets, because it was due or was asked for."""
 

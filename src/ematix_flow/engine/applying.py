@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base import Database
     from ematix_flow.declare.connection import Connection
     from ematix_flow.engine.loading import Loaded
+from ematix_flow.engine.telling import attempted
 
 EXPIRED = "expired"
 
@@ -87,8 +88,12 @@ def apply_open(plan: OpenPlan, options: Options) -> Any:
             raise StalePlanError(message, hint=HINT) from None
 
     request = Request(stored.id, stored.pipeline)
-    try:
+
+    def apply() -> Any:
         return load_targets(pipeline, request, log, options, options.clock.now(), load)[0]
+
+    try:
+        return attempted(pipeline.name, stored.id, 1, options.bus, apply)
     finally:
         log.reconcile()
 

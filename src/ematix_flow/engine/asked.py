@@ -13,6 +13,7 @@ from ematix_flow.engine.actions import DONE, FAILED, RESTART
 from ematix_flow.engine.firing import leased, run_leased
 from ematix_flow.engine.leasing import Lease
 from ematix_flow.engine.results import run_ids_of
+from ematix_flow.engine.telling import attempted
 from ematix_flow.events import PipelineBegan, PipelineEnded
 from ematix_flow.plan.deciding import Skip
 from ematix_flow.plan.slots import slot_id
@@ -51,7 +52,7 @@ def _run(action: Action, pipeline: Pipeline, keeper: Keeper, lease: Lease) -> As
     keeper.options.bus.emit(PipelineBegan(pipeline.name, "", run))
     said, kind, result = "", "", None
     try:
-        result = run_leased(pipeline, run, keeper, lease)
+        result = attempted(pipeline.name, run, 1, keeper.options.bus, lambda: run_leased(pipeline, run, keeper, lease))
     except Exception as error:  # noqa: BLE001 - the engine's boundary: a failed run is an outcome
         said, kind = safe_text(error), type(error).__name__
     now = clock.now()

@@ -11,6 +11,7 @@ from ematix_flow.commit.runlog.records import Backfill
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.engine.firing import leased, run_leased, stretch
 from ematix_flow.engine.leasing import Lease
+from ematix_flow.engine.telling import attempted
 from ematix_flow.errors import DeclareError, UnknownNameError
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.deciding import Skip
@@ -108,7 +109,8 @@ def _run_slot(pipeline: Pipeline, backfill: Backfill, slot: str, keeper: Keeper)
         keeper.options.clock.sleep(WAIT_SECONDS)
     with Lease(keeper.log, pipeline.name, token, keeper.lease_seconds) as lease:
         try:
-            return "", run_leased(pipeline, name, keeper, lease, stretch(pipeline, slot))
+            within, bus = stretch(pipeline, slot), keeper.options.bus
+            return "", attempted(pipeline.name, name, 1, bus, lambda: run_leased(pipeline, name, keeper, lease, within))
         except Exception as error:  # noqa: BLE001 - the engine's boundary: a failed slot is an outcome
             return f"{type(error).__name__}: {safe_text(error)}", None
 

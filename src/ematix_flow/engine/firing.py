@@ -17,6 +17,7 @@ from ematix_flow.engine.options import Options
 from ematix_flow.engine.pools import full
 from ematix_flow.engine.results import errors_in, run_ids_of
 from ematix_flow.engine.supervising import TERMINAL
+from ematix_flow.engine.telling import attempted
 from ematix_flow.errors import FencedError, FlowError, RunError, RunLogError
 from ematix_flow.events import PipelineBegan, PipelineEnded
 from ematix_flow.failpoints import failpoint
@@ -153,7 +154,10 @@ def _carried_out(taken: Taken, keeper: Keeper, lease: Lease) -> Outcome:
     began = time.monotonic()
     base = Outcome(pipeline.name, taken.slot, state.attempt, state)
     try:
-        result = run_leased(pipeline, run, keeper, lease, stretch(pipeline, taken.slot))
+        slot = stretch(pipeline, taken.slot)
+        result = attempted(
+            pipeline.name, run, state.attempt, bus, lambda: run_leased(pipeline, run, keeper, lease, slot)
+        )
     except FencedError as error:
         return _settled(taken, keeper, _told(base, error), began, fenced=True, repeatable=True)
     except Exception as error:  # noqa: BLE001 - the engine's boundary: a failed run is an outcome

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.redact import redact, safe_text
 from ematix_flow.engine.results import errors_in, run_ids_of
 from ematix_flow.errors import RunError
-from ematix_flow.events import PipelineBegan, PipelineEnded
+from ematix_flow.events import AttemptBegan, AttemptEnded, PipelineBegan, PipelineEnded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ematix_flow.engine.options import Options
     from ematix_flow.engine.sourcing import OpenSource
     from ematix_flow.events import LoadFacts
+    from ematix_flow.observe.bus import Bus
     from ematix_flow.plan.steps import TargetPlan
 
 
@@ -45,12 +47,29 @@ def told(pipeline: str, slot: str, options: Options, work: Callable[[], Any]) ->
     began = options.clock.now()
     options.bus.emit(PipelineBegan(pipeline, "", slot))
     try:
-        result = work()
+        result = attempted(pipeline, slot, 1, options.bus, work)
     except BaseException as error:
         options.bus.emit(_ended(pipeline, slot, options, began, failure=(safe_text(error), type(error).__name__)))
         raise
     options.bus.emit(_ended(pipeline, slot, options, began, _failure_in(result), run_ids_of(result)))
     return result
+
+
+def attempted(pipeline: str, slot: str, attempt: int, bus: Bus, work: Callable[[], Any]) -> Any:
+    """Give what the work on one attempt gives; whoever keeps logs hears where it begins and ends in this thread."""
+    bus.emit(AttemptBegan(pipeline, "", slot, attempt))
+    try:
+        result = work()
+    except BaseException as error:
+        bus.emit(AttemptEnded(pipeline, "", slot, failed=True, traceback=_traceback_of(error)))
+        raise
+    bus.emit(AttemptEnded(pipeline, "", slot, failed=bool(errors_in(result))))
+    return result
+
+
+def _traceback_of(error: BaseException) -> str:
+    """Give where an error came from; a signal came from outside."""
+    return redact("".join(format_exception(error))) if isinstance(error, Exception) else ""
 
 
 def _ended(

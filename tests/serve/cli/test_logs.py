@@ -9,13 +9,14 @@ import re
 import subprocess
 import sys
 import threading
-from datetime import UTC, datetime
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.events import PipelineBegan, PipelineEnded, RunStarted
+from ematix_flow.events import AttemptBegan, AttemptEnded, RunStarted
+from ematix_flow.observe.bus import Bus
 from ematix_flow.serve.cli import log_files
 from ematix_flow.serve.cli.capture import Capture, captured, plain
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 SRC = str(Path(__file__).parents[3] / "src")
 SLOT = "orders@2026-03-02T09:00:00Z"
-ENDED = datetime(2026, 3, 2, 9, tzinfo=UTC)
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 SAID = [
     "printed by the user's function",
     "main.copies: loading inside the database.",
@@ -39,7 +40,7 @@ def folder() -> Path:
 
 
 def began(capture: Capture, slot: str = SLOT, attempt: int = 1) -> None:
-    capture.on_event(PipelineBegan(slot.partition("@")[0], "", slot, attempt))
+    capture.on_event(AttemptBegan(slot.partition("@")[0], "", slot, attempt))
 
 
 def test_a_run_is_found_by_its_id_its_pipeline_and_the_name_of_its_log(flow: Flow, project: Path) -> None:
@@ -63,13 +64,13 @@ def test_the_log_of_a_failed_run_has_its_error(flow: Flow, project: Path, monkey
     flow("run", "broken", "-m", "flows")
     run_id = json.loads(flow("runs", "list", "--format", "json").out)["runs"][0]["run_id"]
     assert "error: KeyError: 'nothing'" in flow("logs", run_id).out
-    assert len([file for file in Path("kept").iterdir() if not file.is_symlink()]) == 1
+    assert len([file for file in Path("kept").glob("*.log") if not file.is_symlink()]) == 1
 
 
 def test_two_runs_of_one_second_have_two_logs(flow: Flow, project: Path) -> None:
     for _ in range(3):
         flow("run", "copy", "-m", "flows")
-    logs = [file for file in folder().iterdir() if not file.is_symlink()]
+    logs = [file for file in folder().glob("*.log") if not file.is_symlink()]
     assert [file.read_text(encoding="utf-8").count(SAID[0]) for file in logs] == [1, 1, 1]
 
 
@@ -97,10 +98,10 @@ def test_logs_that_cannot_be_kept_are_a_warning(
 
 def test_every_attempt_at_a_slot_has_a_log_and_the_slot_means_the_last(flow: Flow) -> None:
     for attempt in (1, 2):
-        with captured(tuple) as capture:
+        with captured(Bus(), pipeline="orders") as capture:
             began(capture, attempt=attempt)
             sys.stderr.write(f"attempt {attempt}\n")
-    assert sorted(file.name for file in folder().glob("orders-*")) == [
+    assert sorted(file.name for file in folder().glob("orders-*.log")) == [
         "orders-20260302T090000Z-1.log",
         "orders-20260302T090000Z-2.log",
     ]
@@ -110,7 +111,7 @@ def test_every_attempt_at_a_slot_has_a_log_and_the_slot_means_the_last(flow: Flo
 
 def test_runs_side_by_side_do_not_mix(flow: Flow) -> None:
     screen = io.StringIO()
-    capture, turns = Capture(screen), threading.Barrier(2)
+    capture, turns = Capture(screen, alone=False), threading.Barrier(2)
 
     def run(name: str) -> None:
         began(capture, f"{name}@2026-03-02T09:00:00Z")
@@ -118,7 +119,7 @@ def test_runs_side_by_side_do_not_mix(flow: Flow) -> None:
             turns.wait()
             capture.write(f"{name} {number}\n")
         turns.wait()
-        capture.on_event(PipelineEnded(name, "", "", ENDED, 1.0))
+        capture.on_event(AttemptEnded(name, "", f"{name}@2026-03-02T09:00:00Z"))
 
     threads = [threading.Thread(target=run, args=(name,)) for name in ("left", "right")]
     for thread in threads:
@@ -127,13 +128,17 @@ def test_runs_side_by_side_do_not_mix(flow: Flow) -> None:
         thread.join()
     capture.write("afterwards\n")
     for name in ("left", "right"):
-        assert flow("logs", name).out.splitlines() == [f"{name} {number}" for number in range(20)]
+        begun, *said, done = flow("logs", name).out.splitlines()
+        assert re.fullmatch(rf"{TIME} {name}: {name}@2026-03-02T09:00:00Z, attempt 1", begun)
+        assert said == [f"{name} {number}" for number in range(20)]
+        assert re.fullmatch(rf"{TIME} {name}: done", done)
 
 
 def test_a_capture_inside_of_another_keeps_nothing_twice(flow: Flow) -> None:
-    with captured(tuple) as outer, captured(tuple) as inner:
+    bus = Bus()
+    with captured(bus, pipeline="orders") as outer, captured(bus) as inner:
         assert inner is outer
-        began(outer)
+        bus.emit(AttemptBegan("orders", "", SLOT))
         sys.stderr.write("once\n")
     assert flow("logs", "orders").out == "once\n"
 
@@ -165,6 +170,86 @@ def test_old_logs_go_and_so_do_the_names_that_led_to_them(monkeypatch: pytest.Mo
     assert sorted(file.stem for file in folder().iterdir()) == ["id-2", "id-3", "id-4", "run-2", "run-3", "run-4"]
 
 
+def test_logs_of_failed_runs_outlive_many_that_succeeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_files, "FILES", 3)
+    monkeypatch.setattr(log_files, "HELD_FILES", 3)
+    capture = Capture(io.StringIO(), alone=False)
+    for number, failed in enumerate((True, False, False, False, True, False, True, None)):
+        slot = f"orders@2026-03-02T{number:02}:00:00Z"
+        began(capture, slot)
+        os.utime(log_files.log_file(f"orders-20260302T{number:02}0000Z-1"), (2_000_000_000 + number,) * 2)
+        if failed is not None:  # None: it was killed
+            capture.on_event(AttemptEnded("orders", "", slot, failed=failed))
+            os.utime(log_files.log_file(f"orders-20260302T{number:02}0000Z-1"), (2_000_000_000 + number,) * 2)
+    log_files.prune()
+    kept = sorted(file.name[16:18] for file in folder().glob("orders-*.log") if not file.is_symlink())
+    assert kept == ["03", "05", "06", "07"], "two of each, since one more is about to be written"
+    assert sorted(file.name[16:18] for file in folder().glob("*.held")) == ["06", "07"]
+
+
+PATHS = {
+    "run": ["run", "{name}"],
+    "run-due": ["run-due", "--interval", "600"],
+    "scheduler": ["scheduler", "--max-iterations", "1", "--interval", "600"],
+    "worker": ["scheduler", "--max-iterations", "1", "--interval", "600", "--executor", "subprocess://"],
+    "backfill": ["backfill", "{name}", "--from", "2026-01-01T00:00:00Z", "--to", "2026-01-01T00:10:00Z"],
+}
+"""Every way to run a pipeline."""
+
+TALKING = """
+import threading
+from typing import Annotated
+from ematix_flow import BigInt, ematix, pk
+from flows import Copies
+
+@ematix.pipeline(target=Copies, target_connection="lite", mode="append", schedule="*/5 * * * *")
+def good(conn):
+    print("printed by good")
+    return "SELECT random() AS id, 'a' AS name"
+
+@ematix.pipeline(target=Copies, target_connection="lite", mode="append", schedule="*/5 * * * *")
+def bad(conn):
+    print("printed by bad")
+    return {}["nothing"]
+"""
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_what_user_code_prints_is_once_in_the_log_of_its_run_and_an_error_has_its_traceback(
+    flow_process: Flow, flow: Flow, project: Path, path: str
+) -> None:
+    text = Path("flows.py").read_text(encoding="utf-8").replace(', schedule="*/5 * * * *"', "")
+    Path("flows.py").write_text(text, encoding="utf-8")
+    Path("talking.py").write_text(TALKING, encoding="utf-8")
+    names = ("good", "bad") if "{name}" in PATHS[path] else ("",)
+    for name in names:
+        flow_process(*(word.format(name=name) for word in PATHS[path]), "-m", "talking")
+    wait_for(lambda: "committed" in flow("logs", "good").out and "Traceback" in flow("logs", "bad").out, path)
+    for name, other in (("good", "bad"), ("bad", "good")):
+        for file in folder().glob(f"{name}-*.log"):
+            said = file.read_text(encoding="utf-8")
+            assert said.count(f"printed by {name}\n") == 1, said
+            assert other not in said
+            assert said.count("Traceback (most recent call last):") == (name == "bad")
+            assert ('return {}["nothing"]' in said) == (name == "bad")
+    slots = len(list(folder().glob("good-*.log")))
+    assert slots == (2 if path == "backfill" else 1)
+
+
+def wait_for(condition: Callable[[], bool], path: str) -> None:
+    """Wait for the workers of a scheduler, which outlive it; others are done."""
+    deadline = time.monotonic() + (60 if path == "worker" else 0)
+    while path == "worker" and not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_the_lines_of_a_scheduler_have_their_time(flow_process: Flow, project: Path) -> None:
+    said = flow_process("scheduler", "--max-iterations", "1", "--interval", "600", "-m", "flows").err
+    for word in ("leader: ", "dispatched: copy ", "done: copy@"):
+        assert re.search(rf"^{TIME} {re.escape(word)}", said, re.MULTILINE), said
+
+
 def test_a_display_that_moves_leaves_no_traces() -> None:
     assert plain("\x1b[31merror: \x1b[0mno\n") == "error: no\n"
     assert plain("\r\x1b[2K\x1b[1A\x1b[2Ktold by the user\n⠋ main.copies  reading 0:00:01") == "told by the user\n"
@@ -172,12 +257,25 @@ def test_a_display_that_moves_leaves_no_traces() -> None:
 
 
 def test_what_was_said_before_a_run_had_a_name_is_in_its_log(flow: Flow) -> None:
-    with captured(tuple) as capture:
+    with captured(Bus(), pipeline="orders") as capture:
         sys.stderr.write("early\n")
         capture.on_event(RunStarted("orders", "sales.orders", "1234-run", "cross_db"))
         sys.stderr.write("later\n")
-    # Nobody else tells how loads of a scheduler go, so their logs do.
-    assert flow("logs", "1234").out.splitlines() == ["early", "sales.orders: loading through Spark.", "later"]
+    assert flow("logs", "1234").out.splitlines() == ["early", "later"]
+
+
+def test_a_command_that_runs_several_says_in_their_logs_how_loads_go_and_nothing_of_others(flow: Flow) -> None:
+    with captured(Bus()) as capture:
+        sys.stderr.write("of nobody\n")
+        began(capture)
+        capture.on_event(RunStarted("orders", "sales.orders", "1234-run", "cross_db"))
+        thread = threading.Thread(target=lambda: sys.stderr.write("by a thread of it\n"))
+        thread.start()
+        thread.join()
+        capture.on_event(AttemptEnded("orders", "", SLOT))
+        sys.stderr.write("firing: another\n")
+    said = flow("logs", "1234").out.splitlines()
+    assert said[1:-1] == ["sales.orders: loading through Spark.", "by a thread of it"]
 
 
 SCHEDULED = """
@@ -200,9 +298,8 @@ def slow():
         time.sleep(0.02)
     sys.stderr.write("second\\n")
 
-with captured(tuple) as capture:
-    bus = Bus()
-    bus.subscribe(capture.on_event)
+bus = Bus()
+with captured(bus):
     run_due(Keeper(open_run_log(), Options(bus=bus), now=datetime.fromisoformat("2026-03-02T09:00:05Z")))
 """
 
@@ -215,8 +312,9 @@ def test_following_ends_with_the_run() -> None:
         follow = [sys.executable, "-m", "ematix_flow", "logs", "slow one@2026-03-02T09:00:00Z", "--follow"]
         with subprocess.Popen(follow, **started) as reader:
             assert reader.stdout is not None
+            assert "slow one@2026-03-02T09:00:00Z, attempt 1" in reader.stdout.readline()
             assert reader.stdout.readline() == "first\n"
             assert reader.poll() is None
             Path("go").touch()
-            assert reader.stdout.readlines() == ["second\n"]
+            assert [line for line in reader.stdout.readlines() if "done" not in line] == ["second\n"]
         assert (run.wait(), reader.returncode) == (0, 0)

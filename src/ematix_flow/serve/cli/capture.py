@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 from ematix_flow.clock import SYSTEM_CLOCK
-from ematix_flow.events import PipelineBegan, PipelineEnded, RowsStaged, RunCommitted, RunFailed, RunStarted
+from ematix_flow.events import AttemptBegan, AttemptEnded, RowsStaged, RunCommitted, RunFailed, RunStarted
 from ematix_flow.serve.cli import log_files
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ematix_flow.events import Event
+    from ematix_flow.observe.bus import Bus
 
 _REMEMBERED = 1 << 20
 """Characters that are kept for a log whose run has no name yet."""
@@ -48,13 +49,15 @@ def plain(text: str) -> str:
 class Capture:
     """Stands in for stderr: what passes goes to the screen and to the log of the run whose thread said it.
 
-    What other threads say, such as those of drivers, goes to the log of every run that is under way.
+    A command that runs one pipeline has one log, and all it says is in there. In a command that runs several, what is
+    said between runs is in none of them. Threads without a run, such as those of drivers, belong to that of the main
+    thread; while that has none either, as in a scheduler, nobody knows whose words theirs are.
     """
 
-    def __init__(self, screen: IO[str], *, notes: bool = False) -> None:
+    def __init__(self, screen: IO[str], *, alone: bool = True) -> None:
         self._screen = screen
-        self._notes = notes
-        """True when nobody shows how loads go, so that the log has to tell it."""
+        self._alone = alone
+        """True for a command that runs one pipeline and tells how that goes."""
         self._lock = threading.RLock()
         self._said: list[str] = []
         self._logs: dict[int, Path] = {}
@@ -67,28 +70,33 @@ class Capture:
 
         kept = redact(plain(text))
         with self._lock:
-            own = self._logs.get(threading.get_ident())
-            if not self._logs:
-                self._remember(kept)
-            for file in [own] if own is not None else set(self._logs.values()):
+            file = self._log()
+            if file is not None:
                 self._append(file, kept)
+            elif self._alone:
+                self._remember(kept)
         return self._screen.write(text)
 
+    def _log(self) -> Path | None:
+        """Give the log that this thread's words belong to."""
+        own = self._logs.get(threading.get_ident())
+        return own or self._logs.get(threading.main_thread().ident or 0)
+
     def on_event(self, event: Event) -> None:
-        """Begin a log as soon as a run has a name, so that a crash leaves one behind, and end that of a scheduled one."""
+        """Begin a log as soon as a run has a name, so that a crash leaves one behind, and end it with the run."""
         match event:
-            case PipelineBegan():
+            case AttemptBegan():
                 name = log_files.slot_log(event.slot, event.attempt)
                 self.begin(name or log_files.fresh_log(event.pipeline, SYSTEM_CLOCK.now(), event.attempt))
                 self.keep(event.pipeline, event.slot)
+                self._stamp(f"{event.pipeline}: {event.slot}, attempt {event.attempt}")
+            case AttemptEnded():
+                self._end(event)
             case RunStarted() | RunCommitted() | RunFailed():
                 self.keep(event.pipeline, event.run_id)
                 self._note(event)
             case RowsStaged():
                 self._note(event)
-            case PipelineEnded() if threading.current_thread() is not threading.main_thread():
-                # What the command itself says about the end comes later, from the main thread.
-                self._logs.pop(threading.get_ident(), None)
 
     def begin(self, name: str) -> None:
         """Write what this thread says from now on, and what was said before any run began, under a name."""
@@ -98,6 +106,7 @@ class Capture:
             said, self._said = "".join(self._said), []
             self._try(log_files.prune)
             self._append(file, said)
+            self._try(lambda: log_files.hold(file))
 
     def keep(self, pipeline: str, run_id: str) -> None:
         """Let a log be found under a run's id too; one that nobody has begun is begun."""
@@ -107,13 +116,33 @@ class Capture:
             file = self._logs[threading.get_ident()]
             self._try(lambda: log_files.also_named(file, run_id))
 
+    def _end(self, event: AttemptEnded) -> None:
+        """Keep where an error came from; a log of a run that succeeded need not be held."""
+        with self._lock:
+            file = self._logs.get(threading.get_ident())
+            if file is None:
+                return
+            if event.traceback:
+                self._append(file, event.traceback)
+            self._stamp(f"{event.pipeline}: {'failed' if event.failed else 'done'}")
+            if not event.failed:
+                self._try(lambda: log_files.let_go(file))
+            if not self._alone:  # what a command for one pipeline says about its end comes later
+                del self._logs[threading.get_ident()]
+
+    def _stamp(self, text: str) -> None:
+        """Write a line with the time where several runs are kept; the only run of a command needs none."""
+        file = self._logs.get(threading.get_ident())
+        if file is not None and not self._alone:
+            self._append(file, f"{SYSTEM_CLOCK.now():%Y-%m-%dT%H:%M:%SZ} {text}\n")
+
     def _note(self, event: Event) -> None:
         """Keep what is shown nowhere, or only for a moment by a display that moves."""
         from ematix_flow.serve.cli.output import has_colours
         from ematix_flow.serve.cli.progress import sentence
 
         line = sentence(event)
-        if line is not None and (self._notes or has_colours(self._screen)):
+        if line is not None and (not self._alone or has_colours(self._screen)):
             with self._lock:
                 self._append(self._logs[threading.get_ident()], f"{line}\n")
 
@@ -140,16 +169,18 @@ class Capture:
 
 
 @contextmanager
-def captured(run_ids: Callable[[], Iterable[str]], pipeline: str | None = None) -> Iterator[Capture]:
-    """Keep what is said inside; `run_ids` gives the ids under which the run log knows what happened to one pipeline.
+def captured(bus: Bus, run_ids: Callable[[], Iterable[str]] = tuple, pipeline: str | None = None) -> Iterator[Capture]:
+    """Keep what is said inside, each run as the bus tells of it; `pipeline` is the only one that a command runs.
 
-    Inside of another capture there is only that one, so that nothing is kept twice.
+    `run_ids` gives the ids under which the run log knows what happened to it. Inside of another capture there is only
+    that one, so that nothing is kept twice.
     """
     screen = sys.stderr
     if isinstance(screen, Capture):
         yield screen
         return
-    capture = Capture(screen, notes=pipeline is None)
+    capture = Capture(screen, alone=pipeline is not None)
+    bus.subscribe(capture.on_event)
     sys.stderr = capture
     try:
         yield capture

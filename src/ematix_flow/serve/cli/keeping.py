@@ -55,8 +55,7 @@ def keeper_for(log: RunLog, options: dict[str, Any], bus: Bus, role: str, now: d
 
     observing(options, log).subscribe_to(bus)
     if is_wanted():
-        capture = current().ending.enter_context(captured(lambda: ()))
-        bus.subscribe(capture.on_event)
+        current().ending.enter_context(captured(bus))
     return Keeper(
         log,
         Options(run_log=log, bus=bus),

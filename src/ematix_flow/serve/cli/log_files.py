@@ -20,6 +20,9 @@ LARGEST = 10 << 20
 """Bytes of one log; of a longer one the beginning and the end are kept."""
 FILES = 200
 DAYS = timedelta(days=14)
+HELD_FILES = 200
+HELD_DAYS = timedelta(days=60)
+"""The bounds of logs of runs that failed or never ended, which those of other runs do not push out."""
 
 _HEAD = LARGEST // 10
 _TAIL = LARGEST // 2
@@ -86,20 +89,42 @@ def also_named(file: Path, name: str) -> None:
     link.symlink_to(file.name)
 
 
+def hold(file: Path) -> None:
+    """Keep a log longer than others until its run is known to have succeeded."""
+    os.close(os.open(_mark_of(file), os.O_WRONLY | os.O_CREAT, 0o600))
+
+
+def let_go(file: Path) -> None:
+    """Keep a log no longer than others: its run has succeeded."""
+    _mark_of(file).unlink(missing_ok=True)
+
+
+def _mark_of(file: Path) -> Path:
+    return file.with_name(f"{file.name.removesuffix('.log')}.held")
+
+
 def prune() -> None:
-    """Remove logs that are older than two weeks, and the oldest beyond two hundred, with the names that lead nowhere."""
+    """Remove the logs beyond the bounds of succeeded runs and of others, with the names and marks that lead nowhere."""
     folder = log_folder()
     if not folder.is_dir():
         return
     entries = list(folder.glob("*.log"))
+    held = {mark.name.removesuffix(".held") for mark in folder.glob("*.held")}
     logs = sorted(((_changed(file), file) for file in entries if not file.is_symlink()), reverse=True)
-    oldest = time.time() - DAYS.total_seconds()
-    for number, (changed, file) in enumerate(logs):
-        if number >= FILES - 1 or changed < oldest:  # one more is about to be written
-            file.unlink(missing_ok=True)
+    _bound([(changed, file) for changed, file in logs if file.name.removesuffix(".log") not in held], FILES, DAYS)
+    _bound([(changed, file) for changed, file in logs if file.name.removesuffix(".log") in held], HELD_FILES, HELD_DAYS)
     for link in entries:
         if link.is_symlink() and not link.exists():
             link.unlink(missing_ok=True)
+
+
+def _bound(logs: list[tuple[float, Path]], files: int, age: timedelta) -> None:
+    """Remove the oldest of logs that come newest first."""
+    oldest = time.time() - age.total_seconds()
+    for number, (changed, file) in enumerate(logs):
+        if number >= files - 1 or changed < oldest:  # one more is about to be written
+            file.unlink(missing_ok=True)
+            let_go(file)
 
 
 def find_logs(word: str) -> list[Path]:

@@ -151,8 +151,7 @@ def told_bus(pipeline: Pipeline, log: RunLog) -> Bus:
     state.stop.steps_left = 0 if pipeline.fan_out else len(pipeline.transforms_post)
     if is_wanted():
         since = SYSTEM_CLOCK.now().isoformat()
-        capture = state.ending.enter_context(captured(lambda: _run_ids(pipeline, log, since), pipeline.name))
-        bus.subscribe(capture.on_event)
+        state.ending.enter_context(captured(bus, lambda: _run_ids(pipeline, log, since), pipeline.name))
     bus.subscribe(state.stop.on_event)
     return bus
 

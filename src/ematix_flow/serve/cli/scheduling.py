@@ -166,9 +166,16 @@ def _show(event: Event) -> None:
     from ematix_flow.events import PipelineEnded, SchedulerTold
 
     if isinstance(event, SchedulerTold):
-        talk(f"{event.what}: {event.pipeline}{' ' if event.pipeline else ''}({event.text})", _COLOURS[event.what])
+        text = f"{event.what}: {event.pipeline}{' ' if event.pipeline else ''}({event.text})"
+        _talk_timed(text, _COLOURS[event.what])
     elif isinstance(event, PipelineEnded):
         said = f"{event.error_type}: {event.error_message}" if event.error_type else f"{event.seconds:.1f} s"
-        talk(
-            f"{'failed' if event.error_type else 'done'}: {event.slot} ({said})", "red" if event.error_type else "green"
-        )
+        word, colour = ("failed", "red") if event.error_type else ("done", "green")
+        _talk_timed(f"{word}: {event.slot} ({said})", colour)
+
+
+def _talk_timed(text: str, colour: str) -> None:
+    """Tell something with its time: a scheduler talks for months."""
+    from ematix_flow.clock import SYSTEM_CLOCK
+
+    talk(f"{SYSTEM_CLOCK.now():%Y-%m-%dT%H:%M:%SZ} {text}", colour)
