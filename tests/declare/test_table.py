@@ -199,6 +199,7 @@ def _declare(**body: object) -> Table:
         ({"x" * 64: Column(Text)}, DeclareError, "63 bytes"),
         ({"ä" * 32: Column(Text)}, DeclareError, "63 bytes"),
         ({"a": Column(Text, name="a\0b")}, DeclareError, "NUL"),
+        ({"a": Column(Text, name="_Flow_failed")}, DeclareError, "_Flow_failed.* of their own"),
         ({"__schema__": "", "a": Column(Text)}, DeclareError, "schema needs a name"),
         ({"a": Column(Text), "__merge_keys__": ("b",)}, UnknownNameError, "'b'"),
         ({"a": Column(Text), "__merge_keys__": 3}, DeclareTypeError, "column names"),

@@ -79,6 +79,16 @@ def _expected(t: Tester) -> None:
     t.python("mine", len)
 
 
+class Largest:
+    """SQL of a user around the rows."""
+
+    def to_sql_wrap(self, inner: str) -> str:
+        return (
+            f"SELECT MAX(id) AS id, email, MAX(amount) AS amount, MAX(changed_at) AS changed_at "
+            f"FROM {inner} GROUP BY email"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """A declared pipeline and what is seen of its systems."""
@@ -128,6 +138,11 @@ SCENARIOS = {
             "freshness_sla": "6h",
             "freshness_column": "changed_at",
         },
+    ),
+    "wrap": Scenario({"target": Orders, "mode": "append", "transforms_pre": [Largest()]}),
+    "cross_db_wrap": Scenario(
+        {"target": Orders, "mode": "append", "on_bad_row": "reject", "transforms_pre": [Largest()]},
+        same_database=False,
     ),
     "cross_db": Scenario({"target": Orders, "mode": "scd1", "on_bad_row": "reject"}, same_database=False),
 }

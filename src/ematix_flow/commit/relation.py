@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.numbering import numbered
-from ematix_flow.connect.base import StageColumn, WorkTable
+from ematix_flow.connect.base import UNPARSED, StageColumn, WorkTable
 from ematix_flow.declare.types import Text
 from ematix_flow.errors import BadRowsError, CommitError
 from ematix_flow.plan.marks import FAILED
@@ -77,7 +77,8 @@ def _check_inline(order: Order, database: Database, session: Session, relation: 
 def _inline_reason(order: Order, row: dict[str, object]) -> str:
     failed = row.pop(FAILED, None)
     if failed:
-        return f"{failed}: could not be parsed; row {row}"
+        column, _, reason = str(failed).partition(": ")
+        return f"{column}: {reason}" if reason else f"{column}: {UNPARSED}; row {row}"
     missing = [name for name in order.required if row.get(name) is None]
     return f"{', '.join(missing)}: is NULL but needs a value; row {row}"
 

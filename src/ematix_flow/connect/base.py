@@ -31,6 +31,7 @@ FAILED = "_flow_failed"
 """Column in which a read or a shape says why a row cannot be carried, as `column: reason`; NULL for good rows."""
 
 NULL_REASON = "is NULL but the column is NOT NULL"
+UNPARSED = "could not be parsed"
 """Why a row without a value that it needs is rejected."""
 
 

@@ -244,9 +244,18 @@ class DuckDB(Database):
         del parallel
         folder = process_folder() / f"read-{uuid.uuid4().hex}"
         options = "FORMAT parquet, PER_THREAD_OUTPUT true, COMPRESSION lz4"
-        session.execute(f"COPY (\n{sql}\n) TO {text(str(folder))} ({options})")
+        session.execute(f"COPY (\n{self._exact(session, sql)}\n) TO {text(str(folder))} ({options})")
         files = sorted(folder.glob("*.parquet"))
         return Opened(tuple(Split(sql=sql, snapshot=str(file)) for file in files), keep_open=_removed_after(folder))
+
+    def _exact(self, session: Session, sql: str) -> str:
+        """Give the query with every column in its interchange form, whatever SQL of the user made of it."""
+        columns = self.describe(session, sql)
+        forms = [self.interchange(column, quoted(column.name)) for column in columns]
+        if all(form == quoted(column.name) for form, column in zip(forms, columns, strict=True)):
+            return sql
+        listed = ", ".join(f"{form} AS {quoted(c.name)}" for form, c in zip(forms, columns, strict=True))
+        return f"SELECT {listed} FROM (\n{sql}\n) AS _read"
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Read one of the files."""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ematix_flow.errors import Origin
 
 FRAMEWORK_COLUMNS = ("_loaded_at", "_batch_id")
+OWN_PREFIX = "_flow_"
+"""What the names of columns begin with that travel beside the rows of a load."""
 """Columns that every load adds; a declaration may not use their names."""
 
 ADDED_COLUMNS: dict[str, ColumnType] = {
@@ -154,6 +156,9 @@ def check_name(what: str, name: object, origin: Origin | None) -> None:
             hint="PostgreSQL would cut it; choose a shorter one",
             origin=origin,
         )
+    if what == "column" and name.lower().startswith(OWN_PREFIX):
+        message = f"the column name {name!r} begins with {OWN_PREFIX!r}, which loads keep for columns of their own"
+        raise DeclareError(message, hint="choose another name", origin=origin)
 
 
 def _check_columns(table: Table) -> None:

@@ -167,9 +167,11 @@ def _stage_pieces(
 
 
 def _frame(spark: Any, plan: TargetPlan, source: OpenSource, look: Look, kept: ExitStack) -> Any:
-    from ematix_flow.run.frames import shaped_frame
+    from ematix_flow.run.frames import read_once, shaped_frame
 
     raw = raw_frame(spark, source, look, plan.read.sql, kept)
+    if plan.shape.reads_twice:
+        raw = kept.enter_context(read_once(raw))
     return shaped_frame(spark, raw, plan.shape.sql)
 
 

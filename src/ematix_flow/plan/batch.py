@@ -136,7 +136,7 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
         path=path,
         ensure=ensure,
         read=read,
-        shape=Shape(shaping.place, shaping.dialect, shaping.sql, shaping.marked),
+        shape=Shape(shaping.place, shaping.dialect, shaping.sql, shaping.marked, shaping.reads_twice),
         check=Check(
             required,
             write.on_bad_row,

@@ -6,17 +6,19 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ematix_flow.declare.layout import OWN_PREFIX
 from ematix_flow.errors import PlanError, did_you_mean
 from ematix_flow.plan.bounds import bounded_sql, range_condition, watermark_column
 from ematix_flow.plan.marks import CORRUPT, EVENT, FAILED, LINES, POSITION, RAW, SOURCE_VIEW
 from ematix_flow.plan.needs import TASK_DIALECT, need_of_spark
-from ematix_flow.plan.sql.render import native_column, text
+from ematix_flow.plan.sql.render import native_column
 from ematix_flow.plan.sql.shape import read_columns, shape_query, unsupported_on
+from ematix_flow.plan.sql.transforming import wraps
 from ematix_flow.plan.sql.user_sql import read_query
 from ematix_flow.plan.steps import SPARK, TASK, Choice
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ematix_flow.connect.base import Database
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
@@ -38,6 +40,8 @@ class Shaping:
     """What is read from a source database when Spark evaluates the shape."""
     marked: bool = False
     """True when rows can fail to parse, so that the query also gives the column that names the failure."""
+    reads_twice: bool = False
+    """True when the query reads its rows twice: for SQL of the user, and for the rows that go round it."""
 
 
 def plan_shape(
@@ -60,12 +64,14 @@ def plan_shape(
         rows = _Rows(repr(target.table), event, tuple(columns.items()), dialect, user, target, transforms)
         alone = not target.column_map and not transforms
         final, marked = _known_rows(rows) if alone else _over_rows(rows)
-        return Shaping(place, dialect, _bounded_after(final, target, observed, dialect), read, marked)
+        twice = marked and wraps(transforms)
+        return Shaping(place, dialect, _bounded_after(final, target, observed, dialect), read, marked, twice)
     reading = read_columns(target.table, dialect, columns, column_map=target.column_map, user_dialect=user)
     marked = reading.can_fail or CORRUPT in columns
     marks: tuple[str, ...] = (FAILED,) if marked else ()
     bounded = _bounded(observed.source_sql, target, observed)
-    if marked and place.value == "source" and target.write.on_bad_row == "reject":
+    shown = target.write.on_bad_row == "reject" or wraps(pipeline.transforms_pre)
+    if marked and place.value == "source" and shown:
         marks = (FAILED, RAW)
     shaped = _shaped(bounded, pipeline.transforms_pre, target, columns, reading, user, marks=marks)
     read_as = _interchanged(observed, source, dialect) if source is not None and place.value == "source" else {}
@@ -132,12 +138,23 @@ def _known_columns(observed: Observed, *, over_rows: bool) -> dict[str, str]:
     """Give the families of the source's columns, with those that the reading of rows and of files adds."""
     columns = {column.name: column.family for column in observed.source_columns}
     if over_rows:
+        _refuse_own(columns)
         columns[RAW] = "text"
     if observed.source_format and not observed.source_sql:
         columns[POSITION] = "text"
         if observed.source_format in LINES:
             columns[CORRUPT] = "text"
     return columns
+
+
+def _refuse_own(columns: Iterable[str]) -> None:
+    """Refuse rows with a column that would be taken for one of those that travel beside them."""
+    for name in columns:
+        if name.lower().startswith(OWN_PREFIX):
+            message = (
+                f"the source has a column {name!r}, and loads keep names that begin with {OWN_PREFIX!r} for their own"
+            )
+            raise PlanError(message, hint="rename it with a query over the source: SELECT ... AS another_name.")
 
 
 def _place(pipeline: Pipeline, target: TargetDeclaration, observed: Observed, path: str) -> Choice:
@@ -179,7 +196,7 @@ def _shaped(  # noqa: PLR0913 - the parts of a shape
     dialect = reading.found.speech.dialect
     event = target.write.event_timestamp_column
     declared = {column.name for column in target.table.columns}
-    keep = [name for name in (event, POSITION, CORRUPT, RAW) if name in columns and name not in declared]
+    keep = [event] if event is not None and event in columns and event not in declared else []
     query = shape_query(
         # Around the user's own query stands SQL of ours, which speaks the evaluating dialect.
         sql if user_dialect == dialect else read_query(sql, dialect, dialect),
@@ -189,6 +206,8 @@ def _shaped(  # noqa: PLR0913 - the parts of a shape
         column_map=target.column_map,
         transforms_pre=transforms_pre,
         keep=keep,
+        own=[name for name in (POSITION, RAW) if name in columns],
+        corrupt=CORRUPT if CORRUPT in columns else None,
         user_dialect=user_dialect,
         mark=FAILED if FAILED in marks else None,
         raw=RAW if RAW in marks else None,
@@ -216,13 +235,11 @@ def _final(
         parts.append(native_column(POSITION, dialect))
     if marks:
         failed = native_column(FAILED, dialect)
-        corrupt = f"WHEN {CORRUPT} IS NOT NULL THEN CONCAT({text('line: malformed line ')}, {CORRUPT}) "
-        parts.append(f"CASE {corrupt}ELSE {failed} END AS {failed}" if CORRUPT in columns else failed)
+        parts.append(failed)
         if RAW in marks:
             parts.append(native_column(RAW, dialect))
         if RAW in columns:
-            bad = f"{failed} IS NOT NULL" + (f" OR {CORRUPT} IS NOT NULL" if CORRUPT in columns else "")
-            parts.append(f"CASE WHEN {bad} THEN {RAW} END AS {RAW}")
+            parts.append(f"CASE WHEN {failed} IS NOT NULL THEN {RAW} END AS {RAW}")
     return f"SELECT {', '.join(parts)} FROM ({shaped}) AS _shaped"
 
 

@@ -123,6 +123,8 @@ class Shape:
     sql: str
     marked: bool = False
     """True when the query also gives a column that names what could not be parsed."""
+    reads_twice: bool = False
+    """True when the query reads its rows twice: for SQL of the user, and for the rows that go round it."""
 
 
 @dataclass(frozen=True, slots=True)

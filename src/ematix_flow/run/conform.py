@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ematix_flow.connect.arrow import REJECTS, arrow_type
-from ematix_flow.connect.base import NULL_REASON
+from ematix_flow.connect.base import NULL_REASON, UNPARSED
 from ematix_flow.plan.marks import FAILED, POSITION, RAW
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _marked(batch: pa.RecordBatch, reasons: dict[int, tuple[str, str]]) -> None:
     for row, text in enumerate(batch.column(index).to_pylist()):
         if text is not None:
             column, _, reason = text.partition(": ")
-            reasons[row] = (column, reason or "could not be parsed")
+            reasons[row] = (column, reason or UNPARSED)
 
 
 def _fit(batch: pa.RecordBatch, column: StageColumn, rules: Rules, reasons: dict[int, tuple[str, str]]) -> pa.Array:

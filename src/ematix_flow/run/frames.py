@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import uuid
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.identifiers import backticked
@@ -18,12 +20,13 @@ __all__ = [
     "interchange_query",
     "piece_frame",
     "query_frame",
+    "read_once",
     "shaped_frame",
     "user_frame",
 ]
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -171,8 +174,21 @@ def with_raw(frame: DataFrame) -> DataFrame:
     return frame.select("*", sf.to_json(sf.struct(*quoted), _RAW).alias(RAW))
 
 
+@contextmanager
+def read_once(frame: DataFrame) -> Iterator[DataFrame]:
+    """Keep the rows of a frame for a query that reads them twice: a source may answer differently the second time."""
+    # A projection of our own: the user may have cached the frame itself.
+    kept = frame.select("*").persist()
+    try:
+        yield kept
+    finally:
+        # Where the load has failed, Spark may be gone; that is not the error to report.
+        with suppress(Exception):
+            kept.unpersist()
+
+
 def shaped_frame(spark: SparkSession, frame: DataFrame, sql: str) -> DataFrame:
     """Give the frame that the shape's query makes of the raw rows."""
     name = f"{SOURCE_VIEW}_{uuid.uuid4().hex[:12]}"
     with_raw(frame).createOrReplaceTempView(name)
-    return spark.sql(sql.replace(SOURCE_VIEW, name))
+    return spark.sql(re.sub(rf"(?<!\w){SOURCE_VIEW}(?!\w)", name, sql))

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from ematix_flow.connect.base import UNPARSED
 from ematix_flow.declare.normalize import Default, Derive
-from ematix_flow.declare.transforms import DeduplicateBy, FilterWhere, Limit, SamplePct, SqlWrap
 from ematix_flow.errors import PlanError, did_you_mean, nearest
 from ematix_flow.plan.sql.convert import source_value
 from ematix_flow.plan.sql.normalise import Speech, normalised
-from ematix_flow.plan.sql.phrases import DIALECTS, case, is_null, not_null, number, say
+from ematix_flow.plan.sql.phrases import DIALECTS, case, not_null, say
 from ematix_flow.plan.sql.raw_row import raw_row
+from ematix_flow.plan.sql.transforming import Inner, column_of, transformed, wraps
 from ematix_flow.plan.sql.unsupported import UNSUPPORTED, reason_against
-from ematix_flow.plan.sql.user_sql import family_of, read_expression, read_order, read_query
+from ematix_flow.plan.sql.user_sql import family_of, read_expression, read_query
 from ematix_flow.plan.sql.values import SourceType, Value
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ __all__ = ["UNSUPPORTED", "Reading", "SourceType", "read_columns", "shape_query"
 USER = "_src_user"
 READ = "_src_read"
 NORMALIZED = "_src_normalized"
-_RANK = "_flow_rank"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +87,20 @@ def shape_query(  # noqa: PLR0913 - the keywords are the parts of a shape
     column_map: Mapping[str, str] | None = None,
     transforms_pre: Sequence[object] = (),
     keep: Sequence[str] = (),
+    own: Sequence[str] = (),
+    corrupt: str | None = None,
     user_dialect: str | None = None,
     mark: str | None = None,
     raw: str | None = None,
     reading: Reading | None = None,
 ) -> exp.Select:
-    """Give the query of the declared columns in their order, then `keep`, then `mark`.
+    """Give the query of the declared columns in their order, then `keep`, then `own`, then `mark`.
 
     `mark` names an extra column: NULL, or the name of the first column whose value could not be read. Marked rows pass
     the pre-load transforms untouched, so that none of them is lost and none wins over a good row. `raw` names one more:
     the source row of a marked one as JSON, because the value that could not be read is NULL in its own column.
+    `corrupt` is the source column with the text of a line that could not be split into fields; it is a failure too.
+    `own` are the source's columns that are not the user's: like `mark` and `raw`, no SQL of a user sees them.
     `reading` is what `read_columns` gave for the same columns, and is used up.
     """
     read = reading or read_columns(table, dialect, source_columns, column_map=column_map, user_dialect=user_dialect)
@@ -104,11 +108,13 @@ def shape_query(  # noqa: PLR0913 - the keywords are the parts of a shape
     read_once: list[exp.Expr] = []
     if found.speech.dialect == "spark":
         values, read_once = _read_once(values)
-    names = [*table.column_names, *(k for k in keep if k not in table.column_names)]
+    users = [*table.column_names, *(k for k in keep if k not in table.column_names)]
+    names = [*users, *own]
     carried = [_kept(found, name) for name in names[len(values) :]]
     projections = [exp.alias_(v.sql, c.name, quoted=True) for c, v in zip(table.columns, values, strict=True)]
     if mark is not None:
-        carried.append(exp.alias_(_mark(table, values), mark, quoted=True))
+        shown = raw_row(source_columns, USER, dialect) if wraps(transforms_pre) and not (raw or own) else None
+        carried.append(exp.alias_(_mark(read, values, corrupt, shown), mark, quoted=True))
         names.append(mark)
     if raw is not None:
         failed = exp.or_(*(failure.copy() for value in values for failure in value.failures))
@@ -119,9 +125,9 @@ def shape_query(  # noqa: PLR0913 - the keywords are the parts of a shape
         layers.append((READ, exp.select("*", *read_once).from_(USER)))
     layers.append((NORMALIZED, exp.select(*projections, *carried).from_(layers[-1][0])))
     for index, transform in enumerate(transforms_pre, start=1):
-        inner = _Inner(layers[-1][0], tuple(names), table, found.speech, mark)
-        layers.append((f"_src_pre_{index}", _transformed(transform, inner)))
-    query = exp.select(*(_column(name) for name in names)).from_(layers[-1][0])
+        inner = Inner(layers[-1][0], tuple(users), tuple(names[len(users) :]), table, found.speech, mark)
+        layers += transformed(transform, inner, index)
+    query = exp.select(*(column_of(name) for name in names)).from_(layers[-1][0])
     for name, layer in layers:
         query = query.with_(name, layer)
     return query
@@ -203,7 +209,7 @@ def _kept(found: _Source, name: str) -> exp.Expr:
     if spelled is None:
         hint = did_you_mean(name, found.columns)
         raise PlanError(f"the source of {found.table.qualified_name} lacks {name!r}", hint=hint)
-    return exp.alias_(_column(spelled), name, quoted=True)
+    return exp.alias_(column_of(spelled), name, quoted=True)
 
 
 def _read_once(values: list[Value]) -> tuple[list[Value], list[exp.Expr]]:
@@ -223,19 +229,28 @@ def _read_once(values: list[Value]) -> tuple[list[Value], list[exp.Expr]]:
         read.append(exp.alias_(inner.copy(), name, quoted=True))
 
         def known(node: exp.Expr, inner: exp.Expr = inner, name: str = name) -> exp.Expr:
-            return _column(name) if node == inner else node
+            return column_of(name) if node == inner else node
 
         failures = tuple(failure.copy().transform(known) for failure in value.failures)
         again.append(replace(value, sql=value.sql.copy().transform(known), failures=failures))
     return again, read
 
 
-def _mark(table: Table, values: list[Value]) -> exp.Expr:
-    failing = [
-        (exp.or_(*value.failures), exp.Literal.string(name))
-        for name, value in zip(table.column_names, values, strict=True)
-        if value.failures
-    ]
+def _mark(read: Reading, values: list[Value], corrupt: str | None, shown: exp.Expr | None) -> exp.Expr:
+    """Give what is wrong with a row: the column alone, or with the reason after a colon; `shown` ends the reason."""
+    table, dialect = read.found.table, read.found.speech.dialect
+    failing: list[tuple[exp.Expr, exp.Expr]] = []
+    if corrupt is not None:
+        line = column_of(corrupt)
+        failing.append((not_null(line), say("join", dialect, x="line: malformed line ", y=line.copy())))
+    for name, value in zip(table.column_names, values, strict=True):
+        if value.failures:
+            told = (
+                exp.Literal.string(name)
+                if shown is None
+                else say("join", dialect, x=f"{name}: {UNPARSED}; source row ", y=shown)
+            )
+            failing.append((exp.or_(*value.failures), told))
     return case(*failing) if failing else exp.cast(exp.null(), "text")
 
 
@@ -245,73 +260,3 @@ def _user_query(source: exp.Expr | str, speech: Speech) -> exp.Query:
     if isinstance(source, exp.Query):
         return source
     return exp.select("*").from_(source)
-
-
-@dataclass(frozen=True, slots=True)
-class _Inner:
-    """The layer that a transform works on."""
-
-    relation: str
-    names: tuple[str, ...]
-    table: Table
-    speech: Speech
-    mark: str | None
-
-    def rows(self) -> exp.Select:
-        """Give all rows of the layer."""
-        return exp.select(*(_column(name) for name in self.names)).from_(self.relation)
-
-    def spare_marked(self, condition: exp.Expr) -> exp.Expr:
-        """Give the condition, true also for rows that could not be read."""
-        return condition if self.mark is None else exp.or_(condition, not_null(_column(self.mark)))
-
-
-def _transformed(transform: object, inner: _Inner) -> exp.Query:
-    speech = inner.speech
-    match transform:
-        case FilterWhere(text):
-            condition = read_expression(text, speech.user_dialect, speech.dialect)
-            return inner.rows().where(inner.spare_marked(condition))
-        case Limit(n):
-            return inner.rows().limit(n)
-        case SamplePct(p):
-            chosen = exp.LT(this=say("random", speech.dialect), expression=exp.Literal.number(str(p)))
-            return inner.rows().where(inner.spare_marked(chosen))
-        case DeduplicateBy():
-            return _deduplicated(transform, inner)
-        case SqlWrap():
-            query = read_query(transform.to_sql_wrap(inner.relation), speech.user_dialect, speech.dialect)
-            return exp.select(*(_column(name) for name in inner.names)).from_(_opened(query).subquery("_wrapped"))
-    raise PlanError(f"{transform!r} is not a pre-load transform")
-
-
-def _opened(query: exp.Query) -> exp.Query:
-    """Give the query with `(relation) AS q` spelled as a subquery, the only form that every dialect reads."""
-    for bracket in list(query.find_all(exp.Subquery)):
-        if isinstance(bracket.this, exp.Table):
-            bracket.replace(exp.select("*").from_(bracket.this.copy()).subquery(bracket.alias or "_inner"))
-    return query
-
-
-def _deduplicated(transform: DeduplicateBy, inner: _Inner) -> exp.Select:
-    """Give one row per key; equal rows by the wanted order are told apart by their other columns, so a replay agrees."""
-    for key in transform.keys:
-        if key not in inner.names:
-            raise PlanError(f"deduplicate_by() names {key!r}", hint=did_you_mean(key, inner.names))
-    terms = (
-        read_order(transform.order_by, inner.speech.user_dialect, inner.speech.dialect) if transform.order_by else []
-    )
-    rest = [c.name for c in inner.table.columns if c.type.kind not in {"json", "jsonb", "bytes"}]
-    terms += [exp.Ordered(this=_column(name), nulls_first=False) for name in rest if name not in transform.keys]
-    terms = terms or [exp.Ordered(this=_column(transform.keys[0]), nulls_first=False)]
-    by: list[exp.Expr] = [_column(key) for key in transform.keys]
-    if inner.mark is not None:
-        by.append(case((is_null(_column(inner.mark)), number(0)), otherwise=number(1)))
-    rank = exp.Window(this=exp.RowNumber(), partition_by=by, order=exp.Order(expressions=terms))
-    ranked = inner.rows().select(exp.alias_(rank, _RANK, quoted=True)).subquery("_ranked")
-    first = exp.EQ(this=_column(_RANK), expression=number(1))
-    return exp.select(*(_column(name) for name in inner.names)).from_(ranked).where(inner.spare_marked(first))
-
-
-def _column(name: str) -> exp.Column:
-    return exp.column(exp.to_identifier(name, quoted=True))
