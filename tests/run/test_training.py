@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from ematix_flow.run.archive import archive_for
+from ematix_flow.run.archive import Archive, archive_for, sole_builder
 from ematix_flow.run.driver import spark_jars
 from ematix_flow.run.java import find_java
 
@@ -41,3 +42,23 @@ def test_a_trained_archive_is_what_the_next_session_loads_its_classes_from(tmp_p
     assert "shared objects file (top)" in context[0]
     assert sorted(path.suffix for path in archive.file.parent.iterdir()) == [".jsa", ".lock", ".ok"]
     assert list(tmp_path.glob("ematix-flow-spark-*")) == []
+
+
+def test_only_one_archive_is_built_at_a_time_and_what_a_killed_builder_left_goes(tmp_path: Path) -> None:
+    left = tmp_path / "spark-other.77.part"
+    left.touch()
+    with sole_builder(Archive(tmp_path / "spark-one.jsa")) as alone:
+        assert (alone, left.exists()) == (True, False)
+        left.touch()
+        with sole_builder(Archive(tmp_path / "spark-two.jsa")) as second:
+            assert (second, left.exists()) == (False, True), "the part may be that of the builder at work"
+
+
+def test_the_trainer_ends_itself(tmp_path: Path) -> None:
+    code = (
+        "import time; from ematix_flow.run import training\n"
+        "training.LIMIT_SECONDS = 1; training.find_java = lambda _: time.sleep(60)\n"
+        "training.main()"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(SOURCE), "XDG_CACHE_HOME": str(tmp_path)}
+    assert subprocess.run([sys.executable, "-c", code], env=environ, check=False).returncode == -signal.SIGALRM

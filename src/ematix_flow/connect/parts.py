@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
-import tempfile
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 
 from ematix_flow.connect.arrow import REJECTS
 from ematix_flow.connect.base import Stager
+from ematix_flow.connect.scratch import open_scratch
 from ematix_flow.connect.store import sync
 from ematix_flow.errors import StagingLostError
 from ematix_flow.failpoints import failpoint
@@ -161,12 +161,6 @@ def process_folder() -> Path:
 
 @cache
 def _process_folder(pid: int) -> Path:
-    folder = Path(tempfile.mkdtemp(prefix=f"ematix-flow-{pid}-"))
-    atexit.register(_remove_own, folder, pid)
-    return folder
-
-
-def _remove_own(folder: Path, pid: int) -> None:
-    # A forked child runs its parent's exit functions too.
-    if os.getpid() == pid:
-        shutil.rmtree(folder, ignore_errors=True)
+    scratch = open_scratch(str(pid))
+    atexit.register(scratch.remove)
+    return scratch.folder

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.avro_schemas import field_name, record_name
 from ematix_flow.connect.schema_payloads import needed
+from ematix_flow.connect.scratch import scratch_folder
 from ematix_flow.errors import TransientError
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _descriptor(text: str) -> Any:
 
 def _by_protoc(schema: Schema) -> Any:
     tools = Path(str(needed("grpc_tools", "protobuf").__file__)).parent
-    with tempfile.TemporaryDirectory(prefix="ematix-flow-protoc-") as folder:
+    with scratch_folder("protoc") as folder:
         _write(Path(folder), schema)
         out = Path(folder) / "out"
         places = [f"-I{folder}", f"-I{tools / '_proto'}", *(f"-I{place}" for place in _common())]

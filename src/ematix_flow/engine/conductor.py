@@ -11,6 +11,7 @@ from ematix_flow.commit.runlog.opening import forgotten_run_log, open_run_log
 from ematix_flow.commit.runlog.requests import STOPPED
 from ematix_flow.connect.lake_engine import EngineError
 from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.scratch import sweep_once
 from ematix_flow.engine.loading import load_target
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.posting import run_named_transform, run_posts
@@ -141,6 +142,7 @@ def run_transform(name: str, options: Options | None = None) -> dict[str, Any]:
 def _begun(pipeline: Pipeline, options: Options) -> tuple[RunLog, Request]:
     """Give the run log and the request; when the log is away the run goes on, and is forgotten afterwards."""
     log = options.run_log or open_run_log()
+    sweep_once()
     try:
         return log, _request(pipeline, log, options)
     except RunLogError as error:

@@ -5,12 +5,12 @@ It works where driver and tasks share a machine; elsewhere nothing is told until
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.scratch import scratch_folder
 from ematix_flow.events import StageProgress
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def counting(report: Callable[[int, int], None] | None) -> Iterator[str]:
     if report is None:
         yield ""
         return
-    with tempfile.TemporaryDirectory(prefix="ematix-flow-count-", ignore_cleanup_errors=True) as folder:
+    with scratch_folder("count") as folder:
         done = threading.Event()
         watcher = threading.Thread(target=_watch, args=(Path(folder), report, done), daemon=True)
         watcher.start()

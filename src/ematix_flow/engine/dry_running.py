@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import uuid
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +16,7 @@ from ematix_flow.connect.base import StageSpec
 from ematix_flow.connect.redact import redact, safe_text
 from ematix_flow.connect.registry import open_target
 from ematix_flow.connect.resolve import resolve_connection
+from ematix_flow.connect.scratch import scratch_folder
 from ematix_flow.engine.expanding import can_rehearse, expand
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.ordering import order_for
@@ -142,7 +142,7 @@ def _database(target: TargetDeclaration, source: OpenSource, spark: Spark) -> It
     if database.exists():
         yield database, source
         return
-    with tempfile.TemporaryDirectory(prefix="ematix-flow-dry-run-") as folder:
+    with scratch_folder("dry-run") as folder:
         place = {"warehouse" if hasattr(declared, "warehouse") else "path": str(Path(folder) / "scratch")}
         scratch = target_for(replace(declared, **place), target.table, spark)  # type: ignore[arg-type]
         if source.database is not None and source.database.identity() == database.identity():

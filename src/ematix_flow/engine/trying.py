@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -13,6 +12,7 @@ from ematix_flow.clock import SYSTEM_CLOCK, Clock
 from ematix_flow.commit.runlog.opening import sqlite_run_log
 from ematix_flow.connect.registry import DATABASES, open_database
 from ematix_flow.connect.resolve import find_connection
+from ematix_flow.connect.scratch import scratch_folder
 from ematix_flow.declare.connection import DuckDBConnection
 from ematix_flow.declare.pipeline import Pipeline, Source
 from ematix_flow.declare.project import PROJECT
@@ -68,7 +68,7 @@ def run_with(
     `spark=` the whole load runs on that session.
     """
     declared = _pipeline(pipeline)
-    with tempfile.TemporaryDirectory(prefix="ematix-flow-test-") as folder:
+    with scratch_folder("test") as folder:
         place = DuckDBConnection(name="test", path=str(Path(folder) / "test.duckdb"))
         options = Options(
             run_log=sqlite_run_log(Path(folder) / "run_log.db"),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 _UNUSED_SECONDS = 30 * 86_400
 _RETRY_SECONDS = 3_600
+LOCK = "training.lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +108,16 @@ def build_in_background(archive: Archive | None) -> None:
 
 @contextlib.contextmanager
 def sole_builder(archive: Archive) -> Iterator[bool]:
-    """Hold the archive's lock; give False when another process builds it already."""
-    with archive.file.with_suffix(".lock").open("w") as lock:
+    """Hold the lock of the cache folder; give False when another process builds any archive already."""
+    with archive.file.with_name(LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             yield False
             return
+        # Whoever holds the lock is the only builder: parts are of one that was killed.
+        for part in archive.file.parent.glob("spark-*.part"):
+            part.unlink(missing_ok=True)
         yield True
 
 

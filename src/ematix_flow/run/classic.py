@@ -10,13 +10,13 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from ematix_flow.connect.scratch import open_scratch
 from ematix_flow.errors import RunError
 from ematix_flow.run import archive as archives
 from ematix_flow.run.daemon import IMPORTS_VARIABLE, SYS_PATH_VARIABLE
 from ematix_flow.run.driver import await_gateway, end_driver, spark_jars, start_driver
 from ematix_flow.run.java import find_java
 from ematix_flow.run.packages import remember_jars, with_known_jars
-from ematix_flow.run.scratch import open_scratch
 from ematix_flow.run.spark_conf import session_conf
 from ematix_flow.run.stand_ins import with_stand_ins
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
+    from ematix_flow.connect.scratch import Scratch
     from ematix_flow.declare.spark_settings import SparkSettings
     from ematix_flow.run.archive import Archive
     from ematix_flow.run.driver import Driver
     from ematix_flow.run.java import Java
-    from ematix_flow.run.scratch import Scratch
 
 _gateway_lock = threading.Lock()
 
@@ -66,7 +66,7 @@ class Classic:
 def launch(settings: SparkSettings, record: Path | None = None) -> Classic:
     """Start Java and give it back without waiting for it; with `record` it writes an archive of its classes when it ends."""
     java = find_java(os.environ)
-    scratch = open_scratch()
+    scratch = open_scratch("spark")
     try:
         asked = session_conf(settings, scratch.folder, os.environ)
         known = with_known_jars(asked, archives.cache_folder(os.environ)) if settings.is_local else asked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from typing import TYPE_CHECKING
@@ -22,12 +23,16 @@ if TYPE_CHECKING:
     from ematix_flow.run.archive import Archive
 
 _NICENESS = 19
-_LIMIT_SECONDS = 900
+LIMIT_SECONDS = 900
+"""How long the whole program may take; the machine may be busy, and everything else comes first."""
+_WORK_SECONDS = 840
+"""How long Java may take, so that there is time left to tidy up."""
 
 
 def main() -> int:
     """Build the archive for this Java and this Spark unless it is there; give 0 when it is there in the end."""
     os.nice(_NICENESS)
+    signal.alarm(LIMIT_SECONDS)  # nobody waits for this process, so it ends itself; Java ends with it
     archive = archives.archive_for(find_java(os.environ), spark_jars(os.environ), os.environ)
     if archive is None:
         return 1
@@ -42,14 +47,14 @@ def _build(archive: Archive) -> None:
     archive.failed.touch()
     recorded = archive.file.with_suffix(f".{os.getpid()}.part")
     classic = launch(SparkSettings(archive="off"), record=recorded)
-    watchdog = threading.Timer(_LIMIT_SECONDS, classic.driver.process.kill)
+    watchdog = threading.Timer(_WORK_SECONDS, classic.driver.process.kill)
     watchdog.start()
     try:
         session = open_session(classic)
         exercise(session, str(classic.scratch.folder / "rows"))
         session.stop()
     finally:
-        end(classic, patience=_LIMIT_SECONDS)
+        end(classic, patience=_WORK_SECONDS)
         watchdog.cancel()
     if classic.driver.process.returncode == 0:
         archives.publish(archive, recorded)

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pytest
 
 from tests.serve.cli.conftest import SRC
@@ -174,6 +175,37 @@ def test_without_a_stdout_there_is_nobody_to_wait_for(project: Path) -> None:
     for number in (1, 2):
         code, said = _run_into("none")
         assert (code, _count("plain")) == (0, 2 * number), said
+
+
+COPIED = """
+import duckdb
+from flows import Copies
+from ematix_flow import ematix
+
+@ematix.connection
+class duck:
+    kind = "duckdb"
+    path = "duck.duckdb"
+
+@ematix.pipeline(target=Copies, source_connection="duck", target_connection="lite", mode="append")
+def copied(conn):
+    return "SELECT range AS id, 'a user' AS name FROM range(3)"
+"""
+
+
+def test_rows_that_a_killed_run_left_in_the_temporary_folder_are_removed_by_a_later_one(
+    flow_process: Flow, project: Path, tmp_path: Path
+) -> None:
+    Path("copied.py").write_text(COPIED, encoding="utf-8")
+    duckdb.connect("duck.duckdb").close()
+    killed = flow_process("run", "copied", "-m", "copied", TMPDIR=str(tmp_path), FLOW_FAILPOINTS="stage.mid_rows=kill")
+    assert killed.code == -9, killed.err
+    left = list(tmp_path.glob("ematix-flow-*"))
+    assert [file for folder in left for file in folder.rglob("*.parquet")], "rows of the user"
+    for folder in left:
+        os.utime(folder, (1_000_000_000,) * 2)
+    assert flow_process("run", "copy", "-m", "flows", TMPDIR=str(tmp_path)).code == 0
+    assert list(tmp_path.glob("ematix-flow-*")) == []
 
 
 def _run_into(stdout: str) -> tuple[int, str]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import tempfile
 import uuid
 import warnings
 import weakref
@@ -20,6 +18,7 @@ from ematix_flow.commit.runlog.sql_tables import Tables
 from ematix_flow.commit.runlog.urls import Address, read_address
 from ematix_flow.connect.project_name import current_project
 from ematix_flow.connect.redact import redact
+from ematix_flow.connect.scratch import open_scratch
 from ematix_flow.declare.connection_base import Connection
 from ematix_flow.errors import ConnectionMissingError, DeclareError, RunLogError
 
@@ -111,9 +110,9 @@ def ddl(url: str) -> str:
 
 def forgotten_run_log() -> RunLog:
     """Give a run log that ends with this process."""
-    folder = Path(tempfile.mkdtemp(prefix="ematix-flow-runlog-"))
-    log = _opened(sqlite_book(folder / "run_log.db", lasting=False))
-    weakref.finalize(log, _remove, folder, os.getpid())
+    scratch = open_scratch("runlog")
+    log = _opened(sqlite_book(scratch.folder / "run_log.db", lasting=False))
+    weakref.finalize(log, scratch.remove)
     return log
 
 
@@ -246,8 +245,3 @@ def shown(connection: Connection) -> str:
     info = system_of(connection).info()
     place = "/".join(str(info[name]) for name in ("host", "dbname") if info.get(name))
     return f"{connection.kind}://{place}"
-
-
-def _remove(folder: Path, process: int) -> None:
-    if os.getpid() == process:  # a forked process has the object too, but not the folder
-        shutil.rmtree(folder, ignore_errors=True)

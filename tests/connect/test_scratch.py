@@ -1,0 +1,150 @@
+"""Temporary folders: gone with their process, removed by a later one when that was killed, and nobody else's touched."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ematix_flow.connect.scratch import open_scratch, scratch_folder, sweep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SRC = str(Path(__file__).parents[2] / "src")
+WORKER = """
+import sys
+from ematix_flow.connect.parts import process_folder
+(process_folder() / "rows.parquet").write_text("rows of the user")
+print(process_folder(), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give an empty temporary folder that this process and its children use."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture
+def worker(place: Path) -> Iterator[subprocess.Popen[str]]:
+    """Give a process that has rows in its folder and waits."""
+    environ = {**os.environ, "PYTHONPATH": SRC}
+    with subprocess.Popen(
+        [sys.executable, "-c", WORKER], env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+        process.kill()
+
+
+def folder_of(worker: subprocess.Popen[str]) -> Path:
+    assert worker.stdout is not None
+    folder = Path(worker.stdout.readline().strip())
+    make_old(folder)
+    return folder
+
+
+def make_old(folder: Path) -> None:
+    os.utime(folder, (1_000_000_000,) * 2)
+
+
+def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_living_one_is_not(
+    worker: subprocess.Popen[str], place: Path
+) -> None:
+    folder = folder_of(worker)
+    sweep(place)
+    assert (folder / "rows.parquet").exists()
+    worker.kill()
+    worker.wait()
+    assert folder.exists(), "nobody could tidy up"
+    sweep(place)
+    assert list(place.iterdir()) == []
+
+
+def test_a_process_that_ends_removes_its_folder(worker: subprocess.Popen[str], place: Path) -> None:
+    folder_of(worker)
+    worker.communicate("")
+    assert list(place.iterdir()) == []
+
+
+def test_a_young_folder_is_left_alone(worker: subprocess.Popen[str], place: Path) -> None:
+    os.utime(folder_of(worker))
+    worker.kill()
+    worker.wait()
+    sweep(place)
+    assert len(list(place.iterdir())) == 1
+
+
+def test_what_is_not_ours_is_left_alone(place: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    for folder in (elsewhere, place / "ematix-flow-strange", place / "other-things"):
+        folder.mkdir()
+        (folder / "precious").touch()
+    (elsewhere / "in-use").touch()
+    (place / "ematix-flow-link").symlink_to(elsewhere)
+    (place / "ematix-flow-file").touch()
+    for entry in (*place.iterdir(), elsewhere):
+        make_old(entry)
+    sweep(place)
+    assert sorted(path.name for path in place.iterdir()) == [
+        "ematix-flow-file",
+        "ematix-flow-link",
+        "ematix-flow-strange",
+        "other-things",
+    ]
+    assert (elsewhere / "precious").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_folders_of_other_users_are_left_alone(worker: subprocess.Popen[str], place: Path) -> None:
+    folder = folder_of(worker)
+    worker.kill()
+    worker.wait()
+    os.chown(folder, 12345, 12345)
+    sweep(place)
+    assert folder.exists()
+
+
+def test_a_folder_whose_process_died_before_it_had_a_lock_is_removed(place: Path) -> None:
+    (place / "ematix-flow-123-abc").mkdir()
+    make_old(place / "ematix-flow-123-abc")
+    sweep(place)
+    assert list(place.iterdir()) == []
+
+
+def test_several_may_sweep_at_once(place: Path) -> None:
+    for number in range(50):
+        scratch = open_scratch(f"{number}")
+        os.close(scratch.lock)  # as when its process is gone
+        make_old(scratch.folder)
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            sweep(place)
+        except BaseException as error:  # noqa: BLE001 - told to the test
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (errors, list(place.iterdir())) == ([], [])
+
+
+def test_a_folder_for_a_block_is_empty_and_ends_with_it(place: Path) -> None:
+    with scratch_folder("test") as folder:
+        assert list(Path(folder).iterdir()) == []
+        assert Path(folder).parent.name.startswith("ematix-flow-test-")
+    assert list(place.iterdir()) == []
