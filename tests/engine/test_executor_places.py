@@ -11,6 +11,7 @@ import pytest
 from botocore.config import Config
 
 from ematix_flow.engine.executors import kubernetes
+from ematix_flow.engine.executors.aws_lambda import payload
 from ematix_flow.executors import DispatchError, DispatchHandle, DispatchSpec, LambdaExecutor, from_url
 from tests.engine.executing import Cluster
 from tests.engine.schedules import ticked
@@ -182,3 +183,12 @@ def test_a_slot_that_could_not_be_handed_over_is_begun_again_and_counts_no_attem
 def test_urls_that_name_no_executor_are_refused(url: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         from_url(url)
+
+
+def test_the_project_of_a_scheduler_is_told_wherever_a_slot_runs(cluster: Cluster) -> None:
+    spec = replace(SPEC, env={"EMATIX_FLOW_PROJECT": "shop"})
+    k8s().dispatch(spec)
+    container = cluster.got[0][3]["spec"]["template"]["spec"]["containers"][0]
+    assert container["env"] == [{"name": "EMATIX_FLOW_PROJECT", "value": "shop"}]
+    assert payload(spec)["argv"][-3:] == ["--project", "shop", "Orders_Löad.v2"]
+    assert "--project" not in payload(SPEC)["argv"]

@@ -67,6 +67,18 @@ def test_a_worker_runs_the_slot_that_was_begun_for_it(rig: Rig) -> None:
     until(lambda: not held_now(rig.log).get("note"))  # the worker gave the lease back
 
 
+@pytest.mark.parametrize("project", ["-", "/srv/somewhere", "shop"])
+def test_a_worker_is_of_the_project_of_its_scheduler(rig: Rig, project: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMATIX_FLOW_PROJECT", project)
+    rig.log = sqlite_run_log(Path.cwd() / "log.db")
+    monkeypatch.delenv("EMATIX_FLOW_PROJECT")
+    Path(".ematix-flow.toml").write_text('[project]\nname = "of the folder"\n', encoding="utf-8")
+    url = f"sqlite://{Path.cwd()}/log.db"
+    ticked(rig.scheduler(executor=SubprocessExecutor(), module="worked", run_log_url=url))
+    until(lambda: rig.state("note").slot_status == "succeeded")
+    assert ran() == ["12:00"]
+
+
 def test_a_worker_that_comes_too_late_changes_nothing(rig: Rig) -> None:
     held = rig.log.claim("note", "somebody else", 60)
     executor = SubprocessExecutor()

@@ -100,7 +100,7 @@ def run_backfill(
 
 def _run_slot(pipeline: Pipeline, backfill: Backfill, slot: str, keeper: Keeper) -> tuple[str, Any]:
     """Run one slot with the token that the live schedule has for it; one that ran then is found in the target."""
-    name = slot_id(pipeline.name, slot)
+    name = slot_id(pipeline.name, slot, keeper.log.project.in_slots)
     if backfill.note:
         name = f"{name}#{backfill.id}"
     if not pipeline.targets and _has_run(keeper.log, name):

@@ -149,8 +149,8 @@ def carry_out(taken: Taken, keeper: Keeper) -> Outcome:
 
 def _carried_out(taken: Taken, keeper: Keeper, lease: Lease) -> Outcome:
     pipeline, state, bus = taken.pipeline, taken.state, keeper.options.bus
-    run = slot_id(pipeline.name, taken.slot)
-    bus.emit(PipelineBegan(pipeline.name, "", run, state.attempt))
+    run = slot_id(pipeline.name, taken.slot, keeper.log.project.in_slots)
+    bus.emit(PipelineBegan(pipeline.name, "", slot_id(pipeline.name, taken.slot), state.attempt))
     began = time.monotonic()
     base = Outcome(pipeline.name, taken.slot, state.attempt, state)
     try:

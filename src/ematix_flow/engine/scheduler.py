@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ematix_flow.background import in_background
+from ematix_flow.connect.project_name import VARIABLE
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.actions import asked_runs
@@ -204,6 +205,7 @@ class Scheduler:
             settings.run_log_url,
             settings.alerter_urls,
             settings.metrics_url,
+            {VARIABLE: self.keeper.log.project.as_variable},
         )
         try:
             executor.dispatch(spec)

@@ -160,9 +160,12 @@ def instant_of(text: str) -> datetime:
     return aware(datetime.fromisoformat(text))
 
 
-def slot_id(pipeline: str, slot: str) -> str:
-    """Give the name of a pipeline's run for a slot: the same for every attempt, every host and every backfill."""
-    return f"{pipeline}@{slot}"
+def slot_id(pipeline: str, slot: str, project: str = "") -> str:
+    """Give the name of a pipeline's run for a slot: the same for every attempt, every host and every backfill.
+
+    With the name that somebody gave to a project, two projects can load one table at the same instant.
+    """
+    return f"{pipeline}@{slot} of {project}" if project else f"{pipeline}@{slot}"
 
 
 def aware(moment: datetime) -> datetime:

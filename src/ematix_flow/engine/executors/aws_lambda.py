@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.connect.project_name import VARIABLE
 from ematix_flow.engine.executors.base import (
     DispatchError,
     DispatchHandle,
@@ -71,7 +72,10 @@ def payload(spec: DispatchSpec) -> dict[str, Any]:
     said["alerter_urls"] = [url for url in spec.alerter_urls if not has_secret(url)]
     if spec.metrics_url and has_secret(spec.metrics_url):
         said["metrics_url"] = None
-    return {**said, "argv": worker_arguments(spec)}
+    argv = worker_arguments(spec)
+    if VARIABLE in spec.env:  # the environment of a function is the same for all its calls
+        argv = [*argv[:-1], "--project", spec.env[VARIABLE], argv[-1]]
+    return {**said, "argv": argv}
 
 
 def _failures() -> tuple[type[Exception], ...]:

@@ -1,7 +1,7 @@
 """The files of captured logs: how they are named, found, kept small and removed when they are old; others decide what is written.
 
 The log of an attempt is `<pipeline>-<UTC>-<attempt>.log`, with the instant of its slot or else of its start. The ids of its
-runs are links to it.
+runs are links to it. Every project has a folder of its own.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import time
 from datetime import UTC, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ematix_flow.connect.project_name import current_project, project_mark
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -30,8 +32,14 @@ _ATTEMPT = re.compile(r"-\d{8}T\d{6}(?:\.\d+)?Z-(\d+)$")
 
 
 def log_folder() -> Path:
-    """Give the folder of captured logs."""
-    return Path(os.environ.get("EMATIX_FLOW_LOGS_DIR") or Path.home() / ".ematix-flow" / "logs")
+    """Give the folder of the captured logs of this project."""
+    return _folder_of(current_project().name)
+
+
+def _folder_of(project: str) -> Path:
+    """Give the folder of a project: one below that of all logs, which has those of no project and of before."""
+    folder = Path(os.environ.get("EMATIX_FLOW_LOGS_DIR") or Path.home() / ".ematix-flow" / "logs")
+    return folder / f"{file_word(Path(project).name)}-{project_mark(project)}" if project else folder
 
 
 def log_file(name: str) -> Path:
@@ -82,7 +90,7 @@ def append(file: Path, text: str) -> None:
 
 def also_named(file: Path, name: str) -> None:
     """Let a log be found under another name too."""
-    link = log_file(name)
+    link = file.with_name(f"{file_word(name)}.log")
     if link == file or (link.is_symlink() and link.readlink() == Path(file.name)):
         return
     link.unlink(missing_ok=True)
@@ -129,14 +137,19 @@ def _bound(logs: list[tuple[float, Path]], files: int, age: timedelta) -> None:
 
 def find_logs(word: str) -> list[Path]:
     """Give the logs that a word may mean: an id, a slot, the name of a pipeline (its newest), or the beginning of an id."""
-    exact = log_file(word)
+    project = current_project()
+    found = (_found_in(_folder_of(name), file_word(word)) for name in (project.name, *project.former))
+    return next((logs for logs in found if logs), [])
+
+
+def _found_in(folder: Path, word: str) -> list[Path]:
+    exact = folder / f"{word}.log"
     if exact.is_file():
         return [exact.resolve()]
-    folder = exact.parent
-    newest = _newest(folder, exact.stem)
+    newest = _newest(folder, word)
     if newest is not None:
         return [newest]
-    return sorted({file.resolve() for file in folder.glob(f"{exact.stem}*.log") if file.is_file()})
+    return sorted({file.resolve() for file in folder.glob(f"{word}*.log") if file.is_file()})
 
 
 def pipeline_of(file: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ematix_flow.commit.holding import uninterrupted
+from ematix_flow.connect.project_name import VARIABLE
 from ematix_flow.failpoints import failpoint
 from ematix_flow.serve.cli.capture import captured, is_wanted
 from ematix_flow.serve.cli.failures import DONE, FAILED, tell_words
@@ -39,6 +41,7 @@ _WORKER_OPTIONS = (
     ("--claim-token", {"metavar": "TOKEN"}),
     ("--lease-seconds", {"type": int, "default": 300}),
     ("--heartbeat-interval", {"type": int, "default": 100}),
+    ("--project", {"metavar": "NAME"}),
 )
 
 
@@ -63,6 +66,8 @@ def run(name: str, module: str | None, new: bool, form: str | None, **options: A
     state = current()
     state.json_errors = form == "json"
     state.when_stopped = "running it again takes up this run where it stopped."
+    if options["project"]:  # where a scheduler cannot set the variable for its worker
+        os.environ[VARIABLE] = options["project"]
     pipeline = find_pipeline(module, name)
     log = open_log(options["run_log_url"], options["run_log_path"], no_run_log=options["no_run_log"])
     if options["claim_token"]:

@@ -18,6 +18,7 @@ from ematix_flow.serve.cli.output import emit, emit_json, table, talk
 if TYPE_CHECKING:
     from ematix_flow.records import RunRecord
 
+_COLUMNS = ("RUN", "PIPELINE", "TARGET", "STATUS", "STARTED", "SECONDS", "ROWS")
 _STATUSES = ("requested", "running", "paused", "succeeded", "failed", "cancelled")
 
 
@@ -31,19 +32,26 @@ def runs() -> None:
 @click.option("--status", type=click.Choice(_STATUSES), help="Only runs that ended like this.")
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many, newest first.")
 @click.option("--offset", type=click.IntRange(0), default=0, help="Leave out so many of the newest.")
+@click.option("--all-projects", is_flag=True, help="Also runs of other projects that share this run log.")
 @run_log_options
 @format_option
 @common_options
-def list_(pipeline: str | None, status: str | None, limit: int, offset: int, form: str, **place: Any) -> int:
-    """Show the newest runs."""
-    found, total = read_log(**place).list_runs(pipeline=pipeline, status=status, limit=limit, offset=offset)
+def list_(
+    pipeline: str | None, status: str | None, limit: int, offset: int, all_projects: bool, form: str, **place: Any
+) -> int:
+    """Show the newest runs of this project."""
+    asked: dict[str, Any] = {"pipeline": pipeline, "status": status}
+    log = read_log(**place)
+    found, total = log.list_runs(**asked, limit=limit, offset=offset, all_projects=all_projects)
     if form == "json":
         emit_json({"runs": [asdict(run) for run in found], "total": total})
         return DONE
     if not found:
-        talk("the run log has no such runs.")
+        others = log.list_runs(**asked, limit=1, all_projects=True)[1]
+        more = f" of this project, and {others} of others; --all-projects shows them." if others > total else "."
+        talk(f"the run log has no such runs{more}")
         return DONE
-    emit(table(("RUN", "PIPELINE", "TARGET", "STATUS", "STARTED", "SECONDS", "ROWS"), [_row(run) for run in found]))
+    emit(table((*(("PROJECT",) if all_projects else ()), *_COLUMNS), [_row(run, all_projects) for run in found]))
     if total > len(found):
         talk(f"{len(found)} of {total} runs; --limit shows more.")
     return DONE
@@ -56,7 +64,7 @@ def list_(pipeline: str | None, status: str | None, limit: int, offset: int, for
 @common_options
 def show(run_id: str, form: str, **place: Any) -> int:
     """Show everything that is remembered about a run; the beginning of its id is enough."""
-    run = read_log(**place).get_run(run_id)
+    run = read_log(**place).get_run(run_id, all_projects=True)
     if run is None:
         message = f"no single run has the id {run_id!r}"
         raise RefusedError(UnknownNameError(message, hint="flow runs list shows the ids."))
@@ -75,13 +83,14 @@ for _command in (resume, rerun, cancel):
     runs.add_command(_command)
 
 
-def _row(run: RunRecord) -> tuple[object, ...]:
+def _row(run: RunRecord, with_project: bool) -> tuple[object, ...]:
     changed = [("inserted", run.rows_inserted), ("updated", run.rows_updated), ("deleted", run.rows_deleted)]
     changed += [("rejected", run.rows_rejected)]
     rows = ", ".join(f"{count:,} {word}" for word, count in changed if count)
     started = datetime.fromisoformat(run.started_at)
     seconds = (datetime.fromisoformat(run.finished_at) - started).total_seconds() if run.finished_at else None
     return (
+        *((run.project,) if with_project else ()),
         _shown(run),
         run.pipeline,
         run.target,
