@@ -16,8 +16,10 @@ from ematix_flow.plan.slots import (
     latest_slot,
     matched_fire_time,
     next_slot,
+    slot_id,
     slot_text,
     slots_between,
+    without_project,
 )
 
 if TYPE_CHECKING:
@@ -135,3 +137,14 @@ def test_an_answer_that_was_kept_is_not_given_for_an_earlier_instant() -> None:
     late, early = datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
     assert next_slot("0 6 * * *", "UTC", late) == late + timedelta(hours=6)
     assert next_slot("0 6 * * *", "UTC", early) == early + timedelta(hours=6)
+
+
+@pytest.mark.parametrize("again", ["", "#bf-0123abcd"])
+def test_a_slot_is_named_with_the_project_in_its_target_only(again: str) -> None:
+    slot = slot_text(datetime(2026, 3, 2, 12, tzinfo=UTC))
+    plain = f"{slot_id('load', slot)}{again}"
+    assert plain == f"load@2026-03-02T12:00:00Z{again}"
+    named = f"{slot_id('load', slot, 'a shop of ours')}{again}"
+    assert named == f"load@2026-03-02T12:00:00Z of a shop of ours{again}"
+    assert without_project(named) == without_project(plain) == plain
+    assert without_project("two of them") == "two of them"

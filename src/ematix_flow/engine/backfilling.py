@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.runlog.records import Backfill
 from ematix_flow.connect.redact import safe_text
-from ematix_flow.engine.firing import leased, run_leased, stretch
+from ematix_flow.engine.firing import leased, own_slot_id, run_leased, stretch
 from ematix_flow.engine.leasing import Lease
 from ematix_flow.engine.telling import attempted
 from ematix_flow.errors import DeclareError, UnknownNameError
@@ -100,9 +100,8 @@ def run_backfill(
 
 def _run_slot(pipeline: Pipeline, backfill: Backfill, slot: str, keeper: Keeper) -> tuple[str, Any]:
     """Run one slot with the token that the live schedule has for it; one that ran then is found in the target."""
-    name = slot_id(pipeline.name, slot, keeper.log.project.in_slots)
-    if backfill.note:
-        name = f"{name}#{backfill.id}"
+    again = f"#{backfill.id}" if backfill.note else ""
+    shown, name = f"{slot_id(pipeline.name, slot)}{again}", f"{own_slot_id(pipeline, slot, keeper)}{again}"
     if not pipeline.targets and _has_run(keeper.log, name):
         return "", {"recovered": True}
     while isinstance(token := leased(pipeline, keeper), Skip):
@@ -110,7 +109,9 @@ def _run_slot(pipeline: Pipeline, backfill: Backfill, slot: str, keeper: Keeper)
     with Lease(keeper.log, pipeline.name, token, keeper.lease_seconds) as lease:
         try:
             within, bus = stretch(pipeline, slot), keeper.options.bus
-            return "", attempted(pipeline.name, name, 1, bus, lambda: run_leased(pipeline, name, keeper, lease, within))
+            return "", attempted(
+                pipeline.name, shown, 1, bus, lambda: run_leased(pipeline, name, keeper, lease, within)
+            )
         except Exception as error:  # noqa: BLE001 - the engine's boundary: a failed slot is an outcome
             return f"{type(error).__name__}: {safe_text(error)}", None
 

@@ -149,14 +149,14 @@ def carry_out(taken: Taken, keeper: Keeper) -> Outcome:
 
 def _carried_out(taken: Taken, keeper: Keeper, lease: Lease) -> Outcome:
     pipeline, state, bus = taken.pipeline, taken.state, keeper.options.bus
-    run = slot_id(pipeline.name, taken.slot, keeper.log.project.in_slots)
-    bus.emit(PipelineBegan(pipeline.name, "", slot_id(pipeline.name, taken.slot), state.attempt))
+    shown, run = slot_id(pipeline.name, taken.slot), own_slot_id(pipeline, taken.slot, keeper)
+    bus.emit(PipelineBegan(pipeline.name, "", shown, state.attempt))
     began = time.monotonic()
     base = Outcome(pipeline.name, taken.slot, state.attempt, state)
     try:
         slot = stretch(pipeline, taken.slot)
         result = attempted(
-            pipeline.name, run, state.attempt, bus, lambda: run_leased(pipeline, run, keeper, lease, slot)
+            pipeline.name, shown, state.attempt, bus, lambda: run_leased(pipeline, run, keeper, lease, slot)
         )
     except FencedError as error:
         return _settled(taken, keeper, _told(base, error), began, fenced=True, repeatable=True)
@@ -242,6 +242,11 @@ def run_leased(pipeline: Pipeline, run: str, keeper: Keeper, lease: Lease, slot:
     if errors:
         raise RunError("; ".join(f"{target}: {text}" for target, text in errors.items()))
     return result
+
+
+def own_slot_id(pipeline: Pipeline, slot: str, keeper: Keeper) -> str:
+    """Give the name of a slot's load in its target, with the name that somebody gave to the project."""
+    return slot_id(pipeline.name, slot, keeper.log.project.in_slots)
 
 
 def stretch(pipeline: Pipeline, slot: str) -> Slot:

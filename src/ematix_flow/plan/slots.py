@@ -7,6 +7,7 @@ wildcard in either field go by the instants as they pass.
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -166,6 +167,11 @@ def slot_id(pipeline: str, slot: str, project: str = "") -> str:
     With the name that somebody gave to a project, two projects can load one table at the same instant.
     """
     return f"{pipeline}@{slot} of {project}" if project else f"{pipeline}@{slot}"
+
+
+def without_project(slot: str) -> str:
+    """Give the name of a slot as people know it within one project."""
+    return re.sub(r"(@\S+) of .*?(#bf-\w+)?$", r"\1\2", slot)
 
 
 def aware(moment: datetime) -> datetime:

@@ -192,7 +192,11 @@ def test_named_projects_load_one_table_at_one_slot_each(tmp_path: Path) -> None:
     for one in (first, second):
         assert ran(one("run-due", *NOON, **shared)) == ["load"]
     assert first.rows(shared["SHARED_TARGET"]) == 2
-    assert "loading two" in second("logs", "load@2026-03-02T12:00:00Z").out
+    for word in ("load@2026-03-02T12:00:00Z", "load@2026-03-02T12:00:00Z of two"):
+        assert "loading two" in second("logs", word).out
+    stretch = ("--from", "2026-03-02T11:00:00Z", "--to", "2026-03-02T12:00:00Z")
+    assert second("backfill", "load", *stretch, **shared).code == 0
+    assert "loading two" in second("logs", "load@2026-03-02T11:00:00Z").out
 
 
 @pytest.mark.parametrize("name", ["", 'name = "shop"\n'])

@@ -137,7 +137,9 @@ def _bound(logs: list[tuple[float, Path]], files: int, age: timedelta) -> None:
 
 def find_logs(word: str) -> list[Path]:
     """Give the logs that a word may mean: an id, a slot, the name of a pipeline (its newest), or the beginning of an id."""
-    project = current_project()
+    from ematix_flow.plan.slots import without_project
+
+    project, word = current_project(), without_project(word)
     found = (_found_in(_folder_of(name), file_word(word)) for name in (project.name, *project.former))
     return next((logs for logs in found if logs), [])
 
