@@ -241,6 +241,7 @@ STREAMS = st.fixed_dictionaries(
         "transform_sql": TEXTS,
         "transform_on_error": st.sampled_from(["fail", "drop", "dlq"]),
         "dialect": st.sampled_from(["datafusion", "spark", "duckdb"]),
+        "optional_fields": st.lists(NAMES, max_size=2) | st.dictionaries(NAMES, st.sampled_from(["INT", "ARRAY<INT>"])),
         "late_horizon": st.sampled_from(["1d", 90, 0.5]),
         "on_bad_row": st.just("reject"),
         "idle_pause_ms": st.integers(0, 1000),

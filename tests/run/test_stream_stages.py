@@ -29,7 +29,7 @@ def stage(spark: SparkSession, factor: int, word: str) -> SqlStage:
         return pc.multiply(numbers, factor)
 
     names = pa.table({"id": [1, 2], "word": [word, word]})
-    return SqlStage(lambda: spark, SQL, frozenset(), True, (changed,), (), {"names": lambda: names})
+    return SqlStage(lambda: spark, SQL, True, (changed,), (), {"names": lambda: names})
 
 
 def answer(one: SqlStage, number: int) -> list[dict[str, object]]:

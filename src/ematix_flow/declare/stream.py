@@ -106,6 +106,8 @@ class StreamTransform:
     sql: str | None = None
     dialect: str = "datafusion"
     on_error: str = "fail"
+    optional_fields: Mapping[str, str] = field(default_factory=dict)
+    """Fields that messages may lack, with the types, in the SQL of Spark, of the NULL that they are then."""
     engine: str = "datafusion"
     """What older configurations asked for; Spark distributes the work by itself."""
     peers: tuple[str, ...] = ()

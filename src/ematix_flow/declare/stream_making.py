@@ -141,7 +141,7 @@ def _transform(options: Mapping[str, Any]) -> StreamTransform:
     said = {name: options[word] for name, word in given.items() if options.get(word) is not None}
     # Only TOML has these: they come from a time when the work was not Spark's to distribute.
     said |= {name: options[name] for name in ("engine", "peers", "tls") if options.get(name) is not None}
-    found = StreamTransform(**said)
+    found = StreamTransform(**said, optional_fields=_optional(options.get("optional_fields")))
     if found.sql is not None:
         filled_text("transform_sql", found.sql)
     one_of("dialect", found.dialect, DIALECTS)
@@ -151,6 +151,16 @@ def _transform(options: Mapping[str, Any]) -> StreamTransform:
         message = "peers takes a list of addresses"
         raise DeclareTypeError(message)
     return found
+
+
+def _optional(value: Any) -> dict[str, str]:
+    """Give fields with their types; those that are only named are text."""
+    if isinstance(value, list | tuple):
+        value = dict.fromkeys(value, "STRING")
+    if not isinstance(value or {}, Mapping):
+        message = f"optional_fields= takes a list of names, or a table of name -> type, not {value!r}"
+        raise DeclareTypeError(message, hint='for example optional_fields=["nick"] or {"items": "ARRAY<STRING>"}.')
+    return {filled_text("optional_fields", name): filled_text(name, kind) for name, kind in (value or {}).items()}
 
 
 def _lookups(value: Any) -> dict[str, Lookup]:

@@ -27,7 +27,13 @@ SILENCE = "EMATIX_FLOW_NO_DEPRECATION"
 """Set to 1, it silences the warning about passwords in files."""
 
 _TABLES = ("source", "sources", "target", "targets", "transform", "state_store", "watermark")
-_TRANSFORM = {"sql": "transform_sql", "on_error": "transform_on_error", "dialect": "dialect", "engine": "engine"}
+_TRANSFORM = {
+    "sql": "transform_sql",
+    "on_error": "transform_on_error",
+    "dialect": "dialect",
+    "engine": "engine",
+    "optional_fields": "optional_fields",
+}
 _NESTED = ("peers", "tls", "lookups", "window", "join", "cdc")
 _LOOKUP = ("schema", "table", "query", "refresh_interval_ms")
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.codecs import schema_decoder
 from ematix_flow.connect.event_times import timed_pieces
 from ematix_flow.connect.lake_stream import LakeStream
 from ematix_flow.connect.stream import from_text
+from ematix_flow.declare.layout import Column, Table
+from ematix_flow.declare.types import Text
 from ematix_flow.engine.lookups import open_lookups
 from ematix_flow.engine.spark import session_for
 from ematix_flow.engine.stream_sources import lake_frame
-from ematix_flow.engine.stream_tables import makes_columns
+from ematix_flow.engine.stream_tables import UNKNOWN, columns_there, makes_columns
+from ematix_flow.engine.targets import target_for
 from ematix_flow.errors import PlanError, UnsupportedError, did_you_mean
+from ematix_flow.plan.sql.stream_columns import spark_type, strange
 from ematix_flow.plan.sql.stream_sql import SOURCE, mentioned, row_by_row, spark_sql, tables_in
 from ematix_flow.run.typed_messages import (
     TypedRows,
@@ -24,7 +29,7 @@ from ematix_flow.run.typed_messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from contextlib import ExitStack
     from typing import Any
 
@@ -45,7 +50,7 @@ class StreamRows:
         self._read = reader_for(source)
         if stream.transform.sql is None and any(map(makes_columns, stream.targets)):
             self._read = nameable(self._read)
-        self._stage = _stage(stream, options, kept)
+        self._stage = _stage(stream, source, options, kept)
         self._last: tuple[str, str, frozenset[str], TypedRows] | None = None
 
     @property
@@ -70,7 +75,7 @@ class StreamRows:
         found = rows_of_payloads(messages, self._read if transform else json_payload)
         if self._stage is None or not transform:
             return found
-        return self._stage.rows(found, lenient=True)
+        return self._answered(self._stage, found, lenient=True)
 
     def _made(self, span: Span, wanted: frozenset[str]) -> TypedRows:
         if isinstance(self._source, LakeStream):
@@ -86,7 +91,13 @@ class StreamRows:
         """Give what the SQL of the stream makes of rows."""
         if self._stage is None:
             return found
-        return self._stage.rows(found, lenient=self._stream.transform.on_error != "fail")
+        return self._answered(self._stage, found, lenient=self._stream.transform.on_error != "fail")
+
+    def _answered(self, stage: SqlStage, found: TypedRows, *, lenient: bool) -> TypedRows:
+        try:
+            return stage.rows(found, lenient=lenient)
+        except PlanError as error:
+            raise error.at(self._stream.origin) from None
 
 
 def reader_for(source: StreamSource) -> Callable[[bytes], dict[str, Any] | str]:
@@ -103,7 +114,7 @@ def reader_for(source: StreamSource) -> Callable[[bytes], dict[str, Any] | str]:
             raise UnsupportedError(message)
 
 
-def _stage(stream: Stream, options: StreamOptions, kept: ExitStack) -> SqlStage | None:
+def _stage(stream: Stream, source: StreamSource, options: StreamOptions, kept: ExitStack) -> SqlStage | None:
     transform = stream.transform
     if transform.sql is None:
         return None
@@ -111,20 +122,47 @@ def _stage(stream: Stream, options: StreamOptions, kept: ExitStack) -> SqlStage 
     from ematix_flow.run.stream_sql import SqlStage
 
     aggregates = frozenset(one.name for one in stream.aggregate_udfs)
+    sql = spark_sql(transform.sql, transform.dialect, aggregates)
+    lookups = open_lookups(stream.lookups, kept)
+    _check_lookups(stream, sql, {name: rows().column_names for name, rows in lookups.items()})
     return SqlStage(
         session_for(options.load),
-        spark_sql(transform.sql, transform.dialect, aggregates),
-        _columns_of_source(stream),
+        sql,
         row_by_row(transform.sql, transform.dialect, aggregates),
         stream.udfs,
         stream.aggregate_udfs,
-        open_lookups(stream.lookups, kept),
+        lookups,
+        {name: spark_type(kind) for name, kind in transform.optional_fields.items()},
+        partial(_columns_known, stream, source, options, {}),
     )
 
 
-def _columns_of_source(stream: Stream) -> frozenset[str]:
-    """Give the columns that the SQL may mean as the source's own; with lookups a name may be theirs."""
-    return frozenset() if stream.lookups else mentioned(str(stream.transform.sql), stream.transform.dialect)
+def _columns_known(
+    stream: Stream, source: StreamSource, options: StreamOptions, asked: dict[int, frozenset[str]]
+) -> Iterator[frozenset[str]]:
+    """Give the columns that a batch may lack: what messages tell beside their payload, then those of the target tables.
+
+    Tables that nobody declared are asked last and once, so that one that is away fails no batch that does without it.
+    """
+    declared = [target.declared_table for target in stream.targets if target.declared_table is not None]
+    yield frozenset((*(c.name for c in source.columns), *(name for table in declared for name in table.column_names)))
+    for number, target in enumerate(stream.targets):
+        if target.declared_table is None and target.table_name is not None:
+            if number not in asked:
+                table = Table(*target.table_name, (Column(Text(), name=UNKNOWN),), stamped=False)
+                database = target_for(target.connection, table, session_for(options.load))
+                asked[number] = columns_there(target, database)
+            yield asked[number]
+
+
+def _check_lookups(stream: Stream, sql: str, columns: Mapping[str, Collection[str]]) -> None:
+    """Refuse a column that a lookup has not; nobody has to read messages to know that."""
+    found = strange(sql, columns)
+    if found is not None:
+        table, column = found
+        known = next(names for name, names in columns.items() if name.lower() == table)
+        message = f"the SQL of stream {stream.name!r} reads {column!r}, which lookup {table!r} does not have"
+        raise PlanError(message, hint=did_you_mean(column, known), origin=stream.origin)
 
 
 def _check_tables(stream: Stream) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +11,14 @@ import pyarrow as pa
 
 from ematix_flow.connect.arrow import REJECTS
 from ematix_flow.connect.stream import SQL_FAILED
+from ematix_flow.errors import PlanError, did_you_mean
+from ematix_flow.plan.sql.stream_columns import lacking
 from ematix_flow.plan.sql.stream_sql import SOURCE
 from ematix_flow.run.raw_json import json_rows
 from ematix_flow.run.udfs import register
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -33,19 +36,23 @@ class SqlStage:
 
     spark: Callable[..., SparkSession]
     sql: str
-    mentioned: frozenset[str]
-    """Columns that a batch may lack; they are NULL then."""
     separable: bool
     """Whether a bad row can be told from its neighbours."""
     udfs: Sequence[Any] = ()
     aggregates: Sequence[Any] = ()
     lookups: Mapping[str, Callable[[], pa.Table]] = field(default_factory=dict)
+    optional: Mapping[str, str] = field(default_factory=dict)
+    """Fields that messages may lack, with their types; they are NULL then."""
+    known: Callable[[], Iterable[Collection[str]]] = tuple
+    """Gives the names of further columns that a batch may lack, some at a time."""
     _shown: dict[str, pa.Table] = field(default_factory=dict)
     """The rows of lookups that the session has."""
+    _seen: dict[str, pa.DataType] = field(default_factory=dict)
+    """The fields of all batches so far, in small letters, with the types that they had."""
 
     def rows(self, given: TypedRows, *, lenient: bool) -> TypedRows:
         """Give what the query makes of rows; where that is wanted, rows that make it fail are told apart."""
-        table = _with_missing(given.rows, self.mentioned)
+        table = self._completed(given.rows)
         try:
             return replace(given, rows=self._answer(table))
         except Exception as error:
@@ -54,6 +61,31 @@ class SqlStage:
             made, bad = self._apart(table, error)
         rejects = [*([given.rejects] if given.rejects is not None else []), *bad]
         return replace(given, rows=made, rejects=pa.concat_tables(rejects))
+
+    def _completed(self, table: pa.Table) -> pa.Table:
+        """Give rows with the columns that the query takes from them and that are known and not there, as NULL."""
+        columns = {name: rows().column_names for name, rows in self.lookups.items()}
+        missing = sorted(lacking(self.sql, table.column_names, columns))
+        self._seen |= {
+            name.lower(): column.type
+            for name, column in zip(table.column_names, table.columns, strict=True)
+            if column.null_count < len(column)
+        }
+        for name in missing:
+            kind = self._type_of(name, empty=not table.num_rows)
+            if kind is not None:
+                table = table.append_column(name, pa.nulls(table.num_rows, kind))
+        return table
+
+    def _type_of(self, name: str, *, empty: bool) -> pa.DataType | None:
+        """Give the type of a column that a batch lacks; None for one that nobody knows, unless there is no row to lack it."""
+        declared = {one.lower(): kind for one, kind in self.optional.items()}
+        if name in declared:
+            return _spark_type(self.spark(), declared[name])
+        if name in self._seen:
+            return self._seen[name]
+        # Text is read as anything by Spark, so the types of a target are not needed.
+        return pa.string() if empty or any(name in {one.lower() for one in some} for some in self.known()) else None
 
     def _apart(self, table: pa.Table, error: Exception) -> tuple[pa.Table, list[pa.Table]]:
         """Halve the rows until the bad ones stand alone; where rows depend on each other, all of them are bad."""
@@ -78,7 +110,26 @@ class SqlStage:
             spark = self.spark()
             self._teach(spark)
             frame_of(spark, table).createOrReplaceTempView(SOURCE)
-            return spark.sql(self.sql).toArrow()
+            with self._named(table.column_names):
+                return spark.sql(self.sql).toArrow()
+
+    @contextmanager
+    def _named(self, fields: Sequence[str]) -> Iterator[None]:
+        """Report a column that is nowhere by its name, with the nearest one that is somewhere."""
+        from pyspark.errors import AnalysisException
+
+        try:
+            yield
+        except AnalysisException as error:
+            if not (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
+                raise
+            found = dict(error.getMessageParameters() or {})
+            name = _plain(found.get("objectName", ""))
+            near = [_plain(one).rpartition(".")[2] for one in found.get("proposal", "").split(", ") if one]
+            others = [one for some in self.known() for one in some]
+            names = dict.fromkeys([*fields, *self._seen, *self.optional, *others, *near])
+            message = f"the SQL reads {name!r}, which neither the messages nor the target have"
+            raise PlanError(message, hint=_hint(name.rpartition(".")[2], tuple(names))) from None
 
     def _teach(self, spark: SparkSession) -> None:
         """Let the session know functions and lookups, as far as it does not."""
@@ -101,10 +152,21 @@ def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
     return spark.createDataFrame(table, schema=from_arrow_schema(table.schema, prefer_timestamp_ntz=True))
 
 
-def _with_missing(table: pa.Table, mentioned: frozenset[str]) -> pa.Table:
-    for name in sorted(mentioned - set(table.column_names)):
-        table = table.append_column(name, pa.nulls(table.num_rows, pa.string()))
-    return table
+def _spark_type(spark: SparkSession, text: str) -> pa.DataType:
+    """Give a type that is written in the SQL of Spark."""
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    field = spark.sql(f"SELECT CAST(NULL AS {text}) AS c").schema.fields[0]
+    return to_arrow_type(field.dataType)
+
+
+def _plain(name: str) -> str:
+    """Give a name without the quotes of Spark."""
+    return name.strip().replace("`", "")
+
+
+def _hint(name: str, known: Sequence[str]) -> str:
+    return f"{did_you_mean(name, known)} A field that messages may lack is declared with optional_fields=."
 
 
 def _is_about_rows(error: BaseException) -> bool:
