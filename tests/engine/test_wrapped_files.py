@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Annotated, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ematix_flow import BigInt, Integer, Text, pk
@@ -72,3 +74,16 @@ def test_a_column_of_a_file_that_is_called_like_one_of_ours_is_refused(tmp_path:
     columns = {"id": Annotated[BigInt, pk()]}
     with pytest.raises(PlanError, match=name):
         load(folder(tmp_path), {"a.csv": f"id,{name}\n1,a\n".encode()}, columns)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_a_query_over_files_sees_the_columns_of_the_files_alone(spark: Any, tmp_path: Path, form: str) -> None:
+    table = pa.table({"id": ["1", "2"], "note": ["a", "b"]})
+    text = b"id,note\n1,a\n2,b\n"
+    content: Any = text if form == "csv" else lambda path: pq.write_table(table, path)
+    files = {f"one.{form}": content, f"two.{form}": content}
+    columns = {"id": Annotated[BigInt, pk()], "note": Text | None}
+    query = "SELECT DISTINCT * FROM source"
+    found = load(folder(tmp_path), files, columns, format=form, query=query, spark=spark)
+    assert found.rows == {1: ("a",), 2: ("b",)}

@@ -34,12 +34,15 @@ _PATH = "url_decode(replace(regexp_replace(_metadata.file_path, '^file:/+', '/')
 def file_frame(spark: SparkSession, files: FileSet, *, strict: bool = False) -> DataFrame:
     """Give the rows of a file set; text formats are read as text, and a broken line is marked.
 
-    With `strict` a broken line fails the read: a user's own query over the files would lose the mark.
+    With `strict` the rows are for a user's own query, which sees the columns of the files alone: a broken line fails the
+    read, because the mark would be lost.
     """
     if files.format in ("csv", "json_lines"):
-        return _text_frame(spark, files, strict=strict)
-    frames = [_typed_frame(spark, files, group) for group in files.groups]
-    return reduce(lambda one, other: one.unionByName(other), frames)
+        frame = _text_frame(spark, files, strict=strict)
+    else:
+        frames = [_typed_frame(spark, files, group) for group in files.groups]
+        frame = reduce(lambda one, other: one.unionByName(other), frames)
+    return frame.drop(POSITION) if strict else frame
 
 
 def _text_frame(spark: SparkSession, files: FileSet, *, strict: bool) -> DataFrame:
