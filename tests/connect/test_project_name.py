@@ -41,7 +41,7 @@ def test_the_variable_beats_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write('[project]\nname = "shop"\n')
     monkeypatch.setenv(VARIABLE, "staging")
     assert current_project() == ProjectName("staging", explicit=True, folder=folder)
-    monkeypatch.setenv(VARIABLE, "/srv/shop")
+    monkeypatch.setenv(VARIABLE, "/srv/shop/")
     assert current_project() == ProjectName("/srv/shop"), "a folder, as a scheduler tells it to its workers"
     monkeypatch.setenv(VARIABLE, "-")
     assert current_project() == ProjectName()

@@ -9,6 +9,7 @@ import pytest
 from ematix_flow import SQLiteConnection, register_connection
 from ematix_flow.declare.pipeline import Source
 from ematix_flow.doctor import HealthReport, run_doctor
+from ematix_flow.engine.health import machine_health
 from ematix_flow.errors import UnsupportedError
 from ematix_flow.plan.source import source_value
 from ematix_flow.warehouses import BigQueryConnection, RedshiftConnection, SnowflakeConnection
@@ -39,3 +40,12 @@ def test_a_query_of_a_warehouse_is_a_source_that_is_refused_by_its_kind(query: A
     assert (value.sql, value.connection) == ("SELECT 1", connection)
     with pytest.raises(UnsupportedError, match=f"is {connection.kind}, which batch pipelines cannot use"):
         attach(value, "w")
+
+
+def test_the_run_log_is_told_with_the_project_whose_part_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def said() -> str:
+        return next(report.detail for report in machine_health() if report.name == "run log")
+
+    assert said().endswith("run_log.db")
+    monkeypatch.setenv("EMATIX_FLOW_PROJECT", "shop")
+    assert said().endswith("run_log.db, for project shop")

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.commit.runlog.log import RunLog
+from ematix_flow.commit.runlog.opening import sqlite_book
+from ematix_flow.commit.runlog.project_book import ProjectBook
+from ematix_flow.connect.project_name import ProjectName
 from ematix_flow.declare.decorators import ematix
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine import actions
@@ -23,6 +26,7 @@ from tests.engine.schedules import NOON, ticked
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
+    from pathlib import Path
 
     from tests.engine.schedules import Rig
 
@@ -145,6 +149,17 @@ def test_one_scheduler_leads_and_another_takes_over(rig: Rig) -> None:
     ticked(one)
     assert rig.ran == ["a", "a"]
     assert [event.text for event in rig.told("leader")] == ["one leads", "two leads", "two leads"]
+
+
+def test_schedulers_of_two_projects_both_lead(rig: Rig, tmp_path: Path) -> None:
+    book = sqlite_book(tmp_path / "log.db")
+    book.ensure()
+    rig.add("a")
+    for project in (ProjectName("/srv/one"), ProjectName("two", explicit=True)):
+        rig.log = RunLog(ProjectBook(book, project))
+        ticked(rig.scheduler(worker=project.name))
+    assert rig.ran == ["a", "a"]
+    assert [event.text for event in rig.told("leader")] == ["/srv/one leads", "two leads"]
 
 
 def test_a_scheduler_that_ends_gives_the_lead_away(rig: Rig) -> None:

@@ -64,7 +64,7 @@ def current_project() -> ProjectName:
         return ProjectName()
     if said:
         if Path(said).is_absolute():
-            return ProjectName(said)
+            return ProjectName(str(Path(said)))
         return ProjectName(_checked(said, f"environment variable {VARIABLE}", None), explicit=True, folder=folder)
     named = _named_in_file() if folder else None
     if named is not None:

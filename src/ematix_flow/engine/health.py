@@ -228,4 +228,5 @@ def _run_log() -> str:
     with warnings.catch_warnings():
         # A run goes on without its run log and warns; here the warning is the finding.
         warnings.simplefilter("error")
-        return open_run_log().shown
+        log = open_run_log()
+        return f"{log.shown}, for project {log.project.name}" if log.project.name else log.shown
