@@ -118,6 +118,7 @@ NEED_CONSTRAINTS = (
 )
 GAPS = {
     "test_merge": _NO_MERGE,
+    "test_last_row": _NO_MERGE,
     "test_scd2_event_time": _NO_MERGE,
     "test_scd2_load_time": _NO_MERGE,
     "test_scd2_order": _NO_MERGE,

@@ -93,15 +93,15 @@ def refuse_empty(order: Order, rows: int) -> None:
 
 
 def without_duplicates(order: Order, database: Database, session: Session, relation: str) -> str:
-    """Fold equal duplicates of a key; refuse duplicates that differ, with the keys named."""
+    """Fold equal duplicates of a key, or take the last where rows have an order; refuse others that differ, with the keys named."""
     checks, rows = order.program.duplicates, database.data(session)
     if checks is None or not rows.query(bind_staged(checks.repeated_keys, database.dialect, relation)):
         return relation
     distinct = bind_staged(checks.distinct, database.dialect, relation)
-    conflicts = rows.query(bind_staged(checks.repeated_keys, database.dialect, distinct))
+    conflicts = () if checks.ordered else rows.query(bind_staged(checks.repeated_keys, database.dialect, distinct))
     if conflicts:
         keys = "; ".join(", ".join(str(value) for value in row) for row in conflicts)
         message = f"the load has different rows for the same key: {keys}"
-        hint = "say which row wins with transforms_pre=[deduplicate_by(keys, order_by=...)]."
+        hint = "say which row wins: order_by= of a stream, transforms_pre=[deduplicate_by(keys, order_by=...)] of a pipeline."
         raise CommitError(message, hint=hint)
     return distinct

@@ -43,6 +43,7 @@ class KafkaSource(StreamSource):
     """One topic."""
 
     kind: ClassVar[str] = "kafka"
+    line: ClassVar[str] = "_partition"
     columns: ClassVar[tuple[SourceColumn, ...]] = (
         SourceColumn("_key", "text"),
         SourceColumn("_headers", "text"),

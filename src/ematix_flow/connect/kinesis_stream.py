@@ -78,6 +78,7 @@ class KinesisSource(StreamSource):
     """One stream."""
 
     kind: ClassVar[str] = "kinesis"
+    line: ClassVar[str] = "_shard"
     columns: ClassVar[tuple[SourceColumn, ...]] = (
         SourceColumn("_key", "text"),
         SourceColumn("_event_ts", "timestamp_tz"),

@@ -69,6 +69,8 @@ class StreamSource(ABC):
     kind: ClassVar[str]
     columns: ClassVar[tuple[SourceColumn, ...]]
     """What a message has beside its payload."""
+    line: ClassVar[str] = ""
+    """Column that names the part of the source within which messages have an order; empty where all of them have one."""
     payload_format: str = "json"
     registry: Registry | None = None
     """Where the schemas of the payloads stand, for formats that need one."""

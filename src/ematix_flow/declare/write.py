@@ -17,6 +17,7 @@ MODES_OF = {
     "update_columns": ("merge",),
     "compare_columns": ("merge", "scd2"),
     "event_timestamp_column": ("scd2",),
+    "order_by": ("merge", "scd2"),
     "handle_deletes": ("merge", "scd2"),
     "ttl": ("scd2",),
     "incremental_column": ("append", "merge"),
@@ -26,6 +27,8 @@ MODES_OF = {
     "null_watermark": ("append", "merge"),
 }
 """Options that only some modes take, with these modes; the others go with every mode."""
+
+_COLUMNS = ("keys", "update_columns", "compare_columns", "order_by")
 
 FILES = "files"
 """The word for loads of files that were not loaded yet."""
@@ -50,6 +53,8 @@ class Write:
     update_columns: tuple[str, ...] | None = None
     compare_columns: tuple[str, ...] | None = None
     event_timestamp_column: str | None = None
+    order_by: tuple[str, ...] = ()
+    """Columns by which the greatest row of a key counts; only streams have it."""
     handle_deletes: str | None = None
     ttl: timedelta | None = None
     incremental_column: str | None = None
@@ -76,7 +81,7 @@ def write(mode: object, **options: Any) -> Write:
         message = f"unknown mode {mode!r}"
         raise UnsupportedError(message, hint=did_you_mean(mode, MODES))
     given = {name: value for name, value in options.items() if value is not None}
-    for name in ("keys", "update_columns", "compare_columns"):
+    for name in _COLUMNS:
         if name in given:
             given[name] = column_names(name, given[name])
     result = Write(mode=MODES[mode], spelled=mode, **given)
@@ -92,9 +97,10 @@ def _check(value: Write) -> None:
     one_of("on_replaced", value.on_replaced, (ERROR, LOAD, IGNORE))
     _check_files(value)
     _check_deletes(value)
-    for name in ("keys", "update_columns", "compare_columns", "event_timestamp_column", "ttl", "incremental_column"):
+    for name in (*_COLUMNS, "event_timestamp_column", "ttl", "incremental_column"):
         if getattr(value, name) and value.mode not in MODES_OF[name]:
             _wrong_mode(value, name, " or ".join(MODES_OF[name]))
+    _check_order(value)
     if value.null_watermark != "fail":
         _check_nulls(value)
     if value.lookback is not None:
@@ -136,6 +142,16 @@ def _check_deletes(value: Write) -> None:
     if value.mode == "merge" and value.handle_deletes == "soft":
         message = "merge has no versions to close"
         raise UnsupportedError(message, hint='use handle_deletes="hard", or mode="scd2" with "soft".')
+
+
+def _check_order(value: Write) -> None:
+    """Refuse an order whose columns would not be kept as they are compared."""
+    for option, names in (("update_columns", value.update_columns), ("compare_columns", value.compare_columns)):
+        left_out = [name for name in value.order_by if names is not None and name not in names]
+        if left_out:
+            message = f"order_by= names {left_out[0]!r}, which {option}= leaves out"
+            hint = f"add it to {option}=: the next row of a key is compared with what the table has there."
+            raise DeclareError(message, hint=hint)
 
 
 def _check_nulls(value: Write) -> None:

@@ -10,7 +10,7 @@ from ematix_flow.engine.lanes import Batch, Lane
 from ematix_flow.engine.loading import load_target
 from ematix_flow.engine.shaped_files import loaded_into, pipeline_of_files, position_among, shaped_file_lane
 from ematix_flow.engine.sourcing import OpenSource
-from ematix_flow.engine.table_lanes import books_of
+from ematix_flow.engine.table_lanes import books_of, needs_order
 from ematix_flow.plan.source import SourceValue
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ class FileLane(Lane):
     source: FileStream
     pipeline: Pipeline
     options: Options
+    ordered: bool = False
+    """Whether of several rows for one key the last has to be known."""
 
     def load(self, end: Position) -> Counts:
         """Load the files that the target has not seen; those that come meanwhile may be among them."""
@@ -46,7 +48,7 @@ class FileLane(Lane):
     def batch(self, end: Position) -> Batch:
         """Give the load of the files that the target has not seen."""
         value = SourceValue(self.pipeline.source_connection, path=self.source.query)
-        opened = OpenSource(value, self.source.name, files=self.source.files)
+        opened = OpenSource(value, self.source.name, files=self.source.files, ordered=self.ordered)
         slot = f"{self.source.source_id} {as_text(self.position)} {as_text(end)}"
         return Batch(self.pipeline, self.pipeline.targets[0], opened, slot)
 
@@ -57,7 +59,7 @@ def file_lane(road: Road, target: StreamTarget, source: FileStream) -> Lane:
         return shaped_file_lane(road, target, source)
     pipeline = pipeline_of_files(road.stream, target, road.name)
     position = file_position(road.stream, target, source, road.options, road.name)
-    return FileLane(road.stream.key_of(target), position, source, pipeline, road.options.load)
+    return FileLane(road.stream.key_of(target), position, source, pipeline, road.options.load, needs_order(target))
 
 
 def file_position(

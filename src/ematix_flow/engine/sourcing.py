@@ -47,6 +47,8 @@ class OpenSource:
     """Messages that could not be read before the rows were made, as rejects are staged."""
     chosen: FileChoice | None = None
     """The files that rows in memory were made of; the target remembers them."""
+    ordered: bool = False
+    """Whether the rows of files are told their place, because the last of a key counts."""
     user_dialect: str = ""
     """What the user's expressions are written in, where that is not the dialect of the source."""
     functions: tuple[tuple[Any, ...], tuple[Any, ...]] = ((), ())

@@ -150,7 +150,7 @@ def _stage_rows(spark: Callable[..., Any], work: StageWork, staging: Staging) ->
         pieces = pieces_to_stage(work, stretch.pieces(), plan.shape.sql)
     else:
         assert staging.look.files is not None  # noqa: S101 - the other kind of rows that nobody else shapes
-        pieces = files_to_stage(work, staging.look.files, plan.shape.sql)
+        pieces = files_to_stage(work, staging.look.files, plan.shape.sql, ordered=staging.source.ordered)
     return _stage_pieces(spark, pieces, plan, (FILE_TASKS, *work.target.task_imports))
 
 
@@ -187,7 +187,7 @@ def raw_frame(spark: Any, source: OpenSource, look: Look, sql: str, kept: ExitSt
         return frames.user_frame(spark, source.value.frame)
     if look.files is not None and source.files is not None:
         if not source.value.sql:
-            return frames.file_frame(spark, look.files)
+            return frames.file_frame(spark, look.files, ordered=source.ordered)
         views = {"source": frames.file_frame(spark, look.files, strict=True)}
         for folder in source.files.folders():
             if folder in source.value.sql:

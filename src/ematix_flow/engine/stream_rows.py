@@ -84,8 +84,10 @@ class StreamRows:
         sql = self._stream.transform.sql
         named = mentioned(sql, self._stream.transform.dialect) if sql else wanted
         beside = [column.name for column in self._source.columns if column.name in named]
-        pieces = timed_pieces(self._source, from_text(span.begin), from_text(span.end), beside)
-        return self.transformed(typed_rows(pieces, self._read, beside))
+        line = self._source.line
+        told = list(dict.fromkeys([*beside, *([line] if line else [])]))
+        pieces = timed_pieces(self._source, from_text(span.begin), from_text(span.end), told)
+        return self.transformed(typed_rows(pieces, self._read, beside, line))
 
     def transformed(self, found: TypedRows) -> TypedRows:
         """Give what the SQL of the stream makes of rows."""

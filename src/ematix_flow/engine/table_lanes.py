@@ -96,7 +96,7 @@ class TableLane(Lane):
             return None
         wanted = _wanted(self.target, table)
         beside = tuple(column.name for column in self.road.source.columns if column.name in wanted)
-        stretch = Stretch(self.road.source, span, decoder, beside)
+        stretch = Stretch(self.road.source, span, decoder, beside, ordered=needs_order(self.target))
         opened = OpenSource(SourceValue(self.road.source.name), self.road.source.name, stream=stretch, span=span)
         return declaration_of(self.road.stream, self.target, table), opened
 
@@ -164,12 +164,20 @@ def typed_declaration(
     stream: Stream, target: StreamTarget, rows: pa.Table, *, refuse: bool, database: Database | None = None
 ) -> tuple[TargetDeclaration, pa.Table]:
     """Give the target for rows of some types, and the rows with exactly its columns."""
+    from ematix_flow.run.arrival import numbered_rows
     from ematix_flow.run.typed_messages import documents
 
     database = database or open_target(target.connection, name_of(target))
     target = with_drift(target, database)
     table = table_of(target, database, rows.schema)
-    return declaration_of(stream, target, table), _fitted(documents(rows), table, refuse=refuse)
+    fitted = _fitted(documents(rows), table, refuse=refuse)
+    return declaration_of(stream, target, table), numbered_rows(fitted) if needs_order(target) else fitted
+
+
+def needs_order(target: StreamTarget) -> bool:
+    """Say whether of several rows for one key the last has to be known; by event time all of them are versions."""
+    write = target.write
+    return write.mode == "merge" or (write.mode == "scd2" and write.event_timestamp_column is None)
 
 
 def pipeline_of(stream: Stream, target: TargetDeclaration, name: str) -> Pipeline:

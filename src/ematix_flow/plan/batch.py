@@ -11,10 +11,10 @@ from ematix_flow.connect.base import StageColumn, TableName
 from ematix_flow.connect.digits import digits_of
 from ematix_flow.connect.registry import kinds_with
 from ematix_flow.declare.pipeline import TransformRef
-from ematix_flow.declare.types import TimestampTZ
+from ematix_flow.declare.types import BigInt, TimestampTZ
 from ematix_flow.errors import DriftError, PlanError, UnsupportedError
 from ematix_flow.plan.auditing import plan_audit
-from ematix_flow.plan.keys import compare_columns, merge_keys, update_columns
+from ematix_flow.plan.keys import compare_columns, merge_keys, order_columns, update_columns
 from ematix_flow.plan.marks import EVENT
 from ematix_flow.plan.partitions import never_empty, partition_notes
 from ematix_flow.plan.shaping import plan_shape
@@ -81,6 +81,8 @@ class Observed:
     """The files that are new, where only those are wanted."""
     span: Span | None = None
     """The stretch of a stream that is wanted."""
+    order: tuple[str, ...] = ()
+    """Columns of the source with the place of each row, where a stream has one."""
     latest_version: datetime | None = None
     """The newest `valid_from` in an scd2 target that is loaded by load time."""
     notes: tuple[str, ...] = ()
@@ -120,7 +122,7 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
     _check_carried(table, path)
     shaping = plan_shape(pipeline, target, observed, path.value, aim.source_database)
     read = _read(observed, shaping, aim.source)
-    load = _load(aim, keys.value, compare.value, after(aim.now, observed.latest_version))
+    load = _load(aim, observed, keys.value, compare.value)
     columns = (*load.columns, *load.extra)
     required = _required(table, keys.value, load, write)
     audit = plan_audit(aim, load, exists=bool(ensure.exists))
@@ -265,10 +267,12 @@ def _refuse_drift(table: Table, found: tuple[Difference, ...], write: Write) -> 
         raise DriftError(message, hint=hint)
 
 
-def _load(aim: Aim, keys: tuple[str, ...], compare: tuple[str, ...], now: datetime) -> Load:
+def _load(aim: Aim, observed: Observed, keys: tuple[str, ...], compare: tuple[str, ...]) -> Load:
     table, write, database = aim.target.table, aim.target.write, aim.database
+    now = after(aim.now, observed.latest_version)
     in_key = {*table.primary_key, *keys}
     by_event = write.mode == "scd2" and write.event_timestamp_column is not None
+    event = (StageColumn(EVENT, TimestampTZ()),) if by_event else ()
     return Load(
         dialect=database.dialect,
         target=database.place(table.schema, table.name),
@@ -283,7 +287,9 @@ def _load(aim: Aim, keys: tuple[str, ...], compare: tuple[str, ...], now: dateti
         delete_absent=write.handle_deletes is not None,
         expire_before=now - write.ttl if write.ttl is not None else None,
         forget_before=now - write.late_horizon if by_event else None,
-        extra=(StageColumn(EVENT, TimestampTZ()),) if by_event else (),
+        extra=(*event, *(StageColumn(name, BigInt()) for name in observed.order)),
+        order=observed.order,
+        order_by=order_columns(table, write),
         stamped=table.stamped,
         folder=(aim.target.files.prefix or database.place(table.schema, table.name).name).strip("/"),
     )

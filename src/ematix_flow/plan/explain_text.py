@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base import StageColumn
     from ematix_flow.plan.explain import TargetSummary
+    from ematix_flow.plan.sql.program import Load
     from ematix_flow.plan.steps import Bounds, FileChoice, Plan, TargetPlan
 
 LABEL = 9
@@ -88,11 +89,20 @@ def _plan_lines(plan: TargetPlan, *, verbose: bool) -> Iterator[str]:
     for label, choice in (("keys", plan.commit.keys), ("compare", plan.commit.compare)):
         if choice.value:
             yield line(label, f"{', '.join(choice.value)} ({choice.reason})")
+    if plan.commit.load.order or plan.commit.load.order_by:
+        yield line("order", _order_text(plan.commit.load))
     yield line("commit", f"{plan.commit.program.label}, in one transaction")
     for number, statement in enumerate(statements_of(plan), start=1):
         yield f"    {number}. {statement.purpose}"
         if verbose:
             yield from _indented(statement.sql)
+
+
+def _order_text(load: Load) -> str:
+    """Return which of several rows for one key counts."""
+    greatest = f"the one with the greatest {', '.join(load.order_by)}" if load.order_by else ""
+    last = "the last in the stream" if load.order else ""
+    return f"of several rows for one key {', then '.join(part for part in (greatest, last) if part)} counts"
 
 
 def _audit_lines(plan: TargetPlan, *, verbose: bool) -> Iterator[str]:

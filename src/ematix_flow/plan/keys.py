@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from ematix_flow.declare.write import Write
 
 
+_WITHOUT_ORDER = ("json", "jsonb", "bytes", "boolean")
+
+
 def merge_keys(table: Table, write: Write) -> Choice:
     """Give the keys for merge and scd2: explicit, `__merge_keys__`, first natural key, primary key."""
     if write.mode not in ("merge", "scd2"):
@@ -56,6 +59,19 @@ def update_columns(table: Table, write: Write, keys: tuple[str, ...]) -> tuple[s
     if write.update_columns:
         return _known(table, write.update_columns, "update_columns")
     return tuple(column.name for column in table.columns if column.name not in keys)
+
+
+def order_columns(table: Table, write: Write) -> tuple[str, ...]:
+    """Return the columns by which the greatest row of a key counts."""
+    names = _known(table, write.order_by, "order_by")
+    for name in names:
+        kind = table.column(name).type.kind
+        if kind in _WITHOUT_ORDER:
+            message = (
+                f"order_by names {name!r} of {table.qualified_name}, and {kind} values are neither greater nor less"
+            )
+            raise PlanError(message, hint="order by numbers, times or text.", origin=table.origin)
+    return names
 
 
 def _known(table: Table, names: tuple[str, ...], option: str) -> tuple[str, ...]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from ematix_flow.connect.base import FAILED
 
-__all__ = ["CORRUPT", "EVENT", "FAILED", "LINES", "POSITION", "RAW", "SOURCE_VIEW"]
+__all__ = ["CORRUPT", "EVENT", "FAILED", "LINES", "ORDER", "ORDER_AT", "OURS", "POSITION", "RAW", "SOURCE_VIEW"]
 
 SOURCE_VIEW = "_src_raw"
 """Name under which a shape sees the rows of a source that is not evaluated by a database."""
 
 EVENT = "_flow_event"
 """Staged column with the event time of scd2."""
+
+ORDER_AT, ORDER = "_flow_order_at", "_flow_order"
+"""Staged columns with the place of a row in a stream: the greater is the later. The first one, a time in microseconds, is
+there where messages come in several lines, such as partitions, and counts before the second."""
 
 POSITION = "_flow_position"
 """Column with the row's place in its source, where the source has one."""
@@ -23,3 +27,6 @@ LINES = ("csv", "json_lines", "avro", "protobuf")
 
 RAW = "_flow_raw"
 """Column with the source row as JSON, for rows that do not parse; it is worked out for those rows only."""
+
+OURS = (POSITION, CORRUPT, ORDER_AT, ORDER)
+"""What a source row has besides its own columns; no reject shows it."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.declare.layout import OWN_PREFIX
 from ematix_flow.errors import PlanError, did_you_mean
 from ematix_flow.plan.bounds import bounded_sql, range_condition, watermark_column
-from ematix_flow.plan.marks import CORRUPT, EVENT, FAILED, LINES, POSITION, RAW, SOURCE_VIEW
+from ematix_flow.plan.marks import CORRUPT, EVENT, FAILED, LINES, ORDER, ORDER_AT, POSITION, RAW, SOURCE_VIEW
 from ematix_flow.plan.needs import TASK_DIALECT, need_of_spark
 from ematix_flow.plan.sql.render import native_column
 from ematix_flow.plan.sql.shape import read_columns, shape_query, unsupported_on
@@ -140,6 +140,7 @@ def _known_columns(observed: Observed, *, over_rows: bool) -> dict[str, str]:
     if over_rows:
         _refuse_own(columns)
         columns[RAW] = "text"
+    columns |= dict.fromkeys(observed.order, "integer")
     if observed.source_format and not observed.source_sql:
         columns[POSITION] = "text"
         if observed.source_format in LINES:
@@ -206,7 +207,7 @@ def _shaped(  # noqa: PLR0913 - the parts of a shape
         column_map=target.column_map,
         transforms_pre=transforms_pre,
         keep=keep,
-        own=[name for name in (POSITION, RAW) if name in columns],
+        own=[name for name in (ORDER_AT, ORDER, POSITION, RAW) if name in columns],
         corrupt=CORRUPT if CORRUPT in columns else None,
         user_dialect=user_dialect,
         mark=FAILED if FAILED in marks else None,
@@ -231,8 +232,7 @@ def _final(
     event = target.write.event_timestamp_column
     if event is not None:
         parts.append(f"{native_column(event, dialect)} AS {native_column(EVENT, dialect)}")
-    if POSITION in columns:
-        parts.append(native_column(POSITION, dialect))
+    parts += [native_column(name, dialect) for name in (ORDER_AT, ORDER, POSITION) if name in columns]
     if marks:
         failed = native_column(FAILED, dialect)
         parts.append(failed)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ematix_flow.connect.files import schema_of
+from ematix_flow.run.arrival import numbered_pieces, numbered_rows
 from ematix_flow.run.file_pieces import file_pieces, typed
 
 if TYPE_CHECKING:
@@ -24,13 +25,15 @@ _SIGNED = {"uint8": pa.int16(), "uint16": pa.int32(), "uint32": pa.int64(), "uin
 """What Spark's own readers make of numbers without a sign."""
 
 
-def arrow_frame(spark: SparkSession, files: FileSet, paths: Sequence[str]) -> DataFrame:
-    """Give the rows of files of one layout, with the address of each row's file."""
+def arrow_frame(spark: SparkSession, files: FileSet, paths: Sequence[str], *, ordered: bool = False) -> DataFrame:
+    """Give the rows of files of one layout, with the address of each row's file; `ordered` adds their place among all."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     names = [column.name for column in files.columns]
     pieces = file_pieces(replace(files, paths=tuple(paths)))
     sample = _signed(typed(paths[0], schema_of(paths[0], files.format).empty_table(), names))
+    if ordered:
+        pieces, sample = numbered_pieces(pieces, files.paths), numbered_rows(sample)
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:

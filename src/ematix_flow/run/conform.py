@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ematix_flow.connect.arrow import REJECTS, arrow_type
 from ematix_flow.connect.base import NULL_REASON, UNPARSED
-from ematix_flow.plan.marks import FAILED, POSITION, RAW
+from ematix_flow.plan.marks import FAILED, OURS, POSITION, RAW
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -182,7 +182,7 @@ def _rows(mask: pa.Array) -> Sequence[int]:
 
 
 def _rejects(batch: pa.RecordBatch, bad: list[int], reasons: dict[int, tuple[str, str]]) -> pa.RecordBatch:
-    hidden = (FAILED, POSITION, RAW)
+    hidden = (FAILED, RAW, *OURS)
     chosen = batch.take(pa.array(bad, pa.int64()))
     index = batch.schema.get_field_index(POSITION)
     positions = chosen.column(index).to_pylist() if index >= 0 else [None] * len(bad)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.file_rows import StoredFile
 from ematix_flow.connect.identifiers import backticked
-from ematix_flow.plan.marks import CORRUPT, POSITION
+from ematix_flow.plan.marks import CORRUPT, ORDER, POSITION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -31,29 +31,32 @@ _PATH = "url_decode(replace(regexp_replace(_metadata.file_path, '^file:/+', '/')
 """The path of the file that a row stands in, as people write it; Spark gives an address."""
 
 
-def file_frame(spark: SparkSession, files: FileSet, *, strict: bool = False) -> DataFrame:
+def file_frame(spark: SparkSession, files: FileSet, *, strict: bool = False, ordered: bool = False) -> DataFrame:
     """Give the rows of a file set; text formats are read as text, and a broken line is marked.
 
     With `strict` the rows are for a user's own query, which sees the columns of the files alone: a broken line fails the
-    read, because the mark would be lost.
+    read, because the mark would be lost. With `ordered` rows have the column of their place.
     """
     if files.format in ("csv", "json_lines"):
-        frame = _text_frame(spark, files, strict=strict)
+        frame = _text_frame(spark, files, strict=strict, ordered=ordered)
     else:
-        frames = [_typed_frame(spark, files, group) for group in files.groups]
+        frames = [_typed_frame(spark, files, group, ordered=ordered) for group in files.groups]
         frame = reduce(lambda one, other: one.unionByName(other), frames)
     return frame.drop(POSITION) if strict else frame
 
 
-def _text_frame(spark: SparkSession, files: FileSet, *, strict: bool) -> DataFrame:
+def _text_frame(spark: SparkSession, files: FileSet, *, strict: bool, ordered: bool) -> DataFrame:
     """Give the rows that Python reads: Spark's own readers lose rows behind stray quotes and digits of numbers."""
     from pyspark.sql import types as st
 
+    from ematix_flow.run.arrival import numbered_pieces
     from ematix_flow.run.file_pieces import file_pieces
 
     names = [column.name for column in files.columns]
     shown = [*names, POSITION] if strict else [*names, CORRUPT, POSITION]
     pieces = file_pieces(files, strict=strict)
+    if ordered:
+        pieces = numbered_pieces(pieces, files.paths)
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
@@ -61,28 +64,30 @@ def _text_frame(spark: SparkSession, files: FileSet, *, strict: bool) -> DataFra
                 for table in pieces[number].read():
                     yield from table.to_batches()
 
-    schema = st.StructType([st.StructField(name, st.StringType()) for name in shown])
+    place = [st.StructField(ORDER, st.LongType())] if ordered else []
+    schema = st.StructType([*(st.StructField(name, st.StringType()) for name in shown), *place])
     return spark.range(0, len(pieces), 1, min(len(pieces), MOST_TASKS)).mapInArrow(task, schema)
 
 
-def _typed_frame(spark: SparkSession, files: FileSet, paths: Sequence[str]) -> DataFrame:
+def _typed_frame(spark: SparkSession, files: FileSet, paths: Sequence[str], *, ordered: bool) -> DataFrame:
     from pyspark.sql import functions as sf
 
-    if files.format == "orc" or isinstance(paths[0], StoredFile):
+    if files.format == "orc" or ordered or isinstance(paths[0], StoredFile):
         # Spark's own reader of ORC moves times by the zone of its JVM, and dates before 1582.
         from ematix_flow.run.arrow_frames import arrow_frame
 
-        return _selected(arrow_frame(spark, files, paths), files, sf.col(POSITION))
+        frame = arrow_frame(spark, files, paths, ordered=ordered)
+        return _selected(frame, files, sf.col(POSITION), *([sf.col(ORDER)] if ordered else []))
     if any(column.native.startswith("timestamp[ns") for column in files.columns):
         # Spark refuses nanoseconds, which pandas and Arrow write by default, unless they are read as numbers.
         spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
     return _selected(spark.read.format(files.format).load(list(paths)), files, sf.expr(_PATH))
 
 
-def _selected(frame: DataFrame, files: FileSet, place: Column) -> DataFrame:
+def _selected(frame: DataFrame, files: FileSet, place: Column, *more: Column) -> DataFrame:
     kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     columns = [_typed(column, kinds[column.name]).alias(column.name) for column in files.columns]
-    return frame.select(*columns, place.alias(POSITION))
+    return frame.select(*columns, place.alias(POSITION), *more)
 
 
 def _typed(column: SourceColumn, kind: str) -> Column:

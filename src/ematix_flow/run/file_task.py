@@ -14,6 +14,7 @@ import pyarrow as pa
 from ematix_flow.connect.arrow import arrow_table
 from ematix_flow.plan.bounds import highest_of_all_sql
 from ematix_flow.plan.marks import SOURCE_VIEW
+from ematix_flow.run.arrival import numbered_pieces
 from ematix_flow.run.file_frames import MOST_TASKS
 from ematix_flow.run.file_pieces import ROWS, FilePiece, file_pieces, plain
 from ematix_flow.run.stage import stage_batches
@@ -34,9 +35,10 @@ SHAPED_TOGETHER = 4 << 20
 """Bytes up to which the rows of small files are shaped by one query: to ask it takes longer than to read them."""
 
 
-def files_to_stage(work: StageWork, files: FileSet, sql: str) -> tuple[Piece, ...]:
-    """Give the pieces of a file set, with small neighbours put together."""
-    return tuple(partial(_stage, work, sql, group) for group in _groups(file_pieces(files)))
+def files_to_stage(work: StageWork, files: FileSet, sql: str, *, ordered: bool = False) -> tuple[Piece, ...]:
+    """Give the pieces of a file set, with small neighbours put together; `ordered` where rows need their place."""
+    pieces = numbered_pieces(file_pieces(files), files.paths) if ordered else file_pieces(files)
+    return tuple(partial(_stage, work, sql, group) for group in _groups(pieces))
 
 
 def pieces_to_stage(work: StageWork, pieces: Sequence[FilePiece], sql: str) -> tuple[Piece, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.identifiers import backticked
 from ematix_flow.errors import RunError
-from ematix_flow.plan.marks import CORRUPT, POSITION, RAW, SOURCE_VIEW
+from ematix_flow.plan.marks import OURS, RAW, SOURCE_VIEW
 from ematix_flow.plan.sql.render import native_column
 from ematix_flow.run.file_frames import DOCUMENT, file_frame
 
@@ -169,7 +169,7 @@ def with_raw(frame: DataFrame) -> DataFrame:
     """Give the frame with each source row as JSON; Spark evaluates it only where the shape asks for it."""
     from pyspark.sql import functions as sf
 
-    own = [name for name in frame.columns if name not in (POSITION, CORRUPT)]
+    own = [name for name in frame.columns if name not in OURS]
     quoted = [sf.col(backticked(name)) for name in own]
     return frame.select("*", sf.to_json(sf.struct(*quoted), _RAW).alias(RAW))
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from ematix_flow.connect.event_times import timed_pieces
 from ematix_flow.connect.stream import PAYLOAD, PLACE, VALUE, from_text, shown_payload
 from ematix_flow.plan.marks import CORRUPT, LINES, POSITION
+from ematix_flow.run.arrival import Arrival, order_of
 from ematix_flow.run.file_pieces import FilePiece
 
 if TYPE_CHECKING:
@@ -35,6 +36,13 @@ class Stretch:
     decoder: Decoder
     beside: tuple[str, ...] = ()
     """Columns that are wanted beside those of the payload."""
+    ordered: bool = False
+    """Whether rows are told their place in the stream."""
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Return the columns of a row's place."""
+        return order_of(self.source.line) if self.ordered else ()
 
     @property
     def columns(self) -> tuple[SourceColumn, ...]:
@@ -50,22 +58,28 @@ class Stretch:
         """Give the layout of the tables that pieces give."""
         marks = [PAYLOAD, CORRUPT, POSITION] if self.decoder.format in LINES else [POSITION]
         more = [pa.field(column.name, _BESIDE[column.family]) for column in self._more()]
+        more += [pa.field(name, pa.int64()) for name in self.order]
         return pa.schema([*self.decoder.schema, *more, *(pa.field(mark, pa.string()) for mark in marks)])
 
     def pieces(self) -> list[FilePiece]:
         """Give the pieces; each can be read again and gives the same rows."""
         begin, end = from_text(self.span.begin), from_text(self.span.end)
-        wanted = [column.name for column in self._more()]
+        line = self.source.line if self.ordered else ""
+        wanted = list(dict.fromkeys([*(column.name for column in self._more()), *([line] if line else [])]))
         read = partial(_rows, decoder=self.decoder, schema=self.schema)
         return [
-            FilePiece(piece.shown, piece.size, partial(read, piece))
-            for piece in timed_pieces(self.source, begin, end, wanted)
+            FilePiece(piece.shown, piece.size, partial(read, piece, (number, line) if self.ordered else None))
+            for number, piece in enumerate(timed_pieces(self.source, begin, end, wanted))
         ]
 
 
-def _rows(piece: MessagePiece, decoder: Decoder, schema: pa.Schema) -> Iterator[pa.Table]:
+def _rows(
+    piece: MessagePiece, place: tuple[int, str] | None, decoder: Decoder, schema: pa.Schema
+) -> Iterator[pa.Table]:
     """Give the messages of a piece as rows; a payload that says nothing is marked, one that is not there is no row."""
-    for messages in piece.read():
+    arrival = Arrival(*place) if place is not None else None
+    for read in piece.read():
+        messages = read if arrival is None else arrival.numbered(read)
         there = messages.filter(pc.is_valid(messages.column(VALUE))) if decoder.tombstones else messages
         if not there.num_rows:
             continue

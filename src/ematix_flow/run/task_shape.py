@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ematix_flow.plan.marks import CORRUPT, POSITION, RAW, SOURCE_VIEW
+from ematix_flow.plan.marks import OURS, RAW, SOURCE_VIEW
 from ematix_flow.run.buffers import numbers
 from ematix_flow.run.raw_json import json_rows
 
@@ -70,7 +70,7 @@ def _with_source(shaped: pa.Table, table: pa.Table) -> pa.Table:
     rows = shaped.column(RAW)
     texts = pa.nulls(shaped.num_rows, pa.string())
     if rows.null_count < shaped.num_rows:
-        names = [name for name in table.column_names if name not in (POSITION, CORRUPT)]
+        names = [name for name in table.column_names if name not in OURS]
         written = json_rows(table.take(rows.drop_null()), names)
         marked = pc.is_valid(rows).combine_chunks()
         texts = pc.replace_with_mask(texts, marked, pa.array(written, pa.string()))

@@ -18,6 +18,7 @@ from ematix_flow.connect.arrow import REJECTS
 from ematix_flow.connect.stream import MOST_FIELDS, PAYLOAD, PLACE, UNREADABLE, VALUE, MessagePiece, shown_payload
 from ematix_flow.declare.layout import check_name
 from ematix_flow.errors import DeclareError
+from ematix_flow.run.arrival import Arrival, in_order, order_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,18 +45,28 @@ class TypedRows:
 
 
 def typed_rows(
-    pieces: Sequence[MessagePiece], read: Callable[[bytes], dict[str, Any] | str], beside: Sequence[str]
+    pieces: Sequence[MessagePiece],
+    read: Callable[[bytes], dict[str, Any] | str],
+    beside: Sequence[str],
+    line: str = "",
 ) -> TypedRows:
-    """Give the rows of pieces: `read` gives the values of a payload, or what is wrong with it."""
+    """Give the rows of pieces: `read` gives the values of a payload, or what is wrong with it.
+
+    Where `line` names the column of the line that a message is in, the rows come in the order of the stream.
+    """
     with ThreadPoolExecutor(TOGETHER, "flow-messages") as pool:
-        parts = [part for found in pool.map(lambda piece: list(_parts(piece, read)), pieces) for part in found]
+        found_in = pool.map(lambda one: list(_parts(one[1], read, Arrival(one[0], line))), enumerate(pieces))
+        parts = [part for found in found_in for part in found]
     values = [row for rows, _, _ in parts for row in rows]
     names = list(dict.fromkeys(name for row in values for name in row))
     more = [name for name in beside if name not in names]
     columns = {name: _column([row.get(name) for row in values]) for name in names}
     columns |= {name: pa.chunked_array([kept.column(name) for _, kept, _ in parts]) for name in more if parts}
     bad = [row for _, _, wrong in parts for row in wrong]
-    return TypedRows(pa.table(columns), rejects_of(bad) if bad else None)
+    rows = pa.table(columns)
+    if line and rows.num_columns:
+        rows = in_order(rows, pa.concat_tables([kept.select(order_of(line)) for _, kept, _ in parts]))
+    return TypedRows(rows, rejects_of(bad) if bad else None)
 
 
 def rows_of_payloads(messages: Sequence[tuple[bytes, str]], read: Callable[[bytes], dict[str, Any] | str]) -> TypedRows:
@@ -134,10 +145,11 @@ def documents(table: pa.Table) -> pa.Table:
 
 
 def _parts(
-    piece: MessagePiece, read: Callable[[bytes], dict[str, Any] | str]
+    piece: MessagePiece, read: Callable[[bytes], dict[str, Any] | str], arrival: Arrival
 ) -> Iterator[tuple[list[dict[str, Any]], pa.Table, list[tuple[str, str, bytes]]]]:
     """Give rows, what their messages say beside, and the messages that are no rows."""
-    for messages in piece.read():
+    for raw in piece.read():
+        messages = arrival.numbered(raw) if arrival.line else raw
         there = messages.filter(pc.is_valid(messages.column(VALUE)))
         payloads, places = there.column(VALUE).to_pylist(), there.column(PLACE).to_pylist()
         made = [read(payload) for payload in payloads]

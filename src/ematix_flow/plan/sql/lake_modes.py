@@ -48,7 +48,7 @@ def truncate(load: Load) -> Program:
 
 def merge(load: Load, *, tells: bool) -> Program:
     """Update what changed, insert what is new and, if asked, delete what is absent."""
-    same, differ = _same(load.keys), _differ(load.compare)
+    same, differ = _same(load.keys), _differs(load)
     clauses = [f"WHEN NOT MATCHED THEN INSERT ({_all(load)}) VALUES ({_values(load)})"]
     if load.update:
         clauses.insert(0, f"WHEN MATCHED AND ({differ}) THEN UPDATE SET {_sets(load, load.update)}")
@@ -101,7 +101,7 @@ def scd2_by_load_time(load: Load) -> Program:
     views, now = _scratch(load), _instant(load.loaded_at)
     changes = (
         f"SELECT {_listed(load.names, 's')} FROM {_staged()} AS s LEFT JOIN {_target(load)} AS tgt "
-        f"ON {_same(load.keys)} AND tgt.is_current WHERE tgt.{_name(load.keys[0])} IS NULL OR {_differ(load.compare)}"
+        f"ON {_same(load.keys)} AND tgt.is_current WHERE tgt.{_name(load.keys[0])} IS NULL OR {_differs(load)}"
     )
     opened = (
         f"SELECT {_listed(load.names, 'c')}, {now} AS valid_from, CAST(NULL AS TIMESTAMP) AS valid_to, "
@@ -272,8 +272,13 @@ def _same(keys: Sequence[str], left: str = "tgt", right: str = "s") -> str:
     return " AND ".join(f"{left}.{_name(key)} = {right}.{_name(key)}" for key in keys)
 
 
-def _differ(names: Sequence[str]) -> str:
-    return " OR ".join(f"NOT tgt.{_name(name)} <=> s.{_name(name)}" for name in names) or "FALSE"
+def _differs(load: Load) -> str:
+    """Return the condition that a staged row changes the one of the table; a struct with NULL is less than one without."""
+    differ = " OR ".join(f"NOT tgt.{_name(name)} <=> s.{_name(name)}" for name in load.compare) or "FALSE"
+    if not load.order_by:
+        return differ
+    older = " < ".join(f"struct({_listed(load.order_by, side)})" for side in ("s", "tgt"))
+    return f"({differ}) AND NOT {older}"
 
 
 def _instant(at: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ematix_flow.plan.sql.latest import latest, not_older
 from ematix_flow.plan.sql.program import DuplicateChecks, Program, Statement
 from ematix_flow.plan.sql.render import STAGED, identifier_value, instant, listed, quoted, render, table_sql
 
@@ -47,7 +48,8 @@ def duplicate_checks(load: Load) -> DuplicateChecks:
     staged = (*load.names, *(column.name for column in load.extra))
     distinct = render(f'SELECT DISTINCT {listed(staged)} FROM "{STAGED}" AS s', load.dialect)
     twice = f"GROUP BY {keys} HAVING COUNT(*) > 1 LIMIT 5"
-    return DuplicateChecks(render(f'SELECT {keys} FROM "{STAGED}" AS s {twice}', load.dialect), f"({distinct})")
+    repeated = render(f'SELECT {keys} FROM "{STAGED}" AS s {twice}', load.dialect)
+    return DuplicateChecks(repeated, latest(load) or f"({distinct})", ordered=bool(load.order))
 
 
 def _insert(load: Load, where: str = "") -> str:
@@ -60,9 +62,10 @@ def _insert(load: Load, where: str = "") -> str:
 def _update(load: Load) -> str:
     sets = [f"{quoted(name)} = {insert_value(load, name)}" for name in load.update]
     sets += [f"{quoted(name)} = {value}" for name, value in zip(load.stamps, _stamp(load), strict=True)]
+    newer = f" AND {not_older(load)}" if load.order_by else ""
     sql = (
         f"UPDATE {table_sql(load.target)} AS tgt SET {', '.join(sets)} {FROM_STAGED} "
-        f"WHERE {same_key(load.keys, 'tgt', 's')} AND ({differs(load, load.compare, 'tgt', 's')})"
+        f"WHERE {same_key(load.keys, 'tgt', 's')} AND ({differs(load, load.compare, 'tgt', 's')}){newer}"
     )
     return render(sql, load.dialect)
 

@@ -37,7 +37,9 @@ class DuplicateChecks:
     repeated_keys: str
     """Query that names keys which occur more than once among the rows of the staged relation."""
     distinct: str
-    """Relation of the distinct staged rows; a key that is still repeated there has rows that differ."""
+    """Relation of the distinct staged rows, or of those that count; a key that is still repeated there is refused."""
+    ordered: bool = False
+    """True when the rows have an order, so that one of each key counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,10 @@ class Load:
     """Remembered events that were loaded before this are pruned."""
     extra: tuple[StageColumn, ...] = field(default=())
     """Staged columns that the target does not have."""
+    order: tuple[str, ...] = ()
+    """Staged columns with the place of a row in its source, the greatest is the last; empty where rows have none."""
+    order_by: tuple[str, ...] = ()
+    """Columns by which the greatest row of a key counts, before its place."""
     stamped: bool = True
     """False where rows are not told which load brought them."""
     folder: str = ""

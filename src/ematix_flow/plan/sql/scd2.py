@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base import StageColumn, WorkTable
 from ematix_flow.declare.types import Boolean, Integer, Text, TimestampTZ
+from ematix_flow.plan.sql.latest import greatest_first, not_older, order_terms
 from ematix_flow.plan.sql.modes import differs, duplicate_checks, insert_value, is_plain_json, same_key, stored
 from ematix_flow.plan.sql.program import Program, Statement
 from ematix_flow.plan.sql.render import STAGED, identifier_value, instant, listed, quoted, render, table_sql
@@ -84,11 +85,14 @@ def points_columns(load: Load) -> tuple[StageColumn, ...]:
 
 def _collect_changes(load: Load) -> str:
     first = quoted(load.keys[0])
+    changed = differs(load, load.compare, "tgt", "s")
+    if load.order_by:
+        changed = f"({changed}) AND {not_older(load)}"
     return render(
         f"INSERT INTO {quoted(CHANGES)} ({listed(load.names)}) SELECT {listed(load.names, 's')} "
         f'FROM "{STAGED}" AS s LEFT JOIN {table_sql(load.target)} AS tgt '
         f"ON {same_key(load.keys, 'tgt', 's')} AND tgt.{quoted('is_current')} "
-        f"WHERE tgt.{first} IS NULL OR {differs(load, load.compare, 'tgt', 's')}",
+        f"WHERE tgt.{first} IS NULL OR {changed}",
         load.dialect,
     )
 
@@ -210,20 +214,8 @@ def _in_time_order(load: Load) -> str:
 def _tie_break(load: Load) -> str:
     """Two events of a key at one instant: the greater values win, so that no order of arrival matters."""
     rest = [column for column in load.columns if column.name not in load.keys]
-    terms = []
-    for column in rest:
-        name = quoted(column.name)
-        terms.append(f"CASE WHEN {name} IS NULL THEN 1 ELSE 0 END")
-        terms.append(f"{_ordered(column, name, load.dialect)} DESC")
-    return ", ".join(terms) or "_flow_closes"
-
-
-def _ordered(column: StageColumn, name: str, dialect: str) -> str:
-    """Text is ordered by bytes everywhere, whatever the database's collation."""
-    textual = column.type.kind in ("text", "string", "json", "jsonb")
-    if textual and dialect == "postgres":
-        return f'CAST({name} AS TEXT) COLLATE "C"'
-    return name
+    terms = [term for column in rest for term in greatest_first(column, load.dialect)]
+    return ", ".join([*order_terms(load), *terms]) or "_flow_closes"
 
 
 def _remember(load: Load) -> list[Statement]:
