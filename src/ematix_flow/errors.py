@@ -121,6 +121,10 @@ class FencedError(CommitError):
     """A newer run of the same pipeline took over; this one may not commit any more."""
 
 
+class PositionMovedError(FencedError):
+    """A stream has moved on in its target since it was asked where it stands; nothing was changed."""
+
+
 class QualityCheckFailed(RunError, AssertionError):  # noqa: N818 - the name of the public contract
     """Rows of a load do not satisfy what was expected of them, and the target is as it was."""
 

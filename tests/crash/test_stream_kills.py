@@ -116,6 +116,23 @@ def test_kills_of_a_stream_into_delta(lake_nursery: Nursery, place_of: Callable[
     assert batches_in(place) > LAKE_KILLS
 
 
+@pytest.mark.spark
+def test_a_restart_after_a_kill_between_the_tables_commit_and_its_books_goes_on_with_more_messages(
+    lake_nursery: Nursery, place_of: Callable[[str], Place], feed: Feed
+) -> None:
+    place = place_of("delta_local")
+    writer = Writer(feed.address, feed.topic)
+    for number in range(8 if FULL else 4):
+        # Another end of the batch than the one that was killed: its token is not in the ledger.
+        written = writer.write(40)
+        point = ("store.after_change=kill", "store.before_record=kill@2")[number % 2]
+        more = Feed(feed.address, feed.topic, 100)
+        assert lake_nursery.run("stream", place, more, True, failpoints=point).died
+        written = writer.write(30)
+        finish(lake_nursery, place, feed)
+        assert complaints(place, written) == [], point
+
+
 @pytest.mark.parametrize("kind", ["postgres", "duckdb", "sqlite"])
 @pytest.mark.parametrize("point", POINTS)
 def test_a_batch_that_is_cut_anywhere_is_loaded_once(

@@ -12,7 +12,7 @@ from ematix_flow.engine.choosing import loaded_before
 from ematix_flow.engine.looking import fix_bounds, frame_columns, look_at_source, look_at_target, wait_for
 from ematix_flow.engine.staging import raw_frame
 from ematix_flow.engine.targets import engine_on
-from ematix_flow.errors import FencedError
+from ematix_flow.errors import PositionMovedError
 from ematix_flow.plan.assumed import assumed_columns
 from ematix_flow.plan.batch import Aim, plan_target
 from ematix_flow.plan.lake_query import lake_query
@@ -101,7 +101,7 @@ def refuse_moved_on(seen: Observed) -> None:
     wanted = Watermark(span.source, span.begin) if span.known else None
     if seen.watermark != wanted:
         message = f"the position of {span.source} in the target is not where this load begins"
-        raise FencedError(message, hint="another process runs this stream; nothing was changed.")
+        raise PositionMovedError(message, hint="another process runs this stream; nothing was changed.")
 
 
 def _look(asked: Asked) -> Look:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.event_times import forget_events, newest_event
 from ematix_flow.connect.redact import safe_text
-from ematix_flow.errors import FencedError, FlowError
+from ematix_flow.errors import FencedError, FlowError, PositionMovedError
 from ematix_flow.events import StreamFailed, StreamIdle, StreamLag, StreamWatermark, StretchLoaded
 from ematix_flow.failpoints import failpoint
 
@@ -28,6 +28,9 @@ MOST = 100_000
 
 TIDY_AFTER = 100
 """Batches after which the books of a target are tidied."""
+
+MOVES = 3
+"""How often a target may have moved on before its first load; a process that goes on moving it is alive."""
 
 LAG_EVERY = 5.0
 """Seconds: how often a source is asked how much waits in it."""
@@ -56,7 +59,23 @@ class Track:
     until: float | None = None
     """When a target that failed is tried again, in ticks of the clock."""
     loads: int = 0
+    loads_before: int = 0
+    """How many loads there were when the target was last asked where it stands."""
+    moves: int = 0
+    """How often it had moved on before the first load after that question."""
     measured: float | None = None
+
+    def asks_again(self) -> bool:
+        """Have the target asked again where it stands; False where another process goes on moving it.
+
+        The commit of a process that was killed counts when the next one settles it, or arrives when that waits for it:
+        between the question and the first load.
+        """
+        if self.loads > self.loads_before or self.moves >= MOVES:
+            return False
+        self.moves += 1
+        self.close()
+        return True
 
     def close(self) -> None:
         """Let go of the target; it is asked anew where it stands before it goes on."""
@@ -127,11 +146,16 @@ class Loop:
         if not messages:
             return False
         begun = self.options.clock.ticks()
-        counts = lane.load(end)
+        try:
+            counts = lane.load(end)
+        except PositionMovedError:
+            if not track.asks_again():
+                raise
+            return True
         failpoint("stream.after_batch")
         seconds = self.options.clock.ticks() - begun
         fresh = self._further(lane.position)
-        track.position, track.loads = lane.position, track.loads + 1
+        track.position, track.loads, track.moves = lane.position, track.loads + 1, 0
         self.tally.rows += counts.staged + counts.rejected
         self.tally.batches += bool(fresh)
         track.patience.got_on()
@@ -153,7 +177,7 @@ class Loop:
     def _opened(self, track: Track) -> Lane:
         if track.lane is None:
             track.lane, track.until = track.open(), None
-            track.position = track.lane.position
+            track.position, track.loads_before = track.lane.position, track.loads
             self._further(track.position)
         return track.lane
 
