@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gc
+import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -146,6 +148,44 @@ def test_raw_bytes_stay_as_they_are(kafka_broker: KafkaBroker) -> None:
     (batch,) = backend.read_arrow_stream(topic)
     assert batch.to_pylist() == [{"value": b"\x00\xff"}]
     backend.close()
+
+
+def members(broker: KafkaBroker, group: str) -> list[Any]:
+    """Give who is in a group of consumers."""
+    admin = broker.admin()
+    (known,) = admin.describe_consumer_groups([group]).values()
+    return list(known.result(30).members)
+
+
+READ_AND_END = """
+import sys
+from ematix_flow import _core
+backend = _core.KafkaBackend.open(sys.argv[1], group_id=sys.argv[3], idle_timeout_ms=200)
+print(sum(batch.num_rows for batch in backend.read_arrow_stream(sys.argv[2])))
+backend.commit_offsets()
+"""
+
+
+@pytest.mark.service
+def test_a_process_that_ends_without_closing_leaves_its_group(kafka_broker: KafkaBroker) -> None:
+    topic, group = kafka_broker.create_topic(), "ends-early"
+    writer = _core.KafkaBackend.open(kafka_broker.address)
+    writer.write_arrow_stream(topic, [pa.RecordBatch.from_pylist(ROWS)])
+    writer.close()
+    given = [sys.executable, "-c", READ_AND_END, kafka_broker.address, topic, group]
+    read = subprocess.run(given, capture_output=True, text=True, check=True, timeout=120)
+    assert read.stdout.split() == ["3"]
+    assert members(kafka_broker, group) == []
+
+
+@pytest.mark.service
+def test_a_backend_that_nobody_holds_leaves_its_group(kafka_broker: KafkaBroker) -> None:
+    topic, group = kafka_broker.create_topic(), "forgotten"
+    backend = _core.KafkaBackend.open(kafka_broker.address, group_id=group, idle_timeout_ms=200)
+    backend.read_arrow_stream(topic)
+    del backend
+    gc.collect()
+    assert members(kafka_broker, group) == []
 
 
 @pytest.mark.service

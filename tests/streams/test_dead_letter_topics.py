@@ -93,3 +93,24 @@ def test_more_dead_letters_than_the_client_holds_are_all_sent(
     stream = topic.stream(duckdb_at(warehouse), target_table=Orders, transform_on_error="dlq", dead_letter_topic=dead)
     drain(stream)
     assert sorted(payloads_of(topic.broker.address, dead)) == sorted(b"{%d" % number for number in range(300))
+
+
+def test_a_replay_takes_the_dead_letters_that_a_topic_has_once(topic: Topic, warehouse: Path) -> None:
+    dead = topic.broker.create_topic(1)
+    strict = {"target_table": ("main", "dates"), "transform_on_error": "dlq", "dead_letter_topic": dead}
+    rows_in(warehouse, "CREATE TABLE main.dates (id BIGINT, day DATE NOT NULL)")
+    stream = topic.stream(duckdb_at(warehouse), **strict)
+    topic.write([{"id": 1, "day": "2026-01-01"}, {"id": 2, "day": "soon"}, {"id": 3, "day": "later"}, {"id": 4, "day": "x"}])
+    drain(stream)
+    assert dead_letters.stats(stream)["sent"] == 3
+    kept = dead_letters.records(stream, status="sent")
+    parked = next(letter for letter in kept if '"x"' in letter.row_json)
+    assert dead_letters.park(stream, dead_letters.Selection(ids=(parked.reject_id,))) == 1
+    rows_in(warehouse, "ALTER TABLE main.dates ALTER day TYPE TEXT")
+    done = dead_letters.replay(stream, dead_letters.Selection())
+    assert (done["taken"], done["succeeded"]) == (2, 2)
+    assert dead_letters.replay(stream, dead_letters.Selection())["taken"] == 0
+    assert rows_in(warehouse, "SELECT id FROM main.dates ORDER BY id") == [(1,), (2,), (3,)]
+    assert dead_letters.stats(stream) | {"pending_by_target": 0} == {
+        "pipeline": stream.name, "pending": 0, "parked": 1, "sent": 0, "replayed": 2, "pending_by_target": 0,
+    }  # fmt: skip

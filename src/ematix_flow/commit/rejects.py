@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from ematix_flow.records import Token
 
 
+_WAITS = "status IN ('pending', 'sent')"
+"""A reject that may be tried again; a topic has a copy of one that is sent."""
+
+
 def row_json(names: Sequence[str], row: Sequence[object]) -> str:
     """Give a row as the rejects table keeps it."""
     return json.dumps(dict(zip(names, row, strict=True)), default=str, ensure_ascii=False)
@@ -95,7 +99,7 @@ class Rejects:
         """Note that a rejected row went through the pipeline again; False when it had done so before."""
         changed = session.execute(
             f"UPDATE {self._name} SET status = 'replayed', replayed_at = {self._ledger.at(at)} "
-            "WHERE reject_id = ? AND status = 'pending'",
+            f"WHERE reject_id = ? AND {_WAITS}",
             (reject_id,),
         )
         return changed == 1
@@ -104,7 +108,7 @@ class Rejects:
         """Give rejects that wait another status, or remove them where there is none; gives how many there were."""
         table, changed = self._name, 0
         act = f"DELETE FROM {table}" if status is None else f"UPDATE {table} SET status = '{status}'"
-        waiting = "" if status is None else " AND status = 'pending'"
+        waiting = "" if status is None else f" AND {_WAITS}"
         for some in some_of(ids):
             marks = ", ".join("?" for _ in some)
             changed += session.execute(f"{act} WHERE reject_id IN ({marks}){waiting}", some)

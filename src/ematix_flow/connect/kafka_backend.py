@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
+import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,7 +18,7 @@ from ematix_flow.declare.connection_streams import KafkaConnection
 from ematix_flow.errors import DeclareError, RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import pyarrow as pa
 
@@ -42,6 +43,8 @@ class KafkaBackend(Backend):
         self._transactional_id = transactional_id
         self._producer: Any = None
         self._consumer: Any = None
+        self._leave: Callable[[], Any] | None = None
+        """Leaves the group; called at the end of the process, too, where nobody has closed this."""
         self._topic = ""
         self._said: deque[Any] = deque(maxlen=8)
         self._pending: dict[tuple[str, int], int] = {}
@@ -142,9 +145,9 @@ class KafkaBackend(Backend):
     def close(self) -> None:
         """Leave the group and end the producer; what was not committed is read again."""
         self._drop_producer()
-        if self._consumer is not None:
-            self._consumer.close()
-        self._consumer, self._topic = None, ""
+        if self._leave is not None:
+            self._leave()
+        self._consumer, self._topic, self._leave = None, "", None
 
     def _receive(self, query: str, count: int, seconds: float) -> Sequence[bytes]:
         """Silence counts once every partition was read to its end: before that it is a broker that is slow to answer."""
@@ -280,6 +283,8 @@ class KafkaBackend(Backend):
                 "enable.partition.eof": True,
             }
             self._consumer = require_kafka().Consumer(self._settings() | reading)
+            # The group would wait for a member that is gone until its time is over, and so would the next one to come.
+            self._leave = weakref.finalize(self, self._consumer.close)
         if topic != self._topic:
             self._join(topic)
         return self._consumer
@@ -288,10 +293,12 @@ class KafkaBackend(Backend):
         """Enter the group for a topic and wait for the share that the others leave, which may be nothing."""
         Kafka(self._connection).topic(topic)
         shared: list[Any] = []
+        at_end = self._at_end
 
         def assigned(_: Any, places: Any) -> None:
+            # Without a way back to this object, which would keep it from being collected.
             shared.append(places)
-            self._at_end.clear()
+            at_end.clear()
 
         self._consumer.subscribe([topic], on_assign=assigned)
         end = time.monotonic() + _SECONDS

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.commit.rejects import settle_rejects
 from ematix_flow.connect.registry import open_target
 from ematix_flow.connect.stream import payload_of
+from ematix_flow.engine.dead_letter_topic import SENT
 from ematix_flow.engine.loading import load_target
 from ematix_flow.engine.rejecting import list_rejects, replay_slot
 from ematix_flow.engine.sourcing import OpenSource
@@ -31,6 +32,9 @@ ATTEMPTS = 3
 """How often a message is tried before it is parked, the first time included."""
 
 EVERYTHING = 1_000_000
+
+WAITING = ("pending", SENT)
+"""Statuses of dead letters that may be tried again: those that a topic has a copy of are kept in the table too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +98,12 @@ def record_by_id(stream: Stream, letter_id: str) -> Reject:
 
 def park(stream: Stream, chosen: Selection) -> int:
     """Set dead letters aside, so that a replay of all leaves them; gives how many there were."""
-    return _settle(stream, chosen, "parked")
+    return _settle(stream, chosen.among(_waiting(stream)), "parked")
 
 
 def purge(stream: Stream, chosen: Selection) -> int:
     """Remove dead letters, those that are parked or were replayed too; gives how many there were."""
-    return _settle(stream, chosen, None, only=None)
+    return _settle(stream, chosen.among(records(stream, status=None, limit=EVERYTHING)), None)
 
 
 def replay(stream: Stream, chosen: Selection, options: StreamOptions | None = None) -> dict[str, Any]:
@@ -109,7 +113,7 @@ def replay(stream: Stream, chosen: Selection, options: StreamOptions | None = No
     """
     options = options or StreamOptions()
     started = options.clock.now()
-    letters = chosen.among(records(stream, limit=EVERYTHING))
+    letters = chosen.among(_waiting(stream))
     done = Counter({"taken": len(letters)})
     with ExitStack() as kept:
         source = kept.enter_context(closing(source_of(stream, options)))
@@ -163,8 +167,12 @@ def _groups(letters: Sequence[Reject], target: StreamTarget) -> list[list[Reject
     return list(groups.values())
 
 
-def _settle(stream: Stream, chosen: Selection, status: str | None, *, only: str | None = "pending") -> int:
-    letters = chosen.among(records(stream, status=only, limit=EVERYTHING))
+def _waiting(stream: Stream) -> list[Reject]:
+    """Return the dead letters that may be tried again."""
+    return [letter for status in WAITING for letter in records(stream, status=status, limit=EVERYTHING)]
+
+
+def _settle(stream: Stream, letters: Sequence[Reject], status: str | None) -> int:
     changed = 0
     for target in _tables(stream):
         mine = [letter.reject_id for letter in letters if _belongs(letter, target)]
