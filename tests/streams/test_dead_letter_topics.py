@@ -100,7 +100,9 @@ def test_a_replay_takes_the_dead_letters_that_a_topic_has_once(topic: Topic, war
     strict = {"target_table": ("main", "dates"), "transform_on_error": "dlq", "dead_letter_topic": dead}
     rows_in(warehouse, "CREATE TABLE main.dates (id BIGINT, day DATE NOT NULL)")
     stream = topic.stream(duckdb_at(warehouse), **strict)
-    topic.write([{"id": 1, "day": "2026-01-01"}, {"id": 2, "day": "soon"}, {"id": 3, "day": "later"}, {"id": 4, "day": "x"}])
+    topic.write(
+        [{"id": 1, "day": "2026-01-01"}, {"id": 2, "day": "soon"}, {"id": 3, "day": "later"}, {"id": 4, "day": "x"}]
+    )
     drain(stream)
     assert dead_letters.stats(stream)["sent"] == 3
     kept = dead_letters.records(stream, status="sent")

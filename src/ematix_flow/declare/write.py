@@ -53,7 +53,7 @@ class Write:
     update_columns: tuple[str, ...] | None = None
     compare_columns: tuple[str, ...] | None = None
     event_timestamp_column: str | None = None
-    order_by: tuple[str, ...] = ()
+    order_by: tuple[str, ...] | None = None
     """Columns by which the greatest row of a key counts; only streams have it."""
     handle_deletes: str | None = None
     ttl: timedelta | None = None
@@ -147,7 +147,7 @@ def _check_deletes(value: Write) -> None:
 def _check_order(value: Write) -> None:
     """Refuse an order whose columns would not be kept as they are compared."""
     for option, names in (("update_columns", value.update_columns), ("compare_columns", value.compare_columns)):
-        left_out = [name for name in value.order_by if names is not None and name not in names]
+        left_out = [name for name in value.order_by or () if names is not None and name not in names]
         if left_out:
             message = f"order_by= names {left_out[0]!r}, which {option}= leaves out"
             hint = f"add it to {option}=: the next row of a key is compared with what the table has there."

@@ -97,7 +97,7 @@ def _there(database: Database, found: FoundTable, rows: pa.Schema, table: str, t
     keys = target.primary_key or found.primary_key
     columns = []
     for column in found.columns:
-        if rows.names and column.name not in (*rows.names, *target.write.order_by):
+        if rows.names and column.name not in (*rows.names, *(target.write.order_by or ())):
             continue
         kind = found_type(database, column.type)
         if kind is None:

@@ -63,7 +63,7 @@ def update_columns(table: Table, write: Write, keys: tuple[str, ...]) -> tuple[s
 
 def order_columns(table: Table, write: Write) -> tuple[str, ...]:
     """Return the columns by which the greatest row of a key counts."""
-    names = _known(table, write.order_by, "order_by")
+    names = _known(table, write.order_by or (), "order_by")
     for name in names:
         kind = table.column(name).type.kind
         if kind in _WITHOUT_ORDER:
