@@ -18,7 +18,7 @@ from ematix_flow.engine.stream_options import StreamOptions
 from ematix_flow.engine.stream_rows import StreamRows
 from ematix_flow.engine.stream_sources import source_of
 from ematix_flow.engine.stream_tables import name_of
-from ematix_flow.engine.table_lanes import pipeline_into, pipeline_of, typed_declaration
+from ematix_flow.engine.table_lanes import needs_order, pipeline_into, pipeline_of, typed_declaration
 from ematix_flow.errors import RunError, UnknownNameError, UnsupportedError
 from ematix_flow.plan.source import SourceValue
 
@@ -146,7 +146,7 @@ class _Replay:
         declared, rows = typed_declaration(self.stream, target, found.rows, refuse=False)
         declared = replace(declared, write=replace(declared.write, on_bad_row="reject"))
         value = SourceValue(self.stream.sources[0].connection, frame=rows)
-        source = OpenSource(value, "dead letters", rejects=found.rejects)
+        source = OpenSource(value, "dead letters", rejects=found.rejects, ordered=needs_order(target))
         ids = tuple(letter.reject_id for letter in letters)
         again = replace(self.options.load, replays=ids, attempt=attempt, last_attempt=last)
         pipeline = pipeline_of(self.stream, declared, self.stream.name)

@@ -12,7 +12,7 @@ from ematix_flow.engine.choosing import new_files
 from ematix_flow.errors import FlowError, PlanError, RunError
 from ematix_flow.plan.batch import Observed, history_name
 from ematix_flow.plan.bounds import check_comparable, highest_sql, lower_bound, watermark_column
-from ematix_flow.plan.marks import ORDER, ORDER_AT
+from ematix_flow.plan.marks import ORDER
 from ematix_flow.plan.source import table_query
 from ematix_flow.plan.sql.ddl import wanted_table
 from ematix_flow.plan.sql.render import native_name, render
@@ -66,8 +66,10 @@ def look_at_source(source: OpenSource, opened: Opener = wait_for, loaded: Loaded
     if value.frame is not None:
         columns = frame_columns(value.frame)
         in_spark = is_spark_frame(value.frame)
-        order = tuple(column.name for column in columns if column.name in (ORDER_AT, ORDER))
-        return Look(replace(seen, source_columns=columns, rows_in_spark=in_spark, files=source.chosen, order=order))
+        if source.ordered:
+            columns = tuple(column for column in columns if column.name != ORDER)
+            seen = replace(seen, order=(ORDER,))
+        return Look(replace(seen, source_columns=columns, rows_in_spark=in_spark, files=source.chosen))
     if source.files is not None:
         return _look_at_files(source, source.files, seen, loaded)
     if source.lake is not None:

@@ -12,7 +12,7 @@ from ematix_flow.engine.lanes import Batch, Lane
 from ematix_flow.engine.loading import load_target
 from ematix_flow.engine.looking import wait_for
 from ematix_flow.engine.sourcing import OpenSource
-from ematix_flow.engine.table_lanes import books_of, pipeline_into, pipeline_of, typed_declaration
+from ematix_flow.engine.table_lanes import books_of, needs_order, pipeline_into, pipeline_of, typed_declaration
 from ematix_flow.plan.new_files import choose_files, refused
 from ematix_flow.plan.source import SourceValue
 from ematix_flow.records import Counts
@@ -89,7 +89,8 @@ class ShapedFileLane(Lane):
         )
         declared = replace(declared, write=replace(declared.write, incremental=FILES))
         value = SourceValue(self.source.name, path=self.source.query, frame=rows)
-        opened = OpenSource(value, self.source.name, files=self.source.files, rejects=found.rejects, chosen=choice)
+        known = OpenSource(value, self.source.name, files=self.source.files, rejects=found.rejects, chosen=choice)
+        opened = replace(known, ordered=needs_order(self.target))
         slot = f"{self.source.source_id} {as_text(self.source.look_at(choice.chosen))} {as_text(end)}"
         return Batch(pipeline_of(road.stream, declared, road.name), declared, opened, slot)
 

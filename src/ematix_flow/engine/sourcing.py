@@ -48,7 +48,7 @@ class OpenSource:
     chosen: FileChoice | None = None
     """The files that rows in memory were made of; the target remembers them."""
     ordered: bool = False
-    """Whether the rows of files are told their place, because the last of a key counts."""
+    """Whether rows of files are told their place, and rows in memory have it, because the last of a key counts."""
     user_dialect: str = ""
     """What the user's expressions are written in, where that is not the dialect of the source."""
     functions: tuple[tuple[Any, ...], tuple[Any, ...]] = ((), ())

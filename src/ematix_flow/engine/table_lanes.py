@@ -111,7 +111,8 @@ class TableLane(Lane):
             self.road.stream, self.target, found.rows, refuse=self.road.rows.transforms, database=self.books.database
         )
         value = SourceValue(self.road.source.name, frame=rows)
-        return declared, OpenSource(value, self.road.source.name, span=span, rejects=found.rejects)
+        ordered = needs_order(self.target)
+        return declared, OpenSource(value, self.road.source.name, span=span, rejects=found.rejects, ordered=ordered)
 
     def _beside(self) -> frozenset[str]:
         if self.beside is None:
