@@ -125,6 +125,16 @@ class PositionMovedError(FencedError):
     """A stream has moved on in its target since it was asked where it stands; nothing was changed."""
 
 
+class RunCancelledError(RunError):
+    """Somebody cancelled the run before it committed."""
+
+
+class RunTimeoutError(RunError, TimeoutError):
+    """The run took longer than its pipeline allows, and was stopped before it committed."""
+
+    transient = True
+
+
 class QualityCheckFailed(RunError, AssertionError):  # noqa: N818 - the name of the public contract
     """Rows of a load do not satisfy what was expected of them, and the target is as it was."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import uuid
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -213,6 +214,21 @@ class RunRecord:
     """The name or the folder of the project; empty where there is none."""
 
 
+def record_key(run: RunRecord) -> str:
+    """Give what tells the record of one attempt from all others: the id of the run, `id#2` for its second attempt."""
+    return run.run_id if run.attempt == 1 else f"{run.run_id}#{run.attempt}"
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """Give the id of a run that a key means, and the number of its attempt as `#2`; empty when none is named."""
+    found = _ATTEMPT.fullmatch(key)
+    return (found[1], found[2]) if found else (key, "")
+
+
+_ATTEMPT = re.compile(r"(.*\S)(#\d+)", re.DOTALL)
+"""A blank before the mark is that of a project, which is no attempt."""
+
+
 @dataclass(frozen=True, slots=True)
 class PipelineState:
     """Where the schedule of a pipeline or workflow stands, as the run log keeps it."""
@@ -224,7 +240,7 @@ class PipelineState:
     last_slot: str = ""
     """The newest scheduled instant that was begun, in ISO form; every slot up to it is used up for ever."""
     slot_status: str = ""
-    """What became of that slot: running, succeeded, failed, gave_up or interrupted; empty before the first."""
+    """What became of that slot: running, succeeded, failed, gave_up, interrupted or cancelled; empty before the first."""
     attempt: int = 0
     """Attempts at that slot so far."""
     interruptions: int = 0
@@ -240,6 +256,8 @@ class PipelineState:
     run_id: str = ""
     error: str = ""
     paused: bool = False
+    cancelled_by: str = ""
+    """Who asked for the attempt that runs to be stopped; empty when nobody did."""
     trigger: str = ""
     """What a workflow has seen of the messages that set it off, as JSON."""
     version: int = 0

@@ -76,7 +76,12 @@ def test_requests_leases_and_tokens_are_of_a_project(of: Of) -> None:
     assert not b.heartbeat(ours.token, 300)
     assert not b.release(ours.token)
     assert of("a").heartbeat(ours.token, 300), "another process of the project"
-    assert b.revoke("load")
+    assert theirs.token is not None
+    assert b.cancel_lease("load", "anna") == b.held(theirs.token)
+    asked = a.held(ours.token)
+    assert asked is not None
+    assert not asked.cancelled_by, "that of another project"
+    assert b.release(theirs.token)
     assert a.heartbeat(ours.token, 300)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from ematix_flow.commit.runlog.records import RequestRow
 from ematix_flow.errors import RunError, UnknownNameError
-from ematix_flow.records import RunRecord
+from ematix_flow.records import Request, RunRecord
 from ematix_flow.run_log import Action, Incident, PipelineState
 
 if TYPE_CHECKING:
@@ -211,3 +211,33 @@ def test_runs_that_people_ask_for_are_taken_once(log: RunLog) -> None:
     assert [a.note for a in log.pending_actions()] == [rerun]
     with pytest.raises(UnknownNameError, match="no single run"):
         log.enqueue_rerun("nothing")
+
+
+def test_every_attempt_has_a_record_of_its_own_under_the_id_of_its_run(log: RunLog) -> None:
+    wanted = [run(1, status=status, request_id="r", target="t", attempt=n, run_id="abc-1")
+              for n, status in ((1, "failed"), (2, "failed"), (3, "running"))]  # fmt: skip
+    for number, one in enumerate(wanted):
+        log.record(replace(one, started_at=f"2026-03-01T00:00:0{number}+00:00"))
+    log.record(replace(wanted[2], status="succeeded", started_at="2026-03-01T00:00:02+00:00"))
+    found, total = log.list_runs()
+    assert total == 3
+    assert [(one.run_id, one.attempt, one.status) for one in found] == [
+        ("abc-1", 3, "succeeded"),
+        ("abc-1", 2, "failed"),
+        ("abc-1", 1, "failed"),
+    ]
+    words = {"abc-1": 3, "abc": 3, "abc-1#2": 2, "abc-1#3": 3}
+    assert {word: getattr(log.get_run(word), "attempt", None) for word in words} == words
+    assert log.next_attempt(Request("r", "p")) == 4
+    log.record(run(2, run_id="abd"))
+    assert (log.get_run("ab"), getattr(log.get_run("abc"), "attempt", None)) == (None, 3)
+
+
+def test_the_last_run_of_a_pipeline_is_kept_whichever_attempt_it_was(log: RunLog) -> None:
+    for number in (1, 2):
+        log.record(run(number, request_id="r", attempt=number, run_id="abc"))
+    log.change_state("p", lambda state: replace(state, run_id="abc"))
+    log.prune(datetime(2100, 1, 1, tzinfo=UTC))
+    found = log.get_run("abc")
+    assert found is not None
+    assert found.attempt == 2

@@ -16,6 +16,7 @@ import pytest
 
 from ematix_flow.connect.registry import open_database
 from ematix_flow.declare.connection import connection_from_url
+from ematix_flow.engine import actions
 from ematix_flow.failpoints import SLOT_NAMES
 from ematix_flow.plan.retrying import SUCCEEDED
 from ematix_flow.records import PipelineState
@@ -207,3 +208,63 @@ def test_a_server_with_the_run_log_and_the_target_that_is_away_for_a_while_costs
     loaded = _slots(direct)
     first = min(_number(slot) for slot in loaded)
     assert {slot: loaded[slot] for slot in _minutes(first, last)} == dict.fromkeys(_minutes(first, last), 1)
+
+
+CANCELLED_AT = (
+    "plan.after_bounds",
+    "ddl.after_expand",
+    "commit.fence_locked",
+    "commit.applied",
+    "commit.before_commit",
+)
+COMMITTED_AT = ("commit.commit_sent", "commit.after_commit", "runlog.before_success")
+
+
+def _cancelled_at(clockwork: Clockwork, world: World, point: str) -> tuple[int, str]:
+    """Have a slot stand still at a place, cancel it, and give its process and the instant."""
+    now = (START + timedelta(minutes=5, seconds=1)).isoformat()
+    pid = clockwork.start("run_due", world, now=now, failpoints=f"{point}=stop@1")
+    assert clockwork.wait(pid) == "stopped"
+    with closing(from_url(world.run_log)) as log:
+        assert actions.cancel(log, "load", "anna")
+    return pid, now
+
+
+def _outcome(world: World) -> tuple[str, list[str]]:
+    """Give what became of the slot, and of its attempts, the first one first."""
+    with closing(from_url(world.run_log)) as log:
+        state = log.find(PipelineState, "load")
+        assert state is not None
+        runs, _ = log.list_runs(pipeline="load")
+        return state.slot_status, [run.status for run in reversed(runs)]
+
+
+@pytest.mark.parametrize("point", [*CANCELLED_AT, *COMMITTED_AT])
+def test_a_run_that_is_cancelled_at_any_step_has_committed_or_is_cancelled(
+    clockwork: Clockwork, world: World, point: str
+) -> None:
+    pid, now = _cancelled_at(clockwork, world, point)
+    os.kill(pid, signal.SIGCONT)
+    assert clockwork.wait(pid) == "exited", world.notes("errors")
+    committed = point in COMMITTED_AT
+    assert _outcome(world) == (("succeeded", ["succeeded"]) if committed else ("cancelled", ["cancelled"]))
+    again = clockwork.start("run_due", world, now=now)
+    assert clockwork.wait(again) == "exited"
+    assert sum(_slots(world).values()) == int(committed), "a cancelled slot is not repeated by itself"
+    assert world.notes("alerts") == []
+
+
+@pytest.mark.parametrize("point", ["commit.applied", "commit.after_commit"])
+def test_a_worker_that_is_killed_while_it_is_cancelled_leaves_a_slot_that_says_what_happened(
+    clockwork: Clockwork, world: World, point: str
+) -> None:
+    world = World(**{**_fields(world), "lease_seconds": 0.5})
+    pid, now = _cancelled_at(clockwork, world, point)
+    os.kill(pid, signal.SIGKILL)
+    assert clockwork.wait(pid) == "killed"
+    time.sleep(0.6)  # until the lease of the dead has ended
+    again = clockwork.start("run_due", world, now=now)
+    assert clockwork.wait(again) == "exited", world.notes("errors")
+    committed = point == "commit.after_commit"
+    assert _outcome(world) == (("succeeded", ["succeeded"]) if committed else ("cancelled", ["cancelled"]))
+    assert sum(_slots(world).values()) == int(committed)

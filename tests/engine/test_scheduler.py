@@ -13,10 +13,10 @@ import pytest
 from ematix_flow.commit.runlog.log import RunLog
 from ematix_flow.commit.runlog.opening import sqlite_book
 from ematix_flow.commit.runlog.project_book import ProjectBook
+from ematix_flow.commit.runlog.records import Claim
 from ematix_flow.connect.project_name import ProjectName
 from ematix_flow.declare.decorators import ematix
 from ematix_flow.declare.project import PROJECT
-from ematix_flow.engine import actions
 from ematix_flow.engine.due import run_due
 from ematix_flow.engine.pools import pool_sizes
 from ematix_flow.engine.scheduler import LEADER
@@ -142,7 +142,9 @@ def test_one_scheduler_leads_and_another_takes_over(rig: Rig) -> None:
     rig.pass_time(3600)
     ticked(two)
     assert rig.ran == ["a"]  # the second one does nothing while the first one leads
-    actions.cancel(rig.log, LEADER, "test")  # the first one was silent for too long
+    lead = rig.log.find(Claim, LEADER)
+    assert lead is not None
+    rig.log.release(lead.claim_token)  # the first one was silent for too long
     ticked(two)
     assert rig.ran == ["a", "a"]
     rig.pass_time(3600)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import wait as wait_for
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,7 @@ def test_resume_finds_a_pipeline_by_a_run_and_refuses_unknown_names(rig: Rig) ->
         actions.resume(rig.log, "nobody")
 
 
-def test_a_cancelled_run_is_overtaken_and_not_repeated_by_itself(rig: Rig) -> None:
+def test_the_next_slot_waits_until_a_cancelled_run_has_stopped_and_its_slot_is_not_repeated(rig: Rig) -> None:
     entered, leave = threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -74,16 +75,24 @@ def test_a_cancelled_run_is_overtaken_and_not_repeated_by_itself(rig: Rig) -> No
     scheduler = rig.scheduler()
     scheduler.tick()
     assert entered.wait(30)
-    assert actions.cancel(rig.log, "a", "anna")
-    leave.set()
-    ticked(scheduler, 3)
-    state = rig.state("a")
-    assert (state.slot_status, state.error) == ("interrupted", "cancelled by anna")
-    assert rig.ran == ["a"]
-    assert not actions.cancel(rig.log, "a", "anna")
+    assert actions.cancel(rig.log, "a", "anna") == "one"
     rig.pass_time(3600)
+    beside = rig.due("two")  # the next slot is due, and the cancelled run has not stopped yet
+    assert [event.reason for event in beside.skipped] == ["running on one"]
+    leave.set()
+    wait_for(scheduler.begun(), 30)
+    state = rig.state("a")
+    assert (state.slot_status, state.error, state.cancelled_by) == ("cancelled", "cancelled by anna", "")
+    assert rig.ran == ["a"]
+    (run,), _ = rig.log.list_runs(pipeline="a")
+    assert (run.status, run.error_summary) == (
+        "cancelled",
+        "the run of a was cancelled by anna\nHint: nothing of it was committed.",
+    )
+    assert not actions.cancel(rig.log, "a", "anna")
     ticked(scheduler)
     assert rig.ran == ["a", "a"]
+    assert rig.state("a").last_slot == "2026-03-01T13:00:00Z"
 
 
 def test_a_cancelled_load_changes_nothing(
@@ -101,7 +110,9 @@ def test_a_cancelled_load_changes_nothing(
     assert run_due(keeper).fired == []
     there = duck.rows("SELECT 1 FROM information_schema.tables WHERE table_schema = 'mart' AND table_name = 'orders'")
     assert not there or duck.rows("SELECT count(*) FROM mart.orders") == [(0,)]
-    assert rig.state("load").slot_status == "interrupted"
+    assert rig.state("load").slot_status == "cancelled"
+    (run,), _ = rig.log.list_runs(pipeline="load")
+    assert run.status == "cancelled"
 
 
 @pytest.mark.parametrize("kind", [actions.RUN, actions.RERUN])
@@ -180,5 +191,8 @@ def test_a_restart_loads_under_the_name_of_the_run_before_it(
     ticked(scheduler, 3)
     runs, _ = rig.log.list_runs(pipeline="load")
     assert {run.run_id for run in runs} > {before.run_id}
-    assert len(runs) == 2  # the restart found its load in the target; the other one was a new load
+    # The restart is a second attempt, which found its load in the target; the other one was a new load.
+    again = [run for run in runs if run.run_id == before.run_id]
+    assert sorted((run.attempt, run.extras["recovered"]) for run in again) == [(1, False), (2, True)]
+    assert len(runs) == 3
     assert [event.error_type for event in rig.ended()] == ["", "", ""]

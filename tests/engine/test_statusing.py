@@ -153,4 +153,4 @@ def test_looking_asks_once_for_each_kind_of_record_however_much_there_is(
     everything = type(log.book).all
     monkeypatch.setattr(type(log.book), "all", lambda book, kind: asked.append(kind.__name__) or everything(book, kind))
     assert len(at(log)) == 50
-    assert asked == ["PipelineState", "Claim"]
+    assert asked == ["PipelineState", "Claim", "RequestRow"]

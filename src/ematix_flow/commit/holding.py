@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.halting import current
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -17,7 +19,8 @@ def uninterrupted() -> Iterator[None]:
     global _under_way  # noqa: PLW0603 - a signal handler can look nowhere else
     _under_way += 1
     try:
-        yield
+        with current().held():
+            yield
     finally:
         _under_way -= 1
 

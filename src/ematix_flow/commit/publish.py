@@ -15,6 +15,7 @@ from ematix_flow.commit.numbering import numbered
 from ematix_flow.commit.rejects import Rejects
 from ematix_flow.commit.relation import refuse_empty, staged_rows, without_duplicates, work_tables
 from ematix_flow.connect.base import NULL_REASON
+from ematix_flow.connect.halting import current
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.errors import (
     BadRowsError,
@@ -172,8 +173,8 @@ def _apply(order: Order, database: Database, session: Session, names: dict[str, 
     counts = _run_program(order, database, session, passed.relation, passed.counts, names, write_down)
     failpoint("commit.applied")
     write_down(counts)
-    _ask_permit(order)
     failpoint("commit.before_commit")
+    _ask_permit(order)
     return Rehearsal(counts, passed.audited)
 
 
@@ -344,7 +345,7 @@ def _refused(order: Order, database: Database, error: BaseException) -> Committe
 
 def _send_commit(order: Order, database: Database, session: Session, done: Rehearsal, clock: Clock) -> Committed:
     try:
-        with uninterrupted():
+        with uninterrupted(), current().committing():
             session.commit()
     except database.errors as error:
         return _settle(order, database, done, error, clock)

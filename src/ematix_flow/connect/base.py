@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from ematix_flow.connect.halting import watch
 from ematix_flow.connect.lake_engine import SparkNeeds
 from ematix_flow.connect.upkeep import Upkeep
 from ematix_flow.errors import TransientError, UnsupportedError
@@ -142,6 +143,15 @@ class Session(ABC):
 
     numbers: Mapping[str, int] = MappingProxyType({})
     """What the last statement did, by the names of `records.Counts`, where the system tells more than one number."""
+
+    def __new__(cls, *_arguments: Any, **_keywords: Any) -> Self:
+        """Make a session that is interrupted when the work that opened it is to stop."""
+        session = super().__new__(cls)
+        watch(session)
+        return session
+
+    def interrupt(self) -> None:  # noqa: B027 - not every system can
+        """End the statement that runs, from another thread, where the driver can; harmless when none does."""
 
     @abstractmethod
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:

@@ -99,6 +99,10 @@ class DuckDBSession(Session):
         except duckdb.Error:
             return
 
+    def interrupt(self) -> None:
+        """End the statement."""
+        self.connection.interrupt()
+
     def close(self) -> None:
         """Close the connection, which ends its temporary tables, and give the file back if it was the last."""
         if self._release is not None:

@@ -91,7 +91,7 @@ class MySQL(Database):
 
     def session(self) -> MySQLSession:
         """Open a control connection."""
-        return MySQLSession(connect(self._settings, self.name))
+        return MySQLSession(connect(self._settings, self.name), lambda: connect(self._settings, self.name))
 
     def probe(self) -> str:
         """Give the server's version and the database, after a round trip."""

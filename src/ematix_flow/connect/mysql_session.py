@@ -22,7 +22,7 @@ from ematix_flow.connect.redact import safe_text
 from ematix_flow.errors import CommitError, DeclareError, RunError, TransientError, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ematix_flow.connect.mysql_wire import Field
 
@@ -174,8 +174,10 @@ def is_transient(error: BaseException) -> bool:
 class MySQLSession(Session):
     """A control connection with explicit transactions that hold nothing but work on rows."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Wire, again: Callable[[], Wire] | None = None) -> None:
         self.wire = wire
+        self._again = again
+        """Opens a second connection, which alone can end a statement of this one."""
         self.mariadb = "mariadb" in str(cast("Any", wire).server_version).lower()
         self._in_transaction = False
         self._work_tables: list[str] = []
@@ -222,6 +224,13 @@ class MySQLSession(Session):
         except pymysql.Error:
             self.wire.break_off()
         self._in_transaction = False
+
+    def interrupt(self) -> None:
+        """Have the server end the statement."""
+        if self._again is not None and self.wire.open:
+            with contextlib.closing(self._again()) as other:
+                number = int(cast("Any", self.wire).thread_id())
+                other.query(f"KILL QUERY {number}")
 
     def keep_until_closed(self, table: str) -> None:
         """Remember a scratch table; it goes when the session ends, or by garbage collection after a crash."""

@@ -28,6 +28,7 @@ LIVENESS_SECONDS = 20.0
 """How often a statement that is still running is asked after; two silent answers end the wait."""
 
 TICK_SECONDS = 0.5
+CANCEL_SECONDS = 5.0
 
 SETTINGS = {
     "TimeZone": "UTC",
@@ -183,6 +184,10 @@ class PostgresSession(Session):
         with suppress(psycopg.Error):
             if self.connection.info.transaction_status != TransactionStatus.IDLE:
                 self._run("ROLLBACK")
+
+    def interrupt(self) -> None:
+        """Ask the server to cancel the statement."""
+        self.connection.cancel_safe(timeout=CANCEL_SECONDS)
 
     def close(self) -> None:
         """Close the connection."""

@@ -78,6 +78,10 @@ class SQLiteSession(Session):
         except sqlite3.Error:
             return
 
+    def interrupt(self) -> None:
+        """End the statement; a wait for a lock goes on."""
+        self.connection.interrupt()
+
     def close(self) -> None:
         """Close the connection, which also ends its temporary tables."""
         self.connection.close()

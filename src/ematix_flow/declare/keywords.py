@@ -52,6 +52,7 @@ TIMING_KEYWORDS = {
     "depends_on": "pipelines that come first",
     "upstream_freshness": "greatest age of their last success",
     "retry": "max_attempts, backoff and the like",
+    "timeout": "longest time of one attempt, after which it is stopped and has failed; no limit by default",
     "catchup": "last (default), all or none of the slots that were missed",
     "idempotent": "whether an interrupted run is taken up by itself; loads are, plain functions are not",
     "pool": "name of a pool whose places runs share",
@@ -145,7 +146,7 @@ def _durations(options: dict[str, Any]) -> None:
             message = "ttl= and ttl_seconds= are two spellings of one option"
             raise DeclareError(message)
         options["ttl"] = seconds
-    for name in ("ttl", "lookback", "late_horizon", "upstream_freshness", "realert_after", "freshness_sla"):
+    for name in ("ttl", "lookback", "late_horizon", "upstream_freshness", "realert_after", "freshness_sla", "timeout"):
         if options.get(name) is not None:
             options[name] = duration(name, options[name])
 

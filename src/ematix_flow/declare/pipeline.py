@@ -92,6 +92,8 @@ class Pipeline:
     depends_on: tuple[str, ...] = ()
     upstream_freshness: timedelta | None = None
     retry: Retry | None = None
+    timeout: timedelta | None = None
+    """Longest time of one attempt; None for no limit."""
     catchup: str = "last"
     """Which missed slots run later: the last one, all or none."""
     idempotent: bool | None = None

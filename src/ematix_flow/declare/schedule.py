@@ -53,7 +53,7 @@ def check_schedule(schedule: str | None, timezone: str | None) -> str | None:
 
 def timing_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """Give the fields of a pipeline that say when it runs, and what happens when it fails."""
-    names = ("catchup", "idempotent", "pool", "priority", "realert_after", "alert_every_attempt")
+    names = ("catchup", "timeout", "idempotent", "pool", "priority", "realert_after", "alert_every_attempt")
     known = {name: options[name] for name in names if options.get(name) is not None}
     catchup, priority, pool = known.get("catchup", "last"), known.get("priority", 0), known.get("pool", "x")
     if catchup not in CATCHUPS:
@@ -65,6 +65,10 @@ def timing_of(options: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(pool, str) or not pool:
         message = f"pool={pool!r} must be the name of a pool"
         raise DeclareError(message, hint="sizes stand in the project file: [pools] warehouse = 2.")
+    if known.get("timeout") == timedelta(0):
+        raise DeclareError(
+            "timeout=0 lets no run end", hint="say how long an attempt may take: 90, '30m', timedelta(hours=1)."
+        )
     for name in ("idempotent", "alert_every_attempt"):
         if not isinstance(known.get(name, True), bool):
             message = f"{name}={known[name]!r} must be True or False"

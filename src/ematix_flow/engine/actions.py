@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.runlog.former import ASKED, TAKEN
-from ematix_flow.commit.runlog.records import Action, Claim, told
+from ematix_flow.commit.runlog.records import Action, Claim, RequestRow, told
 from ematix_flow.errors import UnknownNameError
 from ematix_flow.plan import retrying
 from ematix_flow.records import PipelineState
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 DONE, FAILED = "done", "failed"
 RUN, RERUN, RESTART = "run", "rerun", "restart"
-_RESUMABLE = (retrying.FAILED, retrying.GAVE_UP, retrying.INTERRUPTED)
+_RESUMABLE = (retrying.FAILED, retrying.GAVE_UP, retrying.INTERRUPTED, retrying.CANCELLED)
 
 
 def pause(log: RunLog, name: str) -> PipelineState:
@@ -46,21 +46,26 @@ def resume(log: RunLog, name: str) -> PipelineState:
     return log.change_state(pipeline, again)
 
 
-def cancel(log: RunLog, name: str, by: str) -> bool:
-    """Take the lease of a running pipeline away, so that its run commits nothing any more; False when none runs."""
+def cancel(log: RunLog, name: str, by: str) -> str:
+    """Ask the run of a pipeline to stop; gives who was asked, empty when nothing of it runs.
+
+    The run stops itself and gives its lease back then: nothing else of the pipeline runs beside it meanwhile.
+    """
     pipeline = pipeline_of(log, name)
-    freed = log.revoke(pipeline)
-
-    def ended(state: PipelineState) -> PipelineState:
-        if state.slot_status != retrying.RUNNING:
-            return state
-        return replace(retrying.interrupted(state, log.book.now()), error=f"cancelled by {by}")
-
-    before = log.find(PipelineState, pipeline)
-    running = before is not None and before.slot_status == retrying.RUNNING
+    state = log.find(PipelineState, pipeline)
+    running = state is not None and state.slot_status == retrying.RUNNING
     if running:
-        log.change_state(pipeline, ended)
-    return freed or running
+        # First, so that the slot is not taken up by itself when its process dies before it has stopped.
+        log.change_state(pipeline, lambda found: _marked(found, by))
+    lease = log.cancel_lease(pipeline, by)
+    request = log.cancel_request(pipeline, by)
+    asked = [lease.worker_id] if lease is not None else []
+    asked += [f"process {request.pid} on {request.host}"] if request is not None else []
+    return " and ".join(asked) or ("nobody, because its process is gone" if running else "")
+
+
+def _marked(state: PipelineState, by: str) -> PipelineState:
+    return replace(state, cancelled_by=by) if state.slot_status == retrying.RUNNING else state
 
 
 def ask(log: RunLog, kind: str, pipeline: str, *, run_id: str = "", from_step: str = "", by: str = "") -> Action:
@@ -77,7 +82,7 @@ def asked_runs(log: RunLog, held: Callable[[str], bool]) -> list[Action]:
 
 def pipeline_of(log: RunLog, name: str) -> str:
     """Give the pipeline of a name or of a run's id."""
-    if log.find(PipelineState, name) is not None or log.find(Claim, name) is not None:
+    if any(log.find(kind, name) is not None for kind in (PipelineState, Claim, RequestRow)):
         return name
     run = log.get_run(name)
     if run is not None:

@@ -19,6 +19,7 @@ from ematix_flow.engine.conductor import as_ours, load_targets
 from ematix_flow.engine.diffing import plan_store
 from ematix_flow.engine.loading import apply_target
 from ematix_flow.engine.options import Options
+from ematix_flow.engine.recording import Recorder
 from ematix_flow.engine.spark import session_for
 from ematix_flow.engine.targets import target_for
 from ematix_flow.errors import DeclareError, StagingLostError, StalePlanError
@@ -90,12 +91,17 @@ def apply_open(plan: OpenPlan, options: Options) -> Any:
     request = Request(stored.id, stored.pipeline)
 
     def apply() -> Any:
-        return load_targets(pipeline, request, log, options, options.clock.now(), load)[0]
+        return load_targets(pipeline, Recorder.of(log, request, options), _run_ids(plan), load)[0]
 
     try:
         return attempted(pipeline.name, stored.id, 1, options.bus, apply)
     finally:
         log.reconcile()
+
+
+def _run_ids(plan: OpenPlan) -> dict[str, str]:
+    """Give the id of the run for each target, by its name in results."""
+    return {plan.pipeline.key_of(step.target): step.waiting.plan.token.run_id for step in plan.steps}
 
 
 def _step(stored: StoredPlan, waiting: Waiting, options: Options) -> _Step:

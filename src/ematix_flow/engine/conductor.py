@@ -3,36 +3,41 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ematix_flow.commit.runlog.opening import forgotten_run_log, open_run_log
 from ematix_flow.commit.runlog.requests import STOPPED
+from ematix_flow.connect.halting import HaltedError, current
 from ematix_flow.connect.lake_engine import EngineError
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.connect.scratch import sweep_once
+from ematix_flow.engine.cancelling import stoppable
 from ematix_flow.engine.loading import load_target
 from ematix_flow.engine.options import Options
+from ematix_flow.engine.planning import token_for
 from ematix_flow.engine.posting import run_named_transform, run_posts
+from ematix_flow.engine.recording import Recorder
 from ematix_flow.engine.results import errors_in, from_kept, kept_text, loaded_in, result_of
 from ematix_flow.engine.sourcing import called, source_for
 from ematix_flow.engine.spark import session_for
 from ematix_flow.engine.targets import refuse_twins
 from ematix_flow.engine.telling import told
-from ematix_flow.errors import NO_ROOM, FlowError, QualityCheckFailed, RunError, RunLogError, TransientError
+from ematix_flow.errors import NO_ROOM, FlowError, RunCancelledError, RunError, RunLogError, TransientError
 from ematix_flow.events import RunFoundFinished, RunResumed
 from ematix_flow.failpoints import failpoint
-from ematix_flow.records import Request, RunRecord
+from ematix_flow.records import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from datetime import datetime
+    from collections.abc import Callable, Mapping
 
     from ematix_flow.commit.runlog.log import RunLog
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.loading import Loaded
     from ematix_flow.errors import Origin
+    from ematix_flow.records import RunRecord
 
 
 E = TypeVar("E", bound=BaseException)
@@ -63,11 +68,19 @@ def run_unclosed(pipeline: Pipeline, options: Options) -> tuple[Any, Callable[[]
 
 def _run_request(pipeline: Pipeline, request: Request, log: RunLog, options: Options) -> Any:
     try:
-        if options.slot is not None:  # whoever runs slots tells of them: only they know what becomes of one
-            return _carried_out(pipeline, request, log, options)
-        return told(pipeline.name, request.id, options, lambda: _remembered(pipeline, request, log, options))
+        with stoppable(pipeline, request, log, options) as halt:
+            try:
+                return _told(pipeline, request, log, replace(options, halt=halt))
+            except HaltedError as error:
+                raise halt.blamed(error) from None
     finally:
         log.reconcile()
+
+
+def _told(pipeline: Pipeline, request: Request, log: RunLog, options: Options) -> Any:
+    if options.slot is not None:  # whoever runs slots tells of them: only they know what becomes of one
+        return _carried_out(pipeline, request, log, options)
+    return told(pipeline.name, request.id, options, lambda: _remembered(pipeline, request, log, options))
 
 
 def _remembered(pipeline: Pipeline, request: Request, log: RunLog, options: Options) -> Any:
@@ -89,6 +102,9 @@ def _carried_out(pipeline: Pipeline, request: Request, log: RunLog, options: Opt
     loaded: list[TargetDeclaration] = []
     try:
         result, complete = _run(pipeline, request, log, options, loaded)
+    except RunCancelledError:
+        _give_back(request, log, options, loaded, nothing_left=not loaded)
+        raise
     except Exception:
         _give_back(request, log, options, loaded)
         raise
@@ -115,13 +131,15 @@ def _found_finished(pipeline: Pipeline, request: Request, log: RunLog, options: 
     return result
 
 
-def _give_back(request: Request, log: RunLog, options: Options, loaded: list[TargetDeclaration]) -> None:
-    """End a request that failed, or keep it open for the next run.
+def _give_back(
+    request: Request, log: RunLog, options: Options, loaded: list[TargetDeclaration], *, nothing_left: bool = False
+) -> None:
+    """End a request that failed, or keep it open for the next run; a cancelled one that loaded nothing is over.
 
     When some targets have their rows already, the next run should bring them newer ones and not wait for the others; it
     waits where it has to, since the same rows would be appended a second time.
     """
-    if loaded and all(_repeatable(target) for target in loaded):
+    if nothing_left or (loaded and all(_repeatable(target) for target in loaded)):
         log.close_request(request, options.clock.now())
     else:
         log.release_request(request)
@@ -168,13 +186,18 @@ def _run(
 
     `loaded` is told of every target that has its rows, also when another one fails.
     """
-    started = options.clock.now()
+    recorder = Recorder.of(log, request, options)
     if not pipeline.targets:
-        return _call(pipeline, request, log, options, started), True
-    with _failure_recorded(pipeline, request, log, options, started):
+        return _call(pipeline, recorder), True
+    ids = {pipeline.key_of(one): token_for(pipeline, one, request.id).run_id for one in pipeline.targets}
+    key, run_id = next(iter(ids.items()))
+    first = recorder.begun(run_id, key)
+    with recorder.failure_of(first):
         refuse_twins(pipeline)
         source = source_for(pipeline, options, session_for(options))
+        current().next_step()
     if source.value.result is not None:
+        recorder.succeeded(first)
         return source.value.result, True
 
     def load(target: TargetDeclaration) -> Loaded:
@@ -182,78 +205,57 @@ def _run(
         loaded.append(target)
         return done
 
-    return load_targets(pipeline, request, log, options, started, load)
+    return load_targets(pipeline, recorder, ids, load, {key: first})
 
 
 def load_targets(
     pipeline: Pipeline,
-    request: Request,
-    log: RunLog,
-    options: Options,
-    started: datetime,
+    recorder: Recorder,
+    ids: Mapping[str, str],
     load: Callable[[TargetDeclaration], Loaded],
+    begun: Mapping[str, RunRecord] = MappingProxyType({}),
 ) -> tuple[Any, bool]:
-    """Do `load` for every target, record each run and run the post steps; gives the result and whether all is done."""
+    """Do `load` for every target, record each run and run the post steps; gives the result and whether all is done.
+
+    `ids` has the id of the run for each target; those in `begun` are recorded as running already.
+    """
     results: dict[str, Any] = {}
     errors: dict[str, str] = {}
     for target in pipeline.targets:
         key = pipeline.key_of(target)
+        record = begun.get(key) or recorder.begun(ids[key], key)
         try:
-            record = RunRecord(
-                "", pipeline.name, "failed", started.isoformat(), target=key, request_id=request.id,
-                attempt=_attempt(log, request, key),
-            )  # fmt: skip
-            results[key] = _load_one(pipeline, target, load, record, log, options)
+            results[key] = _load_one(pipeline, target, load, record, recorder)
         except Exception as error:
             errors[key] = safe_text(error)
-            if not (pipeline.fan_out and pipeline.continue_on_failure):
+            if current().error is not None or not (pipeline.fan_out and pipeline.continue_on_failure):
                 raise
     if errors:
         return {"results": results, "errors": errors, "status": "failed"}, False
     result = results if pipeline.fan_out else next(iter(results.values()))
     if not pipeline.fan_out:
-        _run_posts(pipeline, result, record, log, options)
+        _run_posts(pipeline, result, record, recorder)
     return result, True
 
 
-def _run_posts(pipeline: Pipeline, result: dict[str, Any], record: RunRecord, log: RunLog, options: Options) -> None:
+def _run_posts(pipeline: Pipeline, result: dict[str, Any], record: RunRecord, recorder: Recorder) -> None:
     """Run the post steps; a run whose step fails is a failed run, although its rows are there."""
-    try:
-        run_posts(pipeline, result, options)
-    except BaseException as error:
-        counts = {name: result.get(name) for name in ("rows_inserted", "rows_updated", "rows_deleted", "rows_rejected")}
-        failed = replace(record, run_id=str(result["run_id"]), failed_step="transforms_post")
-        _record(log, failed, options, error_summary=safe_text(error)[:2000], **counts)
-        raise
+    counts: dict[str, Any] = {
+        name: result.get(name) for name in ("rows_inserted", "rows_updated", "rows_deleted", "rows_rejected")
+    }
+    with recorder.failure_of(replace(record, failed_step="transforms_post", **counts)):
+        run_posts(pipeline, result, recorder.options)
 
 
-def _call(pipeline: Pipeline, request: Request, log: RunLog, options: Options, started: datetime) -> Any:
+def _call(pipeline: Pipeline, recorder: Recorder) -> Any:
     """Run a pipeline that is a plain function, and record the run whatever happens."""
-    with _failure_recorded(pipeline, request, log, options, started) as record:
+    record = recorder.begun(recorder.request.id)
+    with recorder.failure_of(record):
         result = called(pipeline.function)
-    _record(log, record, options, status="succeeded")
+        current().check()
+        current().settle()
+    recorder.succeeded(record)
     return result
-
-
-@contextmanager
-def _failure_recorded(
-    pipeline: Pipeline, request: Request, log: RunLog, options: Options, started: datetime
-) -> Iterator[RunRecord]:
-    """Record a run that fails before any target is known to it."""
-    record = RunRecord(request.id, pipeline.name, "failed", started.isoformat(), request_id=request.id)
-    try:
-        yield record
-    except BaseException as error:
-        said = safe_text(error) if isinstance(error, FlowError) else f"{type(error).__name__}: {safe_text(error)}"
-        _record(log, record, options, error_summary=said[:2000])
-        raise
-
-
-def _attempt(log: RunLog, request: Request, key: str) -> int:
-    """Give which attempt this is; a log that cannot be read never fails a load."""
-    with suppress(RunLogError):
-        return log.next_attempt(request, key)
-    return 1
 
 
 def _load_one(
@@ -261,39 +263,27 @@ def _load_one(
     target: TargetDeclaration,
     load: Callable[[TargetDeclaration], Loaded],
     record: RunRecord,
-    log: RunLog,
-    options: Options,
+    recorder: Recorder,
 ) -> dict[str, Any]:
     """Load one target and record the run, whatever happens."""
     try:
-        loaded = load(target)
+        with recorder.failure_of(record):
+            current().next_step()
+            loaded = load(target)
     except BaseException as error:
-        again = "" if record.attempt == 1 else f":{record.attempt}"
-        failed = f"{record.request_id}:{record.target}{again}"
-        extras = {"quality": error.audited.to_dict()} if isinstance(error, QualityCheckFailed) and error.audited else {}
-        _record(log, record, options, run_id=failed, error_summary=safe_text(error)[:2000], extras=extras)
         raise as_ours(error, pipeline.origin) from error
     committed = loaded.committed
     counts = committed.counts
-    told = {} if committed.audited is None else {"quality": committed.audited.to_dict()}
-    _record(
-        log,
+    measured = {} if committed.audited is None else {"quality": committed.audited.to_dict()}
+    recorder.succeeded(
         record,
-        options,
-        run_id=committed.run_id,
-        status="succeeded",
         rows_inserted=counts.inserted,
         rows_updated=counts.updated + counts.closed,
         rows_deleted=counts.deleted,
         rows_rejected=counts.rejected,
-        extras={"path": loaded.path, "mode": target.write.spelled, "recovered": committed.replayed, **told},
+        extras={"path": loaded.path, "mode": target.write.spelled, "recovered": committed.replayed, **measured},
     )
     return result_of(loaded, target)
-
-
-def _record(log: RunLog, record: RunRecord, options: Options, **known: Any) -> None:
-    """Write a run to the run log; a log that is away never fails a load, and hears of it later."""
-    log.record(replace(record, finished_at=options.clock.now().isoformat(), **known))
 
 
 def as_ours(error: E, origin: Origin | None) -> E | FlowError:

@@ -12,8 +12,9 @@ from ematix_flow.commit.runlog.opening import forgotten_run_log, open_run_log
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.actions import asked_runs
 from ematix_flow.engine.asked import carry_out_asked
-from ematix_flow.engine.firing import Keeper, Outcome, carry_out, ended_event, take
+from ematix_flow.engine.firing import Keeper, Outcome, carry_out, take
 from ematix_flow.engine.leasing import default_worker, held_now
+from ematix_flow.engine.losing import UNSETTLED, lose
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.pools import pool_sizes
 from ematix_flow.engine.workflows import advance_workflows
@@ -195,7 +196,11 @@ def _steps(pipeline: Pipeline, keeper: Keeper, at: Situation, tell: Telling | No
     while True:
         decided = decide(pipeline, at)
         if isinstance(decided, Lose):
-            at = _with_state(at, lose(pipeline, decided, keeper))
+            settled = lose(pipeline, decided, keeper)
+            at = _with_state(at, settled)
+            if settled.slot_status == retrying.RUNNING:
+                yield Skip(pipeline.name, UNSETTLED)
+                return
             continue
         if not isinstance(decided, Fire):
             yield decided or Skip(pipeline.name, _rest(pipeline, at))
@@ -216,18 +221,6 @@ def _fired(pipeline: Pipeline, fire: Fire, keeper: Keeper, at: Situation, tell: 
     if tell is not None:
         tell("firing", pipeline.name, fire.slot)
     return carry_out(taken, keeper)
-
-
-def lose(pipeline: Pipeline, lost: Lose, keeper: Keeper) -> PipelineState:
-    """Write down that a slot was interrupted and is not taken up by itself, and tell of it once."""
-    before = keeper.log.find(PipelineState, pipeline.name) or PipelineState(pipeline.name)
-    if (before.slot_status, before.last_slot) != (retrying.RUNNING, lost.slot):
-        return before
-    kept = keeper.log.swap(before, retrying.interrupted(before, keeper.moment()))
-    if kept is None:
-        return keeper.log.find(PipelineState, pipeline.name) or before
-    keeper.options.bus.emit(ended_event(pipeline, kept, keeper.moment(), 0.0, "InterruptedRun"))
-    return kept
 
 
 def under_lease(at: Situation, state: PipelineState) -> Situation:

@@ -18,7 +18,7 @@ from ematix_flow.engine.pools import full
 from ematix_flow.engine.results import errors_in, run_ids_of
 from ematix_flow.engine.supervising import TERMINAL
 from ematix_flow.engine.telling import attempted
-from ematix_flow.errors import FencedError, FlowError, RunError, RunLogError
+from ematix_flow.errors import FencedError, FlowError, RunCancelledError, RunError, RunLogError
 from ematix_flow.events import PipelineBegan, PipelineEnded
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan import retrying
@@ -80,6 +80,11 @@ class Outcome:
     error_type: str = ""
     overtaken: bool = False
     """Another run has taken the slot over, so this one says nothing."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Say whether somebody cancelled it before it committed."""
+        return self.error_type == RunCancelledError.__name__
 
     @property
     def success(self) -> bool:
@@ -158,6 +163,8 @@ def _carried_out(taken: Taken, keeper: Keeper, lease: Lease) -> Outcome:
         result = attempted(
             pipeline.name, shown, state.attempt, bus, lambda: run_leased(pipeline, run, keeper, lease, slot)
         )
+    except RunCancelledError as error:
+        return _settled(taken, keeper, _told(base, error), began)
     except FencedError as error:
         return _settled(taken, keeper, _told(base, error), began, fenced=True, repeatable=True)
     except Exception as error:  # noqa: BLE001 - the engine's boundary: a failed run is an outcome
@@ -173,6 +180,8 @@ def _settled(
     now, pipeline = keeper.moment(), taken.pipeline
 
     def changed(state: PipelineState) -> PipelineState:
+        if outcome.cancelled:
+            return retrying.cancelled(state, now)
         if outcome.error_type:
             return retrying.failed(state, pipeline.retry, outcome.error_message, now, repeatable=repeatable)
         return retrying.succeeded(state, next(iter(run_ids_of(outcome.result)), ""), now)
@@ -208,7 +217,7 @@ def ended_event(pipeline: Pipeline, state: PipelineState, now: datetime, seconds
         seconds,
         attempt=state.attempt - state.interruptions,
         max_attempts=attempts_of(pipeline),
-        gave_up=state.slot_status in (retrying.GAVE_UP, retrying.INTERRUPTED),
+        gave_up=state.slot_status in (retrying.GAVE_UP, retrying.INTERRUPTED, retrying.CANCELLED),
         error_message=state.error,
         error_type=error,
     )
@@ -235,7 +244,7 @@ def _told(outcome: Outcome, error: BaseException) -> Outcome:
 
 def run_leased(pipeline: Pipeline, run: str, keeper: Keeper, lease: Lease, slot: Slot | None = None) -> Any:
     """Run a pipeline under a lease and the name of its load; a fan-out that went on after a failure is not done."""
-    options = replace(keeper.options, slot=run, run_log=keeper.log, permit=lease.check)
+    options = replace(keeper.options, slot=run, run_log=keeper.log, halt=lease.halt)
     with in_slot(slot):
         result = run_pipeline(pipeline, options)
     errors = errors_in(result)

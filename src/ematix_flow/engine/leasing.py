@@ -11,7 +11,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from ematix_flow.commit.runlog.records import Claim, instant
-from ematix_flow.errors import FencedError, RunLogError
+from ematix_flow.connect.halting import Halt
+from ematix_flow.errors import FencedError, RunCancelledError, RunLogError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -24,6 +25,9 @@ LEASE_SECONDS = 60.0
 BEATS = 3
 """Renewals in the time of one lease."""
 
+LOOK_SECONDS = 2.0
+"""How often a run looks whether somebody has cancelled it."""
+
 
 class Lease:
     """The right to run one pipeline, under a token that the run log gave."""
@@ -32,6 +36,8 @@ class Lease:
         self.name, self.token, self.seconds = name, token, seconds
         self._log = log
         self._every = every or seconds / BEATS
+        self.halt = Halt(lambda _: self._look())
+        """Stops the run when the lease is lost or somebody cancels it."""
         self._ended, self._lost = threading.Event(), threading.Event()
         self._renewed = time.monotonic()
         self._warned = False
@@ -51,28 +57,48 @@ class Lease:
                 self._log.release(self.token)
 
     def check(self) -> None:
-        """Refuse to go on when somebody else has taken the run over; asked right before a commit."""
-        if not self._lost.is_set() and time.monotonic() - self._renewed > self.seconds:
-            self._renew()  # this process slept; the answer says whether it was missed
-        if self._lost.is_set():
-            message = f"the lease on {self.name} was lost: this run was silent for too long and another one took over"
-            raise FencedError(message, hint="nothing was changed; the run that took over does the work.")
+        """Refuse to go on when somebody else has taken the run over or cancelled it; asked right before a commit."""
+        self.halt.check()
 
     def _beat(self) -> None:
-        while not self._ended.wait(self._every) and not self._lost.is_set():
-            self._renew()
+        """Renew the lease now and then, and look more often whether somebody wants the run to stop."""
+        while not self._ended.wait(min(self._every, LOOK_SECONDS)) and not self._lost.is_set():
+            if time.monotonic() - self._renewed >= self._every:
+                self._renew()
+            else:
+                self._look()
+
+    def _look(self) -> None:
+        """Read the lease; nothing is written, because a commit may be under way in the same database."""
+        if time.monotonic() - self._renewed > self.seconds:
+            self._renew()  # this process slept; the answer says whether it was missed
+        else:
+            with suppress(RunLogError):  # the fence of the target still keeps two runs apart
+                self._heed(self._log.held(self.token))
+
+    def _heed(self, claim: Claim | None) -> None:
+        if claim is None:
+            self._lost.set()
+            message = f"the lease on {self.name} was lost: this run was silent for too long and another one took over"
+            self.halt.stop(FencedError(message, hint="nothing was changed; the run that took over does the work."))
+        elif claim.cancelled_by:
+            self.halt.stop(cancelled(self.name, claim.cancelled_by))
 
     def _renew(self) -> None:
         try:
             if self._log.heartbeat(self.token, self.seconds):
                 self._renewed = time.monotonic()
-            else:
-                self._lost.set()
+            self._heed(self._log.held(self.token))
         except RunLogError as error:
             # The fence of the target still keeps two runs apart, so the work goes on.
             if not self._warned:
                 self._warned = True
                 warnings.warn(f"{error.what}; the lease on {self.name} cannot be renewed", UserWarning, stacklevel=2)
+
+
+def cancelled(pipeline: str, by: str) -> RunCancelledError:
+    """Give the error of a run that somebody cancelled."""
+    return RunCancelledError(f"the run of {pipeline} was cancelled by {by}", hint="nothing of it was committed.")
 
 
 def held_now(log: RunLog) -> dict[str, str]:

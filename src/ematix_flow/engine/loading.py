@@ -11,6 +11,7 @@ from ematix_flow.commit.gc import drop_stages_of
 from ematix_flow.commit.ledger import HistoryRow, Ledger, open_run, transaction
 from ematix_flow.commit.offenders import searchable, without_offenders
 from ematix_flow.commit.publish import metrics_of, publish
+from ematix_flow.connect.halting import current, unwatched
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.connect.turns import in_turn
 from ematix_flow.engine.counting import reporting
@@ -21,7 +22,14 @@ from ematix_flow.engine.spark import session_for, spark_is_chosen
 from ematix_flow.engine.staging import Staging, stage, stage_name
 from ematix_flow.engine.targets import expect_work, target_for
 from ematix_flow.engine.telling import facts_about
-from ematix_flow.errors import FencedError, QualityCheckFailed, RefusedError, StagingLostError, TransientError
+from ematix_flow.errors import (
+    FencedError,
+    QualityCheckFailed,
+    RefusedError,
+    RunCancelledError,
+    StagingLostError,
+    TransientError,
+)
 from ematix_flow.events import QualityMeasured, RowsStaged, RunCommitted, RunFailed, RunPlanned, RunStarted
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.batch import history_name
@@ -145,7 +153,9 @@ def _noted(attempt: _Attempt) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        _note_failure(attempt, error)
+        reason = current().blamed(error)
+        with unwatched():
+            _note_failure(attempt, reason)
         raise
 
 
@@ -177,6 +187,7 @@ def _planned(attempt: _Attempt, source: OpenSource) -> tuple[TargetPlan, Look]:
     )
     plan, look = plan_load(asked, observing(session_for(attempt.options)))
     failpoint("plan.after_bounds")
+    current().check_known()
     return plan, look
 
 
@@ -194,6 +205,7 @@ def _load(attempt: _Attempt, plan: TargetPlan, fence: Fence, staged: Callable[[]
         RunStarted(attempt.pipeline.name, name, attempt.token.run_id, plan.path.value, plan.stage.by.value)
     )
     _expand(attempt.database, plan)
+    current().check_known()
     committed = _publish(attempt, plan, fence, None, ()) if plan.path.value == "same_db" else staged()
     if committed.audited is not None:
         _tell_measured(attempt, committed.audited)
@@ -226,7 +238,7 @@ def _stage_and_publish(attempt: _Attempt, plan: TargetPlan, fence: Fence, source
         try:
             return _stage_once(attempt, plan, fence, source, look)
         except StagingLostError:
-            continue
+            current().check_known()
     return _stage_once(attempt, plan, fence, source, look)
 
 
@@ -239,6 +251,7 @@ def _stage_once(attempt: _Attempt, plan: TargetPlan, fence: Fence, source: OpenS
     attempt.options.bus.emit(
         RowsStaged(attempt.pipeline.name, plan.table_name, sum(part.rows for part in parts), rejected)
     )
+    current().check_known()
     committed = _publish(attempt, plan, fence, spec, parts)
     drop_stages_of(database, attempt.token)
     return committed
@@ -258,7 +271,7 @@ def _publish(
         replays=options.replays,
         attempt=options.attempt,
         last_attempt=options.last_attempt,
-        permit=options.permit,
+        permit=current().check,
     )
     try:
         return _patiently(order, attempt)
@@ -274,6 +287,7 @@ def _patiently(order: Order, attempt: _Attempt) -> Committed:
         try:
             return in_turn(lambda: publish(order, attempt.database, attempt.options.clock))
         except TransientError:
+            current().check_known()
             attempt.options.clock.sleep(0.5 * 2**number)
     return in_turn(lambda: publish(order, attempt.database, attempt.options.clock))
 
@@ -288,7 +302,8 @@ def _note_failure(attempt: _Attempt, error: BaseException) -> None:
     if isinstance(error, FencedError | KeyboardInterrupt | SystemExit):
         return
     database = attempt.database
-    row = replace(attempt.history, status="failed", finished_at=attempt.options.clock.now(), error=text[:4000])
+    status = "cancelled" if isinstance(error, RunCancelledError) else "failed"
+    row = replace(attempt.history, status=status, finished_at=attempt.options.clock.now(), error=text[:4000])
     row = replace(row, metrics=metrics_of(audited))
     try:
         session = database.session()

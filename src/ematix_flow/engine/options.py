@@ -9,10 +9,9 @@ from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.observe.bus import Bus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ematix_flow.clock import Clock
     from ematix_flow.commit.runlog.log import RunLog
+    from ematix_flow.connect.halting import Halt
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +37,9 @@ class Options:
     """What is rejected now is not tried again."""
     replays: tuple[str, ...] = ()
     """Rejects whose rows `source_frame` has; the load marks them as replayed."""
-    permit: Callable[[], None] | None = None
-    """Asked right before a commit; raises when the run is no longer ours."""
     keep_result: bool = False
     """Leave a finished request unclosed, with its result, until whoever asked for it has delivered that."""
+    halt: Halt | None = None
+    """Stops the run, and is asked right before a commit; a run by hand has one of its own."""
     user_dialect: str = ""
     """What the user's expressions are written in, when the source of this run is a stand-in."""

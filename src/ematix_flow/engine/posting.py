@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.ledger import HistoryRow, Ledger
+from ematix_flow.connect.halting import current
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.connect.registry import open_database
 from ematix_flow.connect.resolve import resolve_connection
@@ -42,6 +43,7 @@ def run_posts(pipeline: Pipeline, result: dict[str, Any], options: Options) -> N
     connection = pipeline.targets[0].connection
     for post in post_steps(pipeline):
         name = post.name
+        current().next_step()
         failpoint("post.before")
         try:
             _post(pipeline, name, post.step, parent, connection, options)

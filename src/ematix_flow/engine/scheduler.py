@@ -16,9 +16,10 @@ from ematix_flow.connect.redact import safe_text
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.actions import asked_runs
 from ematix_flow.engine.asked import carry_out_asked
-from ematix_flow.engine.due import lose, seen, under_lease
+from ematix_flow.engine.due import seen, under_lease
 from ematix_flow.engine.executors.base import DispatchSpec
 from ematix_flow.engine.firing import carry_out, give_back, take
+from ematix_flow.engine.losing import lose
 from ematix_flow.errors import FlowError, RunLogError
 from ematix_flow.events import PipelineSkipped, SchedulerTold
 from ematix_flow.failpoints import failpoint

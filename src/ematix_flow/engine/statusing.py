@@ -29,7 +29,7 @@ WINDOW = timedelta(seconds=60)
 SILENCE = timedelta(minutes=3)
 """A stream that has written nothing about itself for so long has ended without a word."""
 
-_TRIED = (retrying.RUNNING, retrying.FAILED, retrying.GAVE_UP, retrying.INTERRUPTED)
+_TRIED = (retrying.RUNNING, retrying.FAILED, retrying.GAVE_UP, retrying.INTERRUPTED, retrying.CANCELLED)
 """What a slot is in while its attempts count."""
 
 
@@ -50,7 +50,7 @@ class Standing:
     depends_on: tuple[str, ...]
     next_run_at: str | None
     state: str
-    """running, due, waiting, paused, backoff, gave_up, interrupted or idle."""
+    """running, due, waiting, paused, backoff, gave_up, interrupted, cancelled or idle."""
     reason: str | None
     """Why it does not run now although it is due, or where it runs."""
     backoff: str | None = None
@@ -71,8 +71,8 @@ def standings(log: RunLog, now: datetime) -> list[Standing]:
     """Give how everything declared stands, by name."""
     states = {state.pipeline: state for state in log.all(PipelineState)}
     at = foreseen(Situation(PROJECT, now, states, held_now(log), WINDOW))
-    sizes = pool_sizes(PROJECT)
-    found = [_of_pipeline(pipeline, at, sizes) for pipeline in PROJECT.pipelines.values()]
+    sizes, by_hand = pool_sizes(PROJECT), requests.worked_on(log.book)
+    found = [_of_pipeline(pipeline, at, sizes, by_hand) for pipeline in PROJECT.pipelines.values()]
     found += [_of_workflow(workflow, at) for workflow in PROJECT.workflows.values()]
     found += [_of_stream(stream, log, now) for stream in PROJECT.streams.values()]
     return sorted(found, key=lambda one: (one.name, one.kind))
@@ -97,9 +97,9 @@ def running_now(log: RunLog) -> set[str]:
     return {*held_now(log), *requests.worked_on(log.book)}
 
 
-def _of_pipeline(pipeline: Pipeline, at: Situation, sizes: Mapping[str, int]) -> Standing:
+def _of_pipeline(pipeline: Pipeline, at: Situation, sizes: Mapping[str, int], by_hand: Mapping[str, str]) -> Standing:
     state = at.state(pipeline.name)
-    what, reason = _now(pipeline, state, at, sizes)
+    what, reason = _now(pipeline, state, at, sizes, by_hand)
     counts = state.slot_status in _TRIED
     eligible = state.next_attempt_at if state.slot_status == retrying.FAILED else ""
     return Standing(
@@ -121,10 +121,15 @@ def _of_pipeline(pipeline: Pipeline, at: Situation, sizes: Mapping[str, int]) ->
     )
 
 
-def _now(pipeline: Pipeline, state: PipelineState, at: Situation, sizes: Mapping[str, int]) -> tuple[str, str | None]:
+def _now(
+    pipeline: Pipeline, state: PipelineState, at: Situation, sizes: Mapping[str, int], by_hand: Mapping[str, str]
+) -> tuple[str, str | None]:
     """Give in a word what a pipeline does, and why."""
     if pipeline.name in at.held:
-        return "running", f"running on {at.held[pipeline.name]}"
+        stopping = f", and asked to stop by {state.cancelled_by}" if state.cancelled_by else ""
+        return "running", f"running on {at.held[pipeline.name]}{stopping}"
+    if pipeline.name in by_hand:
+        return "running", f"run by hand, {by_hand[pipeline.name]}"
     decided = decide(pipeline, at)
     if state.paused:
         return "paused", "paused"
@@ -133,14 +138,21 @@ def _now(pipeline: Pipeline, state: PipelineState, at: Situation, sizes: Mapping
             taken = full(pipeline, at.held, at.project, sizes)
             return ("waiting", taken) if taken else ("due", f"slot {decided.slot} is due")
         case Lose():
-            return "interrupted", "interrupted, and not repeated by itself"
+            return (
+                ("cancelled", f"cancelled by {state.cancelled_by}; its process is gone")
+                if state.cancelled_by
+                else (
+                    "interrupted",
+                    "interrupted, and not repeated by itself",
+                )
+            )
         case Skip():
             return _word(state), decided.reason
     return _word(state, "idle"), None
 
 
 def _word(state: PipelineState, otherwise: str = "waiting") -> str:
-    words = {retrying.GAVE_UP: "gave_up", retrying.INTERRUPTED: "interrupted"}
+    words = {retrying.GAVE_UP: "gave_up", retrying.INTERRUPTED: "interrupted", retrying.CANCELLED: "cancelled"}
     if state.slot_status == retrying.FAILED and state.next_attempt_at:
         return "backoff"
     return words.get(state.slot_status, otherwise)

@@ -33,7 +33,7 @@ TRIES = 20
 _BAD = {"failed": FAILED, "quality": QUALITY_FAILED, "freshness": SLA_BREACHED}
 """Kind of incident -> kind of the alert that opens it."""
 
-_INTERRUPTIONS = ("KeyboardInterrupt", "SystemExit", "StoppedError")
+_INTERRUPTIONS = ("KeyboardInterrupt", "SystemExit", "StoppedError", "RunCancelledError")
 """Errors that say that somebody stopped a run, which is no incident."""
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from ematix_flow.plan.retrying import FAILED, GAVE_UP, INTERRUPTED, INTERRUPTIONS, RUNNING, SUCCESS
+from ematix_flow.plan.retrying import CANCELLED, FAILED, GAVE_UP, INTERRUPTED, INTERRUPTIONS, RUNNING, SUCCESS
 from ematix_flow.plan.slots import around, instant_of, next_slot, slot_text, slots_after
 from ematix_flow.records import PipelineState
 
@@ -39,7 +39,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Lose:
-    """A slot whose process died is not taken up by itself; somebody has to look."""
+    """A slot whose process died is not taken up by itself: somebody has cancelled it, or has to look."""
 
     pipeline: str
     slot: str
@@ -127,7 +127,7 @@ def _running(pipeline: Pipeline, state: PipelineState, at: Situation) -> Decisio
     holder = at.held.get(pipeline.name)
     if holder is not None:
         return Skip(pipeline.name, f"running on {holder}") if due_slot(pipeline, at) else None
-    if not pipeline.resumes or state.interruptions >= INTERRUPTIONS:
+    if state.cancelled_by or not pipeline.resumes or state.interruptions >= INTERRUPTIONS:
         return Lose(pipeline.name, state.last_slot)
     if state.paused:
         return Skip(pipeline.name, "paused")
@@ -156,6 +156,8 @@ def _ended(pipeline: Pipeline, state: PipelineState) -> Skip | None:
         return Skip(pipeline.name, f"gave up after {tried} retry attempts (max_attempts={most})")
     if state.slot_status == INTERRUPTED:
         return Skip(pipeline.name, f"interrupted, and not repeated by itself; flow runs resume {pipeline.name}")
+    if state.slot_status == CANCELLED:
+        return Skip(pipeline.name, f"{state.error}; flow runs resume {pipeline.name}")
     return None
 
 

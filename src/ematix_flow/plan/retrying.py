@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ematix_flow.records import PipelineState
 
 RUNNING, SUCCEEDED, FAILED, GAVE_UP, INTERRUPTED = "running", "succeeded", "failed", "gave_up", "interrupted"
+CANCELLED = "cancelled"
 SUCCESS, FAILURE = "success", "failure"
 
 INTERRUPTIONS = 10
@@ -42,6 +43,7 @@ def begun(state: PipelineState, slot: str, now: datetime, *, interrupted: bool =
         last_attempt_at=written(now),
         next_attempt_at="",
         error="",
+        cancelled_by="",
     )
 
 
@@ -57,6 +59,7 @@ def succeeded(state: PipelineState, run_id: str, now: datetime) -> PipelineState
         last_success_at=at,
         run_id=run_id,
         error="",
+        cancelled_by="",
     )
 
 
@@ -91,6 +94,13 @@ def interrupted(state: PipelineState, now: datetime) -> PipelineState:
     return replace(
         state, slot_status=INTERRUPTED, next_attempt_at="", last_run_at=written(now), last_outcome=FAILURE, error=text
     )
+
+
+def cancelled(state: PipelineState, now: datetime) -> PipelineState:
+    """Give the state of a slot that somebody cancelled: it is used up unless it is resumed."""
+    text = f"cancelled by {state.cancelled_by or 'somebody'}"
+    ended = replace(state, slot_status=CANCELLED, next_attempt_at="", last_run_at=written(now), error=text)
+    return replace(ended, last_outcome=FAILURE, cancelled_by="")
 
 
 def pause(policy: Retry, tried: int, name: str) -> timedelta:

@@ -90,7 +90,7 @@ def _ended(workflow: Workflow, state: PipelineState, at: Situation) -> PipelineS
     jobs = [at.state(name) for name in workflow.jobs if name in at.project.pipelines]
     slot = instant_of(state.last_slot)
     through = [job for job in jobs if job.last_slot and instant_of(job.last_slot) >= slot]
-    broken = [job for job in through if job.slot_status in (retrying.GAVE_UP, retrying.INTERRUPTED)]
+    broken = [job for job in through if job.slot_status in (retrying.GAVE_UP, retrying.INTERRUPTED, retrying.CANCELLED)]
     if broken:
         said = f"{', '.join(job.pipeline for job in broken)} failed"
         return retrying.failed(state, None, said, at.now)

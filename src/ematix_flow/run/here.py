@@ -12,6 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from ematix_flow.background import in_background
+from ematix_flow.connect.halting import current
 from ematix_flow.errors import FlowError, TransientError
 from ematix_flow.failpoints import failpoint
 
@@ -36,9 +37,11 @@ def stage_pieces_here(pieces: Sequence[Piece]) -> tuple[Part, ...]:
     crew = _Crew(pieces)
     futures: list[Future[list[Part]]] = []
     try:
-        futures.extend(in_background(crew.stage_some, f"flow-stage-{number}") for number in range(workers))
-        ended, _ = wait(futures, return_when=FIRST_EXCEPTION)
+        with current().waking(crew.over.set):
+            futures.extend(in_background(crew.stage_some, f"flow-stage-{number}") for number in range(workers))
+            ended, _ = wait(futures, return_when=FIRST_EXCEPTION)
         parts = [part for future in ended for part in future.result()]
+        current().check_known()
     except BaseException:
         crew.over.set()
         wait(futures, timeout=END_SECONDS)

@@ -7,11 +7,13 @@ the shape and hands Arrow batches to the staging function.
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ematix_flow.connect.halting import current
 from ematix_flow.errors import RunError, TransientError
 from ematix_flow.failpoints import failpoint
 from ematix_flow.records import Part
@@ -75,7 +77,17 @@ def stage_frame(frame: DataFrame, work: StageWork) -> tuple[Part, ...]:
 def _collect(
     frame: DataFrame, task: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 ) -> tuple[Part, ...]:
-    rows = frame.mapInArrow(task, REPORT).collect()
+    tag, spark = f"flow-{uuid.uuid4().hex}", frame.sparkSession
+    spark.addTag(tag)
+
+    def interrupt() -> None:
+        spark.interruptTag(tag)
+
+    try:
+        with current().waking(interrupt):
+            rows = frame.mapInArrow(task, REPORT).collect()
+    finally:
+        spark.removeTag(tag)
     failpoint("stage.collected")
     return tuple(Part(**row.asDict()) for row in rows)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.commit.runlog.opening import sqlite_run_log
-from ematix_flow.commit.runlog.records import Action, Claim
+from ematix_flow.commit.runlog.records import Action
 from ematix_flow.declare.project import load_module
 from ematix_flow.engine.due import run_due
 from ematix_flow.engine.firing import Keeper
@@ -92,22 +92,26 @@ def test_there_is_nothing_to_resume_after_a_success(flow: Flow, log: RunLog) -> 
     assert "nothing to resume" in said.err
 
 
-def test_a_cancelled_run_has_lost_its_lease_and_its_slot_rests(flow: Flow, log: RunLog) -> None:
+def test_a_cancelled_run_keeps_its_lease_until_it_has_stopped_and_its_slot_rests(flow: Flow, log: RunLog) -> None:
     token = log.claim("fragile", "worker-1", 60).token
     assert token is not None
     log.change_state("fragile", lambda _: PipelineState("fragile", last_slot=SLOT, slot_status="running", attempt=1))
-    assert flow("runs", "cancel", "fragile", *LOG).code == 0
-    assert not log.heartbeat(token, 60)
-    held = log.find(Claim, "fragile")
+    said = flow("runs", "cancel", "fragile", *LOG)
+    assert (said.code, "fragile: worker-1 is asked to stop" in said.err) == (0, True)
+    held = log.held(token)
     assert held is not None
-    assert not held.claim_token
-    assert state(log).slot_status == "interrupted"
-    assert state(log).error.startswith("cancelled by ")
+    assert "@" in held.cancelled_by
+    assert log.heartbeat(token, 60)
+    log.release(token)  # the process ended without a word
     run = run_due(Keeper(log, now=NOW + timedelta(seconds=5)))
     assert [event.name for event in run.fired] == []
     assert "flow runs resume fragile" in run.skipped[0].reason
+    assert state(log).slot_status == "cancelled"
+    assert state(log).error.startswith("cancelled by ")
     said = flow("runs", "cancel", "fragile", *LOG)
-    assert (said.code, "runs under a lease" in said.err) == (1, True)
+    assert (said.code, "nothing of fragile runs" in said.err) == (1, True)
+    assert flow("runs", "resume", "fragile", *LOG).code == 0
+    assert [event.name for event in run_due(Keeper(log)).fired] == ["fragile"]
 
 
 def test_a_run_is_asked_for_again_by_the_beginning_of_its_id(flow: Flow, project: Path) -> None:

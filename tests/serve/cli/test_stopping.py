@@ -147,3 +147,17 @@ def test_handlers_are_put_back() -> None:
     with stopping():
         assert signal.getsignal(signal.SIGTERM) != before
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_run_by_hand_that_is_cancelled_stops_what_it_does_and_says_so(project: Path, flow_process: Flow) -> None:
+    (project / "slow.py").write_text(STUBBORN, encoding="utf-8")
+    with started("sleeping", "slow") as process:
+        wait_for("here", process.stderr)
+        listed = flow_process("runs", "list", "--status", "running")
+        assert "sleeping" in listed.out
+        said = flow_process("runs", "cancel", "sleeping", "-m", "slow")
+        assert (said.code, f"process {process.pid}" in said.err) == (0, True), said.err
+        _, err = process.communicate(timeout=50)
+    assert process.returncode == 1
+    assert "the run of sleeping was cancelled by" in err
+    assert "cancelled" in flow_process("runs", "list", "--status", "cancelled").out

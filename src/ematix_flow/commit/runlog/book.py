@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect.project_name import ProjectName
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -30,6 +30,13 @@ class Wanted:
     offset: int = 0
     projects: tuple[str, ...] | None = None
     """Only runs of these projects; None for all."""
+
+
+def last_of(found: Sequence[RunRecord]) -> RunRecord | None:
+    """Give the last attempt of the run that was found; None when there is none, or more than one run."""
+    if len({run.run_id for run in found}) != 1:
+        return None
+    return max(found, key=lambda run: run.attempt)
 
 
 class Book(ABC):
@@ -86,7 +93,7 @@ class Book(ABC):
 
     @abstractmethod
     def put_run(self, run: RunRecord) -> None:
-        """Write or replace a run."""
+        """Write or replace the record of one attempt of a run."""
 
     @abstractmethod
     def runs(self, wanted: Wanted) -> tuple[list[RunRecord], int]:
@@ -94,11 +101,14 @@ class Book(ABC):
 
     @abstractmethod
     def run(self, run_id: str, projects: tuple[str, ...] | None = None) -> RunRecord | None:
-        """Give a run by its id or a beginning of it that no other has, among all runs or those of some projects."""
+        """Give a run by its id or a beginning of it that no other has, among all runs or those of some projects.
+
+        It is the last attempt of the run, unless `id#2` names another.
+        """
 
     @abstractmethod
-    def last_attempt(self, request_id: str, target: str) -> int:
-        """Give the highest number of an attempt at a target of a request; 0 when there is none."""
+    def last_attempt(self, request_id: str, target: str | None) -> int:
+        """Give the highest number of an attempt at a request, or at one target of it; 0 when there is none."""
 
     @abstractmethod
     def forget_runs(self, before: datetime, runs: Collection[str], requests: Collection[str]) -> int:

@@ -76,12 +76,21 @@ def release(book: Book, token: str) -> bool:
             return True
 
 
-def revoke(book: Book, pipeline: str) -> bool:
-    """Take the lease of a pipeline away, whoever renews it at the same moment; False when nobody has it."""
+def cancel(book: Book, pipeline: str, by: str) -> Claim | None:
+    """Ask the holder of a lease to stop, whoever renews it at the same moment; gives the lease, None when nobody has it.
+
+    The lease stays until the holder has stopped or is silent for too long, so that nobody runs beside it.
+    """
     while (held := book.find(Claim, (pipeline,))) is not None and held.claim_token:
-        if book.swap(held, _freed(held)) is not None:
-            return True
-    return False
+        kept = book.swap(held, replace(held, cancelled_by=held.cancelled_by or by))
+        if kept is not None:
+            return kept
+    return None
+
+
+def held(book: Book, token: str) -> Claim | None:
+    """Give the lease of a token; None when somebody took or swept it."""
+    return _held(book, token)
 
 
 def sweep(book: Book, now: datetime | None) -> list[ExpiredClaim]:
@@ -105,4 +114,4 @@ def _held(book: Book, token: str) -> Claim | None:
 
 
 def _freed(held: Claim) -> Claim:
-    return replace(held, claim_token="", worker_id="")
+    return replace(held, claim_token="", worker_id="", cancelled_by="")

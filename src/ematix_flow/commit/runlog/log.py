@@ -12,9 +12,9 @@ from ematix_flow.commit.runlog import claims, requests
 from ematix_flow.commit.runlog.book import Wanted
 from ematix_flow.commit.runlog.former import FormerNames
 from ematix_flow.commit.runlog.project_keys import mark_in, marked
-from ematix_flow.commit.runlog.records import Action, Chore, RequestRow, instant, storable, told
+from ematix_flow.commit.runlog.records import Action, Chore, RequestRow, instant, storable, storable_text, told
 from ematix_flow.errors import RunLogError
-from ematix_flow.records import Incident, PipelineState
+from ematix_flow.records import Incident, PipelineState, record_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.commit.runlog.book import Book
     from ematix_flow.commit.runlog.claims import ClaimResult, ExpiredClaim
-    from ematix_flow.commit.runlog.records import R, Record
+    from ematix_flow.commit.runlog.records import Claim, R, Record
     from ematix_flow.connect.project_name import ProjectName
     from ematix_flow.records import Request, RunRecord
 
@@ -113,8 +113,8 @@ class RunLog(FormerNames):
         """Keep a failed or stopped request open for the next run, owned by no process; later when the book is away."""
         self._write(f"request {request.id}", lambda: requests.release_request(self.book, request, ended))
 
-    def next_attempt(self, request: Request, target: str) -> int:
-        """Give the number of the attempt at one target of a request that comes next."""
+    def next_attempt(self, request: Request, target: str | None = None) -> int:
+        """Give the number of the attempt at a request that comes next, or at one target of it."""
         return self.book.last_attempt(request.id, target) + 1
 
     # Runs
@@ -122,7 +122,7 @@ class RunLog(FormerNames):
     def record(self, run: RunRecord) -> None:
         """Write or replace one run; later when the book is away now."""
         written = storable(run)
-        self._write(f"run {run.run_id}", lambda: self.book.put_run(written))
+        self._write(f"run {record_key(run)}", lambda: self.book.put_run(written))
 
     def list_runs(
         self,
@@ -218,9 +218,17 @@ class RunLog(FormerNames):
         """Give a lease back; False when it was lost before."""
         return claims.release(self.book, token)
 
-    def revoke(self, pipeline: str) -> bool:
-        """Take the lease of a pipeline away from whoever has it; False when nobody does."""
-        return claims.revoke(self.book, pipeline)
+    def held(self, token: str) -> Claim | None:
+        """Give the lease of a token; None when it is lost."""
+        return claims.held(self.book, token)
+
+    def cancel_lease(self, pipeline: str, by: str) -> Claim | None:
+        """Ask the holder of a pipeline's lease to stop; gives the lease, None when nobody has it."""
+        return claims.cancel(self.book, pipeline, storable_text(by))
+
+    def cancel_request(self, pipeline: str, by: str) -> RequestRow | None:
+        """Ask the process that works on a request to stop; gives the request, None when no process is known to."""
+        return requests.cancel(self.book, pipeline, storable_text(by))
 
     def sweep_expired_leases(self, now: datetime | None = None) -> list[ExpiredClaim]:
         """Free the leases that have ended by the book's clock, and give them."""

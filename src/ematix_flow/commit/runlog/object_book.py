@@ -134,7 +134,7 @@ class ObjectBook(Book):
         with self._asking():
             return self._runs.get(run_id, projects)
 
-    def last_attempt(self, request_id: str, target: str) -> int:
+    def last_attempt(self, request_id: str, target: str | None) -> int:
         """List the attempts."""
         with self._asking():
             return self._runs.last_attempt(request_id, target)

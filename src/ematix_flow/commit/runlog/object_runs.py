@@ -10,7 +10,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from ematix_flow.commit.runlog.book import ACTIVE
+from ematix_flow.commit.runlog.book import ACTIVE, last_of
 from ematix_flow.commit.runlog.object_names import safe_name
 from ematix_flow.commit.runlog.object_versions import READERS
 from ematix_flow.commit.runlog.project_keys import mark_in
@@ -29,6 +29,8 @@ RUNS = "runs/"
 IDS = "ids/"
 ATTEMPTS = "attempts/"
 _TOLD = re.compile(r"runs/([\d-]+/\d+)~([^~]+)~([^~]+)~([^~]+?)(?:~([0-9a-f]{12}))?\.jsonl")
+_ATTEMPT = re.compile(r"(?<!%20)%23\d+$")
+"""The number of an attempt at the end of a name; the mark of a project has a blank before it."""
 _FIELDS = frozenset(field.name for field in fields(RunRecord))
 
 
@@ -41,8 +43,14 @@ class _Name:
     status: str
     pipeline: str
     run_id: str
+    """With the number of the attempt, from the second one on."""
     project: str
     """The mark of the project; empty for a run of none."""
+
+    @property
+    def stem(self) -> str:
+        """Give the id without the attempt."""
+        return _stem(self.run_id)
 
 
 class ObjectRuns:
@@ -53,7 +61,7 @@ class ObjectRuns:
 
     def put(self, run: RunRecord) -> None:
         """Write a run, then where it is, and remove what it replaces; a list that sees both takes the one that is named."""
-        key, pointer = _key(run), _pointer(run.run_id)
+        key, pointer = _key(run), _pointer_of(_name(run))
         before = self._store.read(pointer)
         line = json.dumps(asdict(run), default=str)
         self._store.write(key, f"{line}\n".encode())
@@ -78,23 +86,25 @@ class ObjectRuns:
         return self._read(n.key for n in newest[wanted.offset : wanted.offset + wanted.limit]), len(names)
 
     def get(self, run_id: str, projects: tuple[str, ...] | None = None) -> RunRecord | None:
-        """Give a run by its id, or by a beginning that no other id has."""
-        exact = self._pointed([_pointer(run_id)], projects)
-        if exact:
-            return exact[0]
+        """Give a run by its id, or by a beginning that no other id has: its last attempt, unless one is named."""
         start, marks = safe_name(run_id), None if projects is None else {project_mark(name) for name in projects}
         shard = f"{IDS}{start[:2]}/" if len(start) > 1 else IDS
-        names = ((f.key, f.key.rpartition("/")[2]) for f in self._store.listed(shard))
-        found = [key for key, name in names if name.startswith(start) and (marks is None or _mark_in(name) in marks)]
-        runs = self._pointed(found, projects) if run_id and len(found) == 1 else []
-        return runs[0] if runs else None
+        names = [found.key.rpartition("/")[2] for found in self._store.listed(shard)]
+        like = [name for name in names if run_id and name.startswith(start)]
+        same = [name for name in like if _stem(name) == start]
+        chosen = same or [name for name in like if marks is None or _mark_in(name) in marks]
+        if start in like and _stem(start) != start:  # an attempt is named
+            chosen = [start]
+        if len({_stem(name) for name in chosen}) != 1:
+            return None
+        return last_of(self._pointed(map(_pointer_of, chosen), projects))
 
     def _pointed(self, pointers: Iterable[str], projects: tuple[str, ...] | None) -> list[RunRecord]:
         """Give the runs that pointers lead to, of some projects."""
         keys = [key.decode() for key in map(self._store.read, pointers) if key is not None]
         return [run for run in self._read(keys) if projects is None or run.project in projects]
 
-    def last_attempt(self, request_id: str, target: str) -> int:
+    def last_attempt(self, request_id: str, target: str | None) -> int:
         """Give the highest number of an attempt; 0 when there is none."""
         found = self._store.listed(_attempts(request_id, target))
         return max((int(one.key.rpartition("/")[2]) for one in found), default=0)
@@ -103,7 +113,7 @@ class ObjectRuns:
         """Remove runs that are over and began earlier, and the attempts of requests that are over."""
         kept, open_ = {safe_name(run) for run in runs}, {safe_name(request) for request in requests}
         limit = f"{before.astimezone(UTC):%Y-%m-%d/%H%M%S%f}"
-        old = [n for n in self._names() if n.started < limit and n.status not in ACTIVE and n.run_id not in kept]
+        old = [n for n in self._names() if n.started < limit and n.status not in ACTIVE and n.stem not in kept]
         for name in old:
             self._store.delete(name.key)
             self._store.delete(_pointer_of(name.run_id))
@@ -135,23 +145,30 @@ class ObjectRuns:
 
 
 def _key(run: RunRecord) -> str:
-    words = [safe_name(word) for word in (run.status, run.pipeline, run.run_id)]
+    words = [safe_name(run.status), safe_name(run.pipeline), _name(run)]
     words += [project_mark(run.project)] if run.project else []
     return f"{RUNS}{instant(run.started_at):%Y-%m-%d/%H%M%S%f}~{'~'.join(words)}.jsonl"
 
 
 def _mark_in(name: str) -> str:
     """Give the mark of the project at the end of the name of a run; empty for a run of none."""
-    return mark_in(unquote(name))
+    return mark_in(unquote(_stem(name)))
 
 
-def _pointer(run_id: str) -> str:
-    return _pointer_of(safe_name(run_id))
+def _stem(name: str) -> str:
+    """Give the name of a run without the number of its attempt."""
+    return _ATTEMPT.sub("", name)
+
+
+def _name(run: RunRecord) -> str:
+    """Give the name of a record: that of the run's id, and from the second attempt on its number."""
+    return safe_name(run.run_id) + ("" if run.attempt == 1 else safe_name(f"#{run.attempt}"))
 
 
 def _pointer_of(name: str) -> str:
     return f"{IDS}{name[:2]}/{name}"
 
 
-def _attempts(request_id: str, target: str) -> str:
-    return f"{ATTEMPTS}{safe_name(request_id)}/{safe_name(target)}/"
+def _attempts(request_id: str, target: str | None) -> str:
+    within = "" if target is None else f"{safe_name(target)}/"
+    return f"{ATTEMPTS}{safe_name(request_id)}/{within}"

@@ -25,6 +25,7 @@ from ematix_flow.commit.runlog.project_keys import (
 from ematix_flow.commit.runlog.records import Adoption, key_of, with_version
 from ematix_flow.connect.project_name import project_mark
 from ematix_flow.failpoints import failpoint
+from ematix_flow.records import split_key
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -199,14 +200,15 @@ class ProjectBook(Book):
 
     def run(self, run_id: str, projects: tuple[str, ...] | None = None) -> RunRecord | None:
         """Give a run by its whole id, that of this project first, or by a beginning of it that no other has."""
+        whole, number = split_key(run_id)
         for name in self.projects if projects is None else projects:
-            found = self._inner.run(marked(run_id, project_mark(name)), (name,))
-            if found is not None and unmarked_run(found).run_id == run_id:
+            found = self._inner.run(f"{marked(whole, project_mark(name))}{number}", (name,))
+            if found is not None and unmarked_run(found).run_id == whole:
                 return unmarked_run(found)
         found = self._inner.run(run_id, projects) or self._inner.run(run_id, (self._project.name,))
         return None if found is None else unmarked_run(found)
 
-    def last_attempt(self, request_id: str, target: str) -> int:
+    def last_attempt(self, request_id: str, target: str | None) -> int:
         """Give the highest number, also of attempts that were made under a former name."""
         return max(self._inner.last_attempt(marked(request_id, mark), target) for mark in self._marks)
 

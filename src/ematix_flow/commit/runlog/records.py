@@ -45,6 +45,8 @@ class Claim:
     expires_at: str = ""
     epoch: int = 0
     """Grows with every claim of this name, also after it was given back."""
+    cancelled_by: str = ""
+    """Who asked the holder to stop; empty when nobody did."""
     version: int = 0
 
 
@@ -115,6 +117,8 @@ class RequestRow:
     """The result of a finished request as JSON, without secrets."""
     ended: str = ""
     """failed or stopped when the last attempt said so; empty after a crash."""
+    cancelled_by: str = ""
+    """Who asked the process to stop; empty when nobody did."""
     version: int = 0
 
 
@@ -203,7 +207,9 @@ def with_version(record: R, version: int) -> R:
 def storable(value: T) -> T:
     """Give a value whose texts every database can keep: no zero bytes, nothing that is no character."""
     texts = {field.name: getattr(value, field.name) for field in fields(value)}  # type: ignore[arg-type]
-    changed = {name: _text(text) for name, text in texts.items() if isinstance(text, str) and not _is_plain(text)}
+    changed = {
+        name: storable_text(text) for name, text in texts.items() if isinstance(text, str) and not _is_plain(text)
+    }
     return replace(value, **changed) if changed else value  # type: ignore[type-var]
 
 
@@ -211,7 +217,8 @@ def _is_plain(text: str) -> bool:
     return text.isascii() and "\0" not in text
 
 
-def _text(text: str) -> str:
+def storable_text(text: str) -> str:
+    """Give a text that every database can keep."""
     return text.encode(errors="backslashreplace").decode().replace("\0", "\\0")
 
 

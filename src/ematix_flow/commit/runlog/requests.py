@@ -64,6 +64,23 @@ def is_unclosed(row: RequestRow) -> bool:
     return row.state in (OPEN, FINISHED)
 
 
+def cancel(book: Book, pipeline: str, by: str) -> RequestRow | None:
+    """Ask the process of a request to stop; None when no process works on it, as far as this machine can know."""
+    while (found := book.find(RequestRow, (pipeline,))) is not None and found.state == OPEN and found.pid:
+        if found.host == socket.gethostname() and found.pid != os.getpid() and not _alive(found):
+            return None
+        kept = book.swap(found, replace(found, cancelled_by=found.cancelled_by or by))
+        if kept is not None:
+            return kept
+    return None
+
+
+def cancelled_by(book: Book, request: Request) -> str:
+    """Give who asked for a request to stop; empty when nobody did."""
+    found = book.find(RequestRow, (request.pipeline,))
+    return found.cancelled_by if found is not None and found.request_id == request.id else ""
+
+
 def _change(book: Book, request: Request, change: Callable[[RequestRow], RequestRow]) -> None:
     """Change the row of a request; one that another request has replaced is left alone."""
     while True:
@@ -79,19 +96,18 @@ def _fresh(pipeline: str, at: datetime) -> RequestRow:
 
 
 def _owned(row: RequestRow) -> RequestRow:
-    return replace(
-        row, host=socket.gethostname(), pid=os.getpid(), pid_started=_process_start(os.getpid()), closed_at="", ended=""
-    )
+    row = replace(row, host=socket.gethostname(), pid=os.getpid(), pid_started=process_start(os.getpid()))
+    return replace(row, closed_at="", ended="", cancelled_by="")
 
 
 def _alive(row: RequestRow) -> bool:
     """Say whether the owner of a request still runs; a process of another host is left to the fence."""
     if not row.pid or row.host != socket.gethostname() or row.pid == os.getpid():
         return False
-    return _process_start(row.pid) == row.pid_started and row.pid_started != ""
+    return process_start(row.pid) == row.pid_started and row.pid_started != ""
 
 
-def _process_start(pid: int) -> str:
+def process_start(pid: int) -> str:
     """Give what tells a process from a later one with the same number; empty when it is gone or unknown."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
@@ -99,7 +115,7 @@ def _process_start(pid: int) -> str:
         return ""
 
 
-def worked_on(book: Book) -> set[str]:
-    """Give the pipelines with a request that a process of this machine works on."""
+def worked_on(book: Book) -> dict[str, str]:
+    """Give the pipelines with a request that a process of this machine works on, each with the process in words."""
     open_ = [row for row in book.all(RequestRow) if is_unclosed(row)]
-    return {row.pipeline for row in open_ if row.pid == os.getpid() or _alive(row)}
+    return {row.pipeline: f"in process {row.pid}" for row in open_ if row.pid == os.getpid() or _alive(row)}

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.commit.runlog.book import ACTIVE, Book
+from ematix_flow.commit.runlog.book import ACTIVE, Book, last_of
 from ematix_flow.commit.runlog.records import columns_of, from_values, key_of, told, values_of, with_version
 from ematix_flow.commit.runlog.sql_sessions import Sessions
 from ematix_flow.commit.runlog.sql_tables import RUN_COLUMNS, RUNS
 from ematix_flow.errors import DeclareError, RunLogError
-from ematix_flow.records import RunRecord
+from ematix_flow.records import RunRecord, record_key
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base import Session
 
 _ENSURE_ATTEMPTS = 3
+_MANY = 1000
+"""Attempts that are looked at to find out whether they are all of one run."""
+
 _CLOCKS = {
     "postgres": """SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US')""",
     "mysql": "SELECT DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%dT%H:%i:%s.%f')",
@@ -168,9 +172,8 @@ class SqlBook(Book):
             clause = "ON DUPLICATE KEY UPDATE " + ", ".join(f"{name} = VALUES({name})" for name in others)
         else:
             clause = "ON CONFLICT (run_id) DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in others)
-        values = [
-            json.dumps(run.extras, default=str) if name == "extras" else getattr(run, name) for name in RUN_COLUMNS
-        ]
+        known = {"run_id": record_key(run), "extras": json.dumps(run.extras, default=str)}
+        values = [known[name] if name in known else getattr(run, name) for name in RUN_COLUMNS]
         with self._session() as session:
             session.execute(f"INSERT INTO {self._tables.name(RUNS)} ({columns}) VALUES ({marks}) {clause}", values)
 
@@ -188,14 +191,24 @@ class SqlBook(Book):
         return [_run(row) for row in rows], int(total)
 
     def run(self, run_id: str, projects: tuple[str, ...] | None = None) -> RunRecord | None:
-        """Ask for the id itself, then for those that begin like it."""
-        values = (run_id, *(projects or ()))
+        """Ask for the id itself with its other attempts, then for those that begin like it."""
         with self._session() as session:
-            rows: list[tuple[Any, ...]] = []
-            for same in ("run_id = ?", f"substr(run_id, 1, {len(run_id)}) = ?"):
-                where = " AND ".join([same, *self._of_projects(projects)])
-                rows = rows or session.query(f"{self._select_runs()} WHERE {where} LIMIT 2", values)
-        return _run(rows[0]) if len(rows) == 1 else None
+            found = self._found(session, "run_id = ?", (run_id,), projects)
+            if found and found[0].run_id == run_id and found[0].request_id:
+                known = (found[0].request_id, found[0].target)
+                again = self._found(session, self._same(("request_id", "target")), known, projects)
+                found += [run for run in again if run.run_id == run_id]
+            if not found:
+                like = self._found(session, f"substr(run_id, 1, {len(run_id)}) = ?", (run_id,), projects)
+                found = [run for run in like if run.run_id == run_id] or like
+        return last_of(found)
+
+    def _found(
+        self, session: Session, condition: str, values: tuple[str, ...], projects: tuple[str, ...] | None
+    ) -> list[RunRecord]:
+        where = " AND ".join([condition, *self._of_projects(projects)])
+        sql = f"{self._select_runs()} WHERE {where} ORDER BY run_id LIMIT {_MANY}"
+        return [_run(row) for row in session.query(sql, (*values, *(projects or ())))]
 
     def _of_projects(self, projects: tuple[str, ...] | None) -> list[str]:
         """Give the condition that a run is of one of some projects; rows of earlier versions say nothing about theirs."""
@@ -204,22 +217,28 @@ class SqlBook(Book):
         marks = ", ".join("?" for _ in projects)
         return [f"(project IN ({marks}){' OR project IS NULL' if '' in projects else ''})"]
 
-    def last_attempt(self, request_id: str, target: str) -> int:
+    def last_attempt(self, request_id: str, target: str | None) -> int:
         """Ask for the highest number."""
-        sql = f"SELECT COALESCE(MAX(attempt), 0) FROM {self._tables.name(RUNS)} WHERE {self._same(('request_id', 'target'))}"
+        given = {"request_id": request_id} | ({} if target is None else {"target": target})
+        sql = f"SELECT COALESCE(MAX(attempt), 0) FROM {self._tables.name(RUNS)} WHERE {self._same(tuple(given))}"
         with self._session() as session:
-            return int(session.query(sql, (request_id, target))[0][0])
+            return int(session.query(sql, tuple(given.values()))[0][0])
 
     def forget_runs(self, before: datetime, runs: Collection[str], requests: Collection[str]) -> int:
         """Delete old runs by one statement."""
-        kept = [("run_id", sorted(runs)), ("request_id", sorted(requests)), ("status", list(ACTIVE))]
-        conditions, values = ["started_at < ?"], [told(before)]
-        for name, those in kept:
-            if those:
-                marks = ", ".join("?" for _ in those)
-                conditions.append(f"({name} IS NULL OR {name} NOT IN ({marks}))")
-                values += those
         with self._session() as session:
+            again = session.query(
+                f"SELECT run_id, attempt FROM {self._tables.name(RUNS)} WHERE started_at < ? AND attempt > 1",
+                (told(before),),
+            )
+            keys = {*runs, *(str(key) for key, attempt in again if str(key).removesuffix(f"#{attempt}") in runs)}
+            kept = [("run_id", sorted(keys)), ("request_id", sorted(requests)), ("status", list(ACTIVE))]
+            conditions, values = ["started_at < ?"], [told(before)]
+            for name, those in kept:
+                if those:
+                    marks = ", ".join("?" for _ in those)
+                    conditions.append(f"({name} IS NULL OR {name} NOT IN ({marks}))")
+                    values += those
             return session.execute(f"DELETE FROM {self._tables.name(RUNS)} WHERE {' AND '.join(conditions)}", values)
 
     def _select_runs(self) -> str:
@@ -228,4 +247,5 @@ class SqlBook(Book):
 
 def _run(row: tuple[Any, ...]) -> RunRecord:
     said = {name: value for name, value in zip(RUN_COLUMNS, row, strict=True) if value is not None}
-    return RunRecord(**{**said, "extras": json.loads(said.get("extras") or "{}")})
+    run = RunRecord(**{**said, "extras": json.loads(said.get("extras") or "{}")})
+    return replace(run, run_id=run.run_id.removesuffix(f"#{run.attempt}"))

@@ -11,6 +11,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.halting import unwatched
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.errors import RunError, RunLogError
 
@@ -64,7 +65,7 @@ class Sessions:
         """Give a connection for one piece of work; after an error it is not used again."""
         try:
             with _alone if self._place.one_by_one else nullcontext():
-                session = self._taken() or self._place.open()
+                session = self._taken() or self._opened()
                 try:
                     yield session
                 except BaseException:
@@ -77,6 +78,10 @@ class Sessions:
     def close(self) -> None:
         """Close the connections that are idle."""
         _close_all(self._idle)
+
+    def _opened(self) -> Session:
+        with unwatched():
+            return self._place.open()
 
     def _taken(self) -> Session | None:
         while self._idle:

@@ -80,14 +80,15 @@ def resume(name: str, module: str | None, **place: Any) -> int:
 @click.command()
 @named("RUN|PIPELINE")
 def cancel(name: str, module: str | None, **place: Any) -> int:
-    """Stop a scheduled run: it loses its lease and commits nothing more; flow runs resume takes its slot up again."""
+    """Stop a run, wherever it runs: what it has not committed yet is not committed; a slot rests until it is resumed."""
     from ematix_flow.engine import actions
 
     log, meant = found(name, module, **place)
-    if not actions.cancel(log, meant.pipeline, _who()):
-        tell_words(f"nothing of {meant.pipeline} runs under a lease", "flow status shows what runs.")
+    asked = actions.cancel(log, meant.pipeline, _who())
+    if not asked:
+        tell_words(f"nothing of {meant.pipeline} runs", "flow status shows what runs.")
         return FAILED
-    talk(f"{meant.pipeline} is cancelled; flow runs resume {meant.pipeline} takes its slot up again.")
+    talk(f"{meant.pipeline}: {asked} is asked to stop; flow runs list --pipeline {meant.pipeline} says how it ended.")
     return DONE
 
 

@@ -7,9 +7,11 @@ import select
 import signal
 import threading
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.holding import is_committing
+from ematix_flow.connect import halting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +23,8 @@ PATIENCE_SECONDS = 25.0
 """Orchestrators kill after thirty seconds; before that, an exit of our own still says why."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_WAKE = signal.SIGUSR1
+"""Sent by a thread of this process to the main one, whose run somebody has cancelled or whose time is over."""
 
 
 class StoppedError(KeyboardInterrupt):
@@ -72,6 +76,8 @@ def stopping() -> Iterator[Stop]:
     heard, told = os.pipe()
     os.set_blocking(told, False)
     before = {number: signal.signal(number, stop.on_signal) for number in _SIGNALS}
+    before[_WAKE] = signal.signal(_WAKE, lambda *_: halting.raise_in_main())
+    halting.wake_main = partial(signal.pthread_kill, threading.get_ident(), _WAKE)
     wakeup = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
     # A thread, because a driver that waits in C lets no Python handler run, not even for the second signal.
     watcher = threading.Thread(target=_watch, args=(heard,), name="second-signal", daemon=True)
@@ -79,6 +85,7 @@ def stopping() -> Iterator[Stop]:
     try:
         yield stop
     finally:
+        halting.wake_main = None
         signal.set_wakeup_fd(wakeup)
         for number, handler in before.items():
             signal.signal(number, handler)
