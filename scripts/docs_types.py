@@ -63,7 +63,13 @@ NOTES = """\
 - Key columns of `Text` and `Bytes` are `VARCHAR(255)` and `VARBINARY(255)` in MySQL, whose indexes hold no more.
 - Lakes and files have no length for `String[40]`, no JSON and no UUID: they hold text, and a load checks its values
   before it stages a row. SQLite enforces no types; its tables get `CHECK` conditions that do.
-- There is no type for a time of day or an interval: declare `Text`. A Parquet file with such a column is refused."""
+- There is no type for a time of day or an interval: declare `Text`. A Parquet file with such a column is refused.
+- A table that is there already may have types that no declaration spells: small and unsigned integers, `TEXT` and
+  `DATETIME` of MySQL, columns of SQLite without a type, and the enums, arrays, ranges, times of day, intervals and
+  addresses of PostgreSQL. A stream into `target_table=("schema", "name")` writes them: numbers as numbers, the rest as
+  text that the database casts. A value that it refuses is a dead letter, or an error that names column and row; a list
+  of JSON becomes an array. A declared table says `Text` where no declared type fits. Lists, structs and maps of lakes
+  and shapes of MySQL are refused by column, and only where a load writes them."""
 
 TEXTS = """\
 CSV and JSON lines show a value instead of a type. Everything comes back as it was but what has the mark \u2020: bytes are

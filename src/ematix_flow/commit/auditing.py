@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ematix_flow.commit.measuring import Ruler, verdict_of
-from ematix_flow.commit.numbering import numbered, with_numbers
+from ematix_flow.commit.numbering import Only, numbered, with_numbers
 from ematix_flow.commit.order import Excluded
 from ematix_flow.commit.rejects import row_json
 from ematix_flow.connect.redact import safe_text
@@ -80,7 +80,8 @@ def audit(
     failed = [m for m, r in zip(measures, results, strict=True) if r.verdict == "fail" and m.severity == REJECT]
     excluded = _offenders(order, database, session, relation, failed, audited)
     if excluded:
-        relation = numbered(order.columns, database.dialect, relation, [row.number for row in excluded])
+        left_out = Only(tuple(row.number for row in excluded))
+        relation = numbered(order.columns, database.dialect, relation, left_out)
         audited = replace(audited, rejected=len(excluded))
         counts = replace(counts, staged=counts.staged - len(excluded), rejected=counts.rejected + len(excluded))
     failpoint("commit.audited")

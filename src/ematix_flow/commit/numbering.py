@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ematix_flow.plan.sql.render import native_column
@@ -12,17 +13,30 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base import StageColumn
 
 
-def numbered(
-    columns: Sequence[StageColumn], dialect: str, relation: str, without: Sequence[int], up_to: int | None = None
-) -> str:
-    """Give staged rows under numbers that every transaction gives alike, without some and up to a number."""
-    names = ", ".join(native_column(column.name, dialect) for column in columns)
-    conditions = []
-    if isinstance(without, range) and without:
-        conditions.append(f"_flow_row >= {without.stop}")
-    elif without:
-        conditions.append(f"_flow_row NOT IN ({', '.join(str(number) for number in without)})")
-    conditions += [f"_flow_row <= {up_to}"] if up_to is not None else []
+@dataclass(frozen=True, slots=True)
+class Only:
+    """A part of the numbered rows."""
+
+    without: Sequence[int] = ()
+    """Numbers that are left out."""
+    up_to: int | None = None
+    """The last number."""
+    since: int = 1
+    """The first number."""
+    blank: str = ""
+    """A column whose values are NULL."""
+
+
+def numbered(columns: Sequence[StageColumn], dialect: str, relation: str, only: Only) -> str:
+    """Give a part of the staged rows under numbers that every transaction gives alike."""
+    natives = [(column.name, native_column(column.name, dialect)) for column in columns]
+    # CASE, because a NULL alone has no type.
+    blank = {only.blank: "CASE WHEN 1 = 0 THEN {0} END AS {0}"}
+    names = ", ".join(blank.get(name, "{0}").format(native) for name, native in natives)
+    conditions = [f"_flow_row >= {only.since}"] if only.since > 1 else []
+    if only.without:
+        conditions.append(f"_flow_row NOT IN ({', '.join(str(number) for number in only.without)})")
+    conditions += [f"_flow_row <= {only.up_to}"] if only.up_to is not None else []
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     return f"(SELECT {names} FROM {with_numbers(columns, dialect, relation)} AS numbered_rows{where})"
 

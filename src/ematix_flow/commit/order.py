@@ -24,6 +24,8 @@ class Excluded:
     number: int
     reason: str
     row_json: str
+    column: str = ""
+    """The column whose value is refused, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from ematix_flow.commit.holding import uninterrupted
 from ematix_flow.commit.ledger import Ledger
 from ematix_flow.commit.numbering import numbered
 from ematix_flow.commit.rejects import Rejects
-from ematix_flow.commit.relation import refuse_empty, staged_rows, without_duplicates, work_tables
+from ematix_flow.commit.relation import in_own_types, refuse_empty, staged_rows, without_duplicates, work_tables
 from ematix_flow.connect.base import NULL_REASON
 from ematix_flow.connect.halting import current
 from ematix_flow.connect.redact import safe_text
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ematix_flow.clock import Clock
+    from ematix_flow.commit.numbering import Only
     from ematix_flow.commit.order import Order
     from ematix_flow.connect.base import Database, Session
     from ematix_flow.records import Audited, Part
@@ -78,13 +79,13 @@ def rehearse(
     order: Order,
     database: Database,
     prepare: Callable[[Session], None] | None = None,
-    only: tuple[Sequence[int], int] | None = None,
+    only: Only | None = None,
     look: Callable[[Session, str], None] | None = None,
 ) -> Rehearsal:
     """Do everything that a commit does to the user's rows, count it and roll it back; no bookkeeping is touched.
 
     `prepare` creates or alters the target inside the transaction, on databases whose DDL can be rolled back. `only`
-    leaves some numbered rows out and ends with a number. `look` sees the relation of rows while the target is as
+    is the part of the numbered rows that is tried. `look` sees the relation of rows while the target is as
     it was.
     """
     return until_measured(order, lambda measurable: _rehearse(measurable, database, prepare, only, look))
@@ -94,7 +95,7 @@ def _rehearse(
     order: Order,
     database: Database,
     prepare: Callable[[Session], None] | None,
-    only: tuple[Sequence[int], int] | None,
+    only: Only | None,
     look: Callable[[Session, str], None] | None,
 ) -> Rehearsal:
     session = database.session()
@@ -122,17 +123,17 @@ def _rehearsed(
     database: Database,
     session: Session,
     names: dict[str, str],
-    only: tuple[Sequence[int], int] | None,
+    only: Only | None,
     look: Callable[[Session, str], None] | None,
 ) -> Rehearsal:
     relation, counts = staged_rows(order, database, session, names)
     _refuse_rejects(order, database, session)
     if only is not None:
-        relation = numbered(order.columns, database.dialect, relation, *only)
+        relation = numbered(order.columns, database.dialect, relation, only)
         counts = Counts(staged=int(session.query(f"SELECT COUNT(*) FROM {relation} AS counted")[0][0]))
     relation = without_duplicates(order, database, session, relation)
     passed = audit(order, database, session, relation, counts, partly=only is not None)
-    relation, counts = passed.relation, passed.counts
+    relation, counts = in_own_types(order, database, passed.relation), passed.counts
     if look is not None:
         look(session, relation)
     if order.program.tally and not database.capabilities.rolls_back:
@@ -157,8 +158,7 @@ def _apply(order: Order, database: Database, session: Session, names: dict[str, 
     _mark_replayed(order, ledger, session, now)
     relation, counts = staged_rows(order, database, session, names)
     failpoint("commit.verified")
-    relation = without_duplicates(order, database, session, relation)
-    passed = audit(order, database, session, relation, counts)
+    passed = audit(order, database, session, without_duplicates(order, database, session, relation), counts)
     if passed.excluded:
         refuse_empty(order, passed.counts.staged)
     _ask_permit(order)
@@ -170,7 +170,8 @@ def _apply(order: Order, database: Database, session: Session, names: dict[str, 
     _reject(order, database, ledger, session, now)
     Rejects(ledger).insert_audited(session, order.token, passed.excluded, now)
     failpoint("commit.dlq")
-    counts = _run_program(order, database, session, passed.relation, passed.counts, names, write_down)
+    relation = in_own_types(order, database, passed.relation)
+    counts = _run_program(order, database, session, relation, passed.counts, names, write_down)
     failpoint("commit.applied")
     write_down(counts)
     failpoint("commit.before_commit")
@@ -287,7 +288,7 @@ def _reject(order: Order, database: Database, ledger: Ledger, session: Session, 
     if order.rejects_dropped:
         return
     for row in order.excluded:
-        Rejects(ledger).insert(session, order.token, row.number, row.reason, row.row_json, now)
+        Rejects(ledger).insert(session, order.token, row, now)
     expected = sum(part.rejected for part in order.parts)
     if not expected or order.stage is None:
         return

@@ -68,12 +68,20 @@ class Rejects:
             "AND known.reason = rejected.reason)"
         )
 
-    def insert(self, session: Session, token: Token, number: int, reason: str, row: str, at: datetime) -> None:
-        """Write one row that a constraint of the target refuses."""
+    def insert(self, session: Session, token: Token, row: Excluded, at: datetime) -> None:
+        """Write one row that the target refuses."""
+        stamp = f"{self._ledger.uuid(token.run_id)}, ?, ?, ?, {self._ledger.at(at)}, 'pending', 1"
         session.execute(
-            f"INSERT INTO {self._name} (reject_id, pipeline_name, target_name, run_id, reason, row_json, "
-            f"rejected_at, status, attempt) VALUES (?, ?, ?, {self._ledger.uuid(token.run_id)}, ?, ?, {self._ledger.at(at)}, 'pending', 1)",
-            (f"{token.run_id}:c{number}", token.pipeline, token.target, reason, row),
+            f"INSERT INTO {self._name} (reject_id, pipeline_name, target_name, run_id, reason, column_name, row_json, "
+            f"rejected_at, status, attempt) VALUES (?, ?, ?, {stamp})",
+            (
+                f"{token.run_id}:c{row.number}",
+                token.pipeline,
+                token.target,
+                row.reason,
+                row.column or None,
+                row.row_json,
+            ),
         )
 
     def insert_audited(self, session: Session, token: Token, rows: Sequence[Excluded], at: datetime) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.commit.numbering import numbered
+from ematix_flow.commit.numbering import Only, numbered
 from ematix_flow.connect.base import UNPARSED, StageColumn, WorkTable
 from ematix_flow.declare.types import Text
 from ematix_flow.errors import BadRowsError, CommitError
@@ -43,7 +43,9 @@ def staged_rows(order: Order, database: Database, session: Session, names: dict[
         refuse_empty(order, rows)
         relation = database.staged_relation(session, order.stage, order.parts)
         if order.excluded:
-            relation = numbered(order.columns, database.dialect, relation, [row.number for row in order.excluded])
+            relation = numbered(
+                order.columns, database.dialect, relation, Only(tuple(row.number for row in order.excluded))
+            )
             rows, rejected = rows - len(order.excluded), rejected + len(order.excluded)
         return relation, Counts(staged=rows, rejected=rejected)
     if not _kept_inline(order):
@@ -81,6 +83,20 @@ def _inline_reason(order: Order, row: dict[str, object]) -> str:
         return f"{column}: {reason}" if reason else f"{column}: {UNPARSED}; row {row}"
     missing = [name for name in order.required if row.get(name) is None]
     return f"{', '.join(missing)}: is NULL but needs a value; row {row}"
+
+
+def in_own_types(order: Order, database: Database, relation: str) -> str:
+    """Return the relation with values of the target's own types where rows carry them in another one.
+
+    Only what is applied is cast, so a row that was set aside cannot fail.
+    """
+    if not any(column.native for column in order.columns):
+        return relation
+    names = [(column, native_column(column.name, database.dialect)) for column in order.columns]
+    values = ", ".join(
+        f"{database.existing.typed(c.native, name) if c.native else name} AS {name}" for c, name in names
+    )
+    return f"(SELECT {values} FROM {relation} AS carried_rows)"
 
 
 def refuse_empty(order: Order, rows: int) -> None:

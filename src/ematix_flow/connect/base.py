@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from ematix_flow.connect.existing_types import ExistingTypes
 from ematix_flow.connect.halting import watch
 from ematix_flow.connect.lake_engine import SparkNeeds
 from ematix_flow.connect.upkeep import Upkeep
@@ -53,6 +54,8 @@ class FoundColumn:
     name: str
     type: str
     nullable: bool
+    base: str = ""
+    """The type that a domain is made of; empty for any other column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,8 @@ class StageColumn:
     name: str
     type: ColumnType
     in_key: bool = False
+    native: str = ""
+    """What the database calls the column's type where no declared type is the same: it casts the values itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +213,8 @@ class Database(Upkeep, ABC):
     task_imports: ClassVar[tuple[str, ...]] = ()
     """Modules that its reads and stagers load inside tasks, which workers may have at hand."""
     spark_needs: ClassVar[SparkNeeds] = SparkNeeds()
+    existing: ClassVar[ExistingTypes] = ExistingTypes()
+    """How values get into columns of types that no declaration spells."""
     timezone: str | None = None
     """The zone of this database's timestamps without one; UTC when it says nothing."""
 

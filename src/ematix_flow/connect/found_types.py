@@ -1,18 +1,20 @@
-"""The declared type of a column that is there already: the one whose DDL gives what was found; it asks nobody."""
+"""How values get into a column that is there already: the declared type with the same DDL, or what carries them; it asks nobody."""
 
 from __future__ import annotations
 
-import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.existing_types import MOST_DIGITS, SIZE
 from ematix_flow.declare import types
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base import Database, FoundColumn
     from ematix_flow.declare.types import ColumnType
 
-_SIZE = re.compile(r"\((\d+)(?:,\s*(\d+))?\)")
 _PLAIN: tuple[ColumnType, ...] = (
+    # Before JSON and UUID: lakes keep all three as text, and a text need not be a UUID.
+    types.Text(),
     types.BigInt(),
     types.Integer(),
     types.SmallInt(),
@@ -22,39 +24,38 @@ _PLAIN: tuple[ColumnType, ...] = (
     types.TimestampTZ(),
     types.Timestamp(),
     types.Date(),
-    types.UUID(),
     types.JSONB(),
     types.JSON(),
     types.Bytes(),
-    types.Text(),
 )
-_LOOSE: tuple[tuple[str, ColumnType], ...] = (
-    ("numeric", types.Numeric(38, 18)),
-    ("decimal", types.Numeric(38, 18)),
-    ("varchar", types.Text()),
-    ("char", types.Text()),
-    ("int", types.BigInt()),
-    ("float", types.Double()),
-    ("real", types.Double()),
-    ("timestamp", types.TimestampTZ()),
-)
-"""Types that say less than ours do, by how they begin."""
+_SIZED = ("VARCHAR", "NUMERIC", "DECIMAL", "DECIMALTEXT")
 
 
-def found_type(database: Database, native: str) -> ColumnType | None:
-    """Give the declared type for the type of a column as a database names it; None where no declaration has it."""
-    for candidate in (*_sized(native), *_PLAIN):
+@dataclass(frozen=True, slots=True)
+class FoundType:
+    """The declared type that carries values to a column."""
+
+    type: ColumnType
+    native: str = ""
+    """What the database calls the type, where it is another one and the database has to cast."""
+
+
+def found_type(database: Database, column: FoundColumn, given: ColumnType) -> FoundType | None:
+    """Return how values of type `given` get into a column; None where no load can write it."""
+    native = column.base or column.type
+    plain = (*_PLAIN, types.UUID()) if native.upper() == "UUID" else _PLAIN
+    for candidate in (*_sized(native), *plain):
         if database.same_type(native, database.ddl_type(candidate)):
-            return candidate
-    plain = native.lower()
-    return next((kind for word, kind in _LOOSE if plain.startswith(word)), None)
+            return FoundType(candidate, column.base)
+    carried = database.existing.carried_as(native, given)
+    return None if carried is None else FoundType(carried, native)
 
 
 def _sized(native: str) -> tuple[ColumnType, ...]:
-    size = _SIZE.search(native)
-    if size is None:
+    size, base = SIZE.search(native), SIZE.sub("", native).upper()
+    if size is None or base not in _SIZED or not int(size[1]):
         return ()
-    first = int(size[1])
-    if size[2] is None:
-        return (types.String(first), types.Numeric(first, 0))
-    return (types.Numeric(first, int(size[2])),)
+    first, second = int(size[1]), int(size[2] or 0)
+    if base == "VARCHAR":
+        return (types.String(first),)
+    return (types.Numeric(first, second),) if second <= first <= MOST_DIGITS else ()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ematix_flow.connect import lake_types
 from ematix_flow.connect.base import FoundColumn, FoundTable
 from ematix_flow.connect.capabilities import ALL_MODES, Capabilities
+from ematix_flow.connect.existing_types import LakeTypes
 from ematix_flow.connect.file_parts import FileStager
 from ematix_flow.connect.fingerprints import EMPTY
 from ematix_flow.connect.identifiers import backticked
@@ -52,6 +53,7 @@ class LakeTable(StoreTarget):
     """One lake table with its books; the table is named when it is opened, because each has books of its own."""
 
     dialect = "spark"
+    existing = LakeTypes()
     books_per_table = True
     capabilities = Capabilities(
         modes=ALL_MODES,

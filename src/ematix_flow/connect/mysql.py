@@ -21,6 +21,7 @@ from ematix_flow.connect.base import (
     TableName,
 )
 from ematix_flow.connect.capabilities import ALL_MODES, Capabilities
+from ematix_flow.connect.existing_types import MySQLTypes
 from ematix_flow.connect.fingerprints import sum_sql, told
 from ematix_flow.connect.identifiers import backticked as quoted
 from ematix_flow.connect.mysql_rows import read_rows
@@ -56,6 +57,7 @@ class MySQL(Database):
 
     kind = "mysql"
     dialect = "mysql"
+    existing = MySQLTypes()
     capabilities = Capabilities(
         modes=ALL_MODES,
         source=True,

@@ -21,6 +21,7 @@ from ematix_flow.connect.base import (
     TableName,
 )
 from ematix_flow.connect.capabilities import ALL_MODES, Capabilities
+from ematix_flow.connect.existing_types import PostgresTypes
 from ematix_flow.connect.fingerprints import qualified, told
 from ematix_flow.connect.identifiers import quoted
 from ematix_flow.connect.postgres_relay import relay_query, relay_rows
@@ -65,6 +66,7 @@ class Postgres(Database):
 
     kind = "postgres"
     dialect = "postgres"
+    existing = PostgresTypes()
     task_imports = ("ematix_flow.connect.postgres_rows", "adbc_driver_postgresql")
     capabilities = Capabilities(
         modes=ALL_MODES,
@@ -197,7 +199,9 @@ class Postgres(Database):
             return None
         oid, kind, persistence = found[0]
         columns = session.query(
-            "SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull FROM pg_attribute "
+            "SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull, "
+            "CASE typtype WHEN 'd' THEN format_type(typbasetype, typtypmod) ELSE '' END "
+            "FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid "
             "WHERE attrelid = ?::oid AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
             (oid,),
         )
@@ -211,7 +215,7 @@ class Postgres(Database):
             (oid,),
         )
         return FoundTable(
-            columns=tuple(FoundColumn(n, types.spelled(t), bool(null)) for n, t, null in columns),
+            columns=tuple(FoundColumn(n, types.spelled(t), bool(null), types.spelled(b)) for n, t, null, b in columns),
             primary_key=next((tuple(names) for primary, names in keys if primary), ()),
             unique=tuple(tuple(names) for primary, names in keys if not primary),
             problem=_problem(str(kind), str(persistence)),

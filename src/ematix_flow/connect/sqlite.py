@@ -14,6 +14,7 @@ from ematix_flow.connect import sqlite_catalog, sqlite_types
 from ematix_flow.connect.arrow import REJECTS
 from ematix_flow.connect.base import Database, Opened, Split, TableName
 from ematix_flow.connect.capabilities import ALL_MODES, Capabilities
+from ematix_flow.connect.existing_types import SQLiteTypes
 from ematix_flow.connect.fingerprints import told
 from ematix_flow.connect.identifiers import listed, quoted
 from ematix_flow.connect.parts import (
@@ -53,6 +54,7 @@ class SQLite(Database):
 
     kind = "sqlite"
     dialect = "sqlite"
+    existing = SQLiteTypes()
     capabilities = Capabilities(
         modes=ALL_MODES,
         source=True,

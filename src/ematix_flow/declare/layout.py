@@ -46,6 +46,8 @@ class Column:
     primary_key: bool = False
     name: str = ""
     normalizers: tuple[Normalizer, ...] = ()
+    native: str = ""
+    """What the database calls the type of a column that is there already, where no declared type is the same."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "type", as_type(self.type))

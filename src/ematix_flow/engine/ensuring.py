@@ -16,6 +16,7 @@ from ematix_flow.engine.spark import session_for
 from ematix_flow.engine.targets import target_for
 from ematix_flow.errors import CommitError, DeclareError, did_you_mean
 from ematix_flow.plan.batch import Observed, check_keyed, ensure_step
+from ematix_flow.plan.existing import over_existing
 from ematix_flow.plan.sql.ddl import IS_CURRENT, VALID_FROM, wanted_table
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def ensure_table(declared: Any, connection: Any, on_drift: str = "error") -> dic
     session = database.session()
     try:
         found = database.find_table(session, database.place(table.schema, table.name))
+        table = over_existing(table, found, database)
         wanted = wanted_table(table, _mode_of(found), database)
         seen = Observed("", "", "", target_known=True, found=found)
         step = ensure_step(table, rules, wanted, database, seen)

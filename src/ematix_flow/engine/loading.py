@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.commit.gc import drop_stages_of
 from ematix_flow.commit.ledger import HistoryRow, Ledger, open_run, transaction
-from ematix_flow.commit.offenders import searchable, without_offenders
+from ematix_flow.commit.offenders import naming_offender, searchable, without_offenders
 from ematix_flow.commit.publish import metrics_of, publish
 from ematix_flow.connect.halting import current, unwatched
 from ematix_flow.connect.redact import safe_text
@@ -275,9 +275,9 @@ def _publish(
     )
     try:
         return _patiently(order, attempt)
-    except RefusedError:
+    except RefusedError as error:
         if not searchable(order, attempt.database):
-            raise
+            raise naming_offender(order, attempt.database, error) from None
         return _patiently(without_offenders(order, attempt.database), attempt)
 
 

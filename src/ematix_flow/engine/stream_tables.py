@@ -99,12 +99,17 @@ def _there(database: Database, found: FoundTable, rows: pa.Schema, table: str, t
     for column in found.columns:
         if rows.names and column.name not in (*rows.names, *(target.write.order_by or ())):
             continue
-        kind = found_type(database, column.type)
+        given = declared_type(rows.field(column.name).type) if rows.names else Text()
+        kind = found_type(database, column, given)
+        if kind is None and not rows.names:
+            continue
         if kind is None:
             message = f"column {column.name!r} of {table} is {column.type}, which loads cannot write"
-            raise PlanError(message, hint="leave it out in transform_sql=.")
+            hint = "leave it out with transform_sql=, or give the table a column of another type."
+            raise PlanError(message, hint=hint)
         key = column.name in keys
-        columns.append(Column(kind, nullable=column.nullable and not key, primary_key=key, name=column.name))
+        nullable = column.nullable and not key
+        columns.append(Column(kind.type, nullable, primary_key=key, name=column.name, native=kind.native))
     if not columns:
         message = f"the rows have none of the columns of {table}"
         raise PlanError(message, hint=f"the table has: {', '.join(c.name for c in found.columns)}.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from ematix_flow.declare.pipeline import TransformRef
 from ematix_flow.declare.types import BigInt, TimestampTZ
 from ematix_flow.errors import DriftError, PlanError, UnsupportedError
 from ematix_flow.plan.auditing import plan_audit
+from ematix_flow.plan.existing import over_existing
 from ematix_flow.plan.keys import compare_columns, merge_keys, order_columns, update_columns
 from ematix_flow.plan.marks import EVENT
 from ematix_flow.plan.partitions import never_empty, partition_notes
@@ -110,8 +111,10 @@ class Aim:
 
 def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
     """Give the plan of one target."""
+    table = over_existing(aim.target.table, observed.found, aim.database)
+    aim = replace(aim, target=replace(aim.target, table=table))
     pipeline, target, database = aim.pipeline, aim.target, aim.database
-    table, write = target.table, target.write
+    write = target.write
     _check_supported(pipeline, table, write, database)
     database.check_files(target.files.given())
     keys = merge_keys(table, write)
@@ -276,7 +279,7 @@ def _load(aim: Aim, observed: Observed, keys: tuple[str, ...], compare: tuple[st
     return Load(
         dialect=database.dialect,
         target=database.place(table.schema, table.name),
-        columns=tuple(StageColumn(c.name, c.type, in_key=c.name in in_key) for c in table.columns),
+        columns=tuple(StageColumn(c.name, c.type, c.name in in_key, c.native) for c in table.columns),
         loaded_at=now,
         batch_id=aim.token.run_id,
         keys=keys,

@@ -59,7 +59,10 @@ class Difference:
 def wanted_table(table: Table, mode: str, database: Database, partition_by: tuple[str, ...] = ()) -> WantedTable:
     """Give the table that a load of this mode needs; `partition_by` in place of what the table itself says."""
     keyed = {*table.primary_key, *(name for group in table.unique_constraints for name in group)}
-    declared = [WantedColumn(StageColumn(c.name, c.type, in_key=c.name in keyed), c.nullable) for c in table.columns]
+    declared = [
+        WantedColumn(StageColumn(c.name, c.type, in_key=c.name in keyed, native=c.native), c.nullable)
+        for c in table.columns
+    ]
     stamps = [WantedColumn(LOADED_AT, nullable=False), WantedColumn(BATCH_ID, nullable=False)]
     added = stamps if table.stamped else []
     primary_key, unique = table.primary_key, table.unique_constraints
@@ -152,7 +155,8 @@ def _column_differences(
         add = f"ALTER TABLE {place} ADD COLUMN {native} {type_name}"
         return [Difference(f"column {name!r} is missing", add if name not in table.primary_key else "")]
     result = []
-    if not database.same_type(found.type, type_name):
+    known = wanted.column.native and wanted.column.native in (found.type, found.base)
+    if not known and not database.same_type(found.type, type_name):
         cure = ""
         if database.widening(found.type, type_name):
             cure = database.alter_type_sql(place, native, type_name, nullable=found.nullable)
