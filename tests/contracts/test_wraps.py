@@ -88,7 +88,7 @@ def test_rows_that_do_not_fit_go_round_a_wrap_with_their_source_row(flows: Flows
     assert found(flow) == expected
     assert (result["rows_inserted"], result["rows_rejected"]) == (len(expected), 1)
     [reject] = flow.points("rejects")
-    assert (reject["column_name"], reject["reason"]) == ("number", "could not be parsed")
+    assert (reject["column_name"], reject["reason"]) == ("number", "'4x' could not be parsed")
     assert json.loads(reject["row_json"]) == BAD
 
 
@@ -97,7 +97,7 @@ def test_a_row_that_does_not_fit_fails_a_wrapped_load_and_is_shown(flows: Flows)
     flow = flows(TARGET, source=SOURCE, mode="append", declared={"transforms_pre": [SUMS]})
     with pytest.raises(BadRowsError, match="fit the target") as caught:
         flow.run([*ROWS, BAD])
-    assert "number: could not be parsed" in str(caught.value)
+    assert "number: '4x' could not be parsed" in str(caught.value)
     assert "4x" in str(caught.value)
     assert found(flow) == []
 

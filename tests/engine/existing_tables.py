@@ -16,6 +16,8 @@ from ematix_flow.engine.streaming import run_stream
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pytest
+
     from ematix_flow.connect.base import Database
     from ematix_flow.declare.stream import Stream
 
@@ -71,6 +73,17 @@ class Existing:
     def drain(self, **more: Any) -> int:
         """Load what is there."""
         return int(run_stream(self.stream(**more), StreamOptions(available_now=True))["total_rows"])
+
+
+def existing_on(kind: str, folder: Path, request: pytest.FixtureRequest) -> Existing:
+    """Return an empty database of a system."""
+    match kind:
+        case "duckdb" | "sqlite":
+            return Existing(folder, {"kind": kind, "path": str(folder / f"there.{kind}")}, "main")
+        case _:
+            url = request.getfixturevalue(f"{kind}_url")
+            schema = "public" if kind == "postgres" else url.rpartition("/")[2].partition("?")[0]
+            return Existing(folder, {"kind": kind, "url": url}, schema)
 
 
 Case = tuple[str, list[tuple[Any, str]], list[Any]]

@@ -11,7 +11,7 @@ from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.types import BigInt, Text
 from ematix_flow.engine.adhoc import sync
 from ematix_flow.errors import FlowError, RefusedError
-from tests.engine.existing_tables import DUCKDB, MYSQL, POSTGRES, POSTGRES_TYPES, SQLITE, Existing
+from tests.engine.existing_tables import DUCKDB, MYSQL, POSTGRES, POSTGRES_TYPES, SQLITE, existing_on
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,17 +30,6 @@ SHOWN = {
     "postgres": "CAST(v AS TEXT)",
     "mysql": "CAST(CASE WHEN '{0}' LIKE 'BIT%' THEN v + 0 ELSE v END AS CHAR)",
 }
-
-
-def existing_on(kind: str, folder: Path, request: pytest.FixtureRequest) -> Existing:
-    """Return an empty database of a system."""
-    match kind:
-        case "duckdb" | "sqlite":
-            return Existing(folder, {"kind": kind, "path": str(folder / f"there.{kind}")}, "main")
-        case _:
-            url = request.getfixturevalue(f"{kind}_url")
-            schema = "public" if kind == "postgres" else url.rpartition("/")[2].partition("?")[0]
-            return Existing(folder, {"kind": kind, "url": url}, schema)
 
 
 def named(system: tuple[str, Case]) -> str:

@@ -192,7 +192,7 @@ def test_text_becomes_the_same_rows_and_rejects(
     found = agree(three_ways(spark, tmp_path, made, columns(), format=file_format))
     assert found.rows["raised 4"][list(CASES).index("raised")] == "STRASSE"
     assert found.rows["instant 4"][list(CASES).index("instant")] == datetime(2024, 1, 2, 1, 4, 5, 123456, UTC)
-    assert ("money", "could not be parsed") in {reject[1:] for reject in found.rejects}
+    assert any(column == "money" and reason.endswith(" could not be parsed") for _, column, reason in found.rejects)
     assert {path.rpartition("/")[2] for path, _ in found.sources} <= {name, f"b {name}"}
 
 

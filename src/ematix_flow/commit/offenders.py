@@ -14,7 +14,7 @@ from ematix_flow.commit.numbering import Only, numbered
 from ematix_flow.commit.order import Excluded
 from ematix_flow.commit.publish import rehearse
 from ematix_flow.commit.rejects import row_json
-from ematix_flow.commit.relation import staged_rows, work_tables
+from ematix_flow.commit.relation import SHOWN, staged_rows, work_tables
 from ematix_flow.connect.redact import redact
 from ematix_flow.errors import CommitError, FlowError, RefusedError
 
@@ -26,8 +26,6 @@ MOST = 200
 """Above this many offenders the load is refused: the source and the target do not fit each other."""
 SEARCHED = 100_000
 """Rows up to which the first offender of a load that fails is looked for: each look applies a part of it again."""
-SHOWN = 400
-"""Characters of a row that an error shows."""
 
 
 def searchable(order: Order, database: Database) -> bool:

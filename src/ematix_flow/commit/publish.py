@@ -16,7 +16,7 @@ from ematix_flow.commit.rejects import Rejects
 from ematix_flow.commit.relation import in_own_types, refuse_empty, staged_rows, without_duplicates, work_tables
 from ematix_flow.connect.base import NULL_REASON
 from ematix_flow.connect.halting import current
-from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.redact import redact, safe_text
 from ematix_flow.errors import (
     BadRowsError,
     CommitError,
@@ -319,7 +319,7 @@ def bad_rows(parts: Sequence[Part]) -> BadRowsError:
     """Give the error for rows that do not fit, naming the first ones."""
     rejected = sum(part.rejected for part in parts)
     first = [part.first_reject for part in parts if part.first_reject][:5]
-    shown = "".join(f"\n  {text}" for text in first)
+    shown = "".join(f"\n  {redact(text)}" for text in first)
     message = f"{rejected} of {rejected + sum(p.rows for p in parts)} rows do not fit the target:{shown}"
     hint = (
         'nothing was loaded. Mend the source, or declare on_bad_row="reject" (of a stream transform_on_error="dlq") '

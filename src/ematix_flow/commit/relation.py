@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.numbering import Only, numbered
-from ematix_flow.connect.base import UNPARSED, StageColumn, WorkTable
-from ematix_flow.declare.types import Text
+from ematix_flow.connect.base import StageColumn, WorkTable
+from ematix_flow.connect.redact import redact
+from ematix_flow.declare.types import String, Text
 from ematix_flow.errors import BadRowsError, CommitError
-from ematix_flow.plan.marks import FAILED
+from ematix_flow.plan.marks import FAILED, RAW
+from ematix_flow.plan.reasons import reason_of
 from ematix_flow.plan.sql.program import INCOMING
 from ematix_flow.plan.sql.render import bind_staged, native_column
 from ematix_flow.records import Counts
@@ -16,6 +20,12 @@ from ematix_flow.records import Counts
 if TYPE_CHECKING:
     from ematix_flow.commit.order import Order
     from ematix_flow.connect.base import Database, Session
+
+
+KEY_TEXT = 255
+"""Characters of a key that scratch tables have room for at least."""
+SHOWN = 300
+"""Characters of a row that an error shows."""
 
 
 def work_tables(order: Order, database: Database, session: Session) -> dict[str, str]:
@@ -32,7 +42,17 @@ def _kept_inline(order: Order) -> bool:
 
 
 def _incoming_columns(order: Order) -> tuple[StageColumn, ...]:
-    return (*order.columns, StageColumn(FAILED, Text())) if order.marked else order.columns
+    if not order.marked:
+        return order.columns
+    return (*map(_roomy, order.columns), StageColumn(FAILED, Text()), StageColumn(RAW, Text()))
+
+
+def _roomy(column: StageColumn) -> StageColumn:
+    """Return a column that also holds a text which is too long, until the row is refused for it."""
+    if not isinstance(column.type, String):
+        return column
+    # An index of MySQL holds only so much.
+    return replace(column, type=String(max(column.type.length, KEY_TEXT)) if column.in_key else Text())
 
 
 def staged_rows(order: Order, database: Database, session: Session, names: dict[str, str]) -> tuple[str, Counts]:
@@ -77,12 +97,14 @@ def _check_inline(order: Order, database: Database, session: Session, relation: 
 
 
 def _inline_reason(order: Order, row: dict[str, object]) -> str:
-    failed = row.pop(FAILED, None)
+    failed, raw = row.pop(FAILED, None), row.pop(RAW, None)
+    source = redact(str(raw) if raw else json.dumps(row, default=str, ensure_ascii=False))
+    source = source if len(source) <= SHOWN else f"{source[:SHOWN]}..."
     if failed:
-        column, _, reason = str(failed).partition(": ")
-        return f"{column}: {reason}" if reason else f"{column}: {UNPARSED}; row {row}"
+        column, reason = reason_of(str(failed), source if raw is None else str(raw))
+        return f"{column}: {redact(reason)}; row {source}"
     missing = [name for name in order.required if row.get(name) is None]
-    return f"{', '.join(missing)}: is NULL but needs a value; row {row}"
+    return f"{', '.join(missing)}: is NULL but needs a value; row {source}"
 
 
 def in_own_types(order: Order, database: Database, relation: str) -> str:

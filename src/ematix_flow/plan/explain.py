@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.plan.marks import FAILED
+from ematix_flow.plan.marks import FAILED, RAW
 from ematix_flow.plan.sql.program import INCOMING, Statement
 from ematix_flow.plan.sql.render import STAGED, bind_staged, native_column
 
@@ -77,7 +77,7 @@ def statements_of(plan: TargetPlan) -> tuple[Statement, ...]:
     if not program.keeps_incoming(marked=plan.shape.marked, audited=bool(plan.audit.measures)):
         return tuple(_bound(statement, dialect, f"({plan.read.sql})") for statement in program.statements)
     incoming = native_column(INCOMING, dialect)
-    names = [column.name for column in plan.stage.columns] + ([FAILED] if plan.shape.marked else [])
+    names = [column.name for column in plan.stage.columns] + ([FAILED, RAW] if plan.shape.marked else [])
     listed = ", ".join(native_column(name, dialect) for name in names)
     keep = Statement(f"INSERT INTO {incoming} ({listed}) {plan.read.sql}", "", "keep the rows of the source query")
     return (keep, *(_bound(statement, dialect, incoming) for statement in program.statements))

@@ -68,11 +68,8 @@ def plan_shape(
         return Shaping(place, dialect, _bounded_after(final, target, observed, dialect), read, marked, twice)
     reading = read_columns(target.table, dialect, columns, column_map=target.column_map, user_dialect=user)
     marked = reading.can_fail or CORRUPT in columns
-    marks: tuple[str, ...] = (FAILED,) if marked else ()
+    marks: tuple[str, ...] = (FAILED, RAW) if marked else ()
     bounded = _bounded(observed.source_sql, target, observed)
-    shown = target.write.on_bad_row == "reject" or wraps(pipeline.transforms_pre)
-    if marked and place.value == "source" and shown:
-        marks = (FAILED, RAW)
     shaped = _shaped(bounded, pipeline.transforms_pre, target, columns, reading, user, marks=marks)
     read_as = _interchanged(observed, source, dialect) if source is not None and place.value == "source" else {}
     final = _final(shaped, target, columns, dialect, read_as, marks=marks)

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ematix_flow.connect.arrow import REJECTS, arrow_type
-from ematix_flow.connect.base import NULL_REASON, UNPARSED
+from ematix_flow.connect.base import NULL_REASON
 from ematix_flow.plan.marks import FAILED, OURS, POSITION, RAW
+from ematix_flow.plan.reasons import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,10 +51,10 @@ def _marked(batch: pa.RecordBatch, reasons: dict[int, tuple[str, str]]) -> None:
     index = batch.schema.get_field_index(FAILED)
     if index < 0 or batch.column(index).null_count == batch.num_rows:
         return
+    sources = batch.schema.get_field_index(RAW)
     for row, text in enumerate(batch.column(index).to_pylist()):
         if text is not None:
-            column, _, reason = text.partition(": ")
-            reasons[row] = (column, reason or UNPARSED)
+            reasons[row] = reason_of(text, None if sources < 0 else batch.column(sources)[row].as_py())
 
 
 def _fit(batch: pa.RecordBatch, column: StageColumn, rules: Rules, reasons: dict[int, tuple[str, str]]) -> pa.Array:
@@ -104,8 +105,9 @@ def _check_float(array: pa.Array, column: StageColumn, rules: Rules, reasons: di
 def _check_text(array: pa.Array, column: StageColumn, rules: Rules, reasons: dict[int, tuple[str, str]]) -> None:
     limit = getattr(column.type, "length", None)
     if limit is not None and len(array) and (pc.max(pc.utf8_length(array)).as_py() or 0) > limit:
-        for row in _rows(pc.fill_null(pc.greater(pc.utf8_length(array), limit), fill_value=False)):
-            reasons.setdefault(row, (column.name, f"is longer than {limit} characters"))
+        lengths = pc.utf8_length(array)
+        for row in _rows(pc.fill_null(pc.greater(lengths, limit), fill_value=False)):
+            reasons.setdefault(row, (column.name, f"is longer than {limit} characters ({lengths[row]})"))
     if "nul" in rules.forbidden and pa.types.is_string(array.type) and len(array):
         data = array.buffers()[2]
         if data is not None and b"\0" in data.to_pybytes():

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from ematix_flow.connect.base import UNPARSED
 from ematix_flow.declare.normalize import Default, Derive
+from ematix_flow.declare.types import String
 from ematix_flow.errors import PlanError, did_you_mean, nearest
 from ematix_flow.plan.sql.convert import source_value
 from ematix_flow.plan.sql.normalise import Speech, normalised
-from ematix_flow.plan.sql.phrases import DIALECTS, case, not_null, say
+from ematix_flow.plan.sql.phrases import DIALECTS, case, not_null, number, say
 from ematix_flow.plan.sql.raw_row import raw_row
-from ematix_flow.plan.sql.transforming import Inner, column_of, transformed, wraps
+from ematix_flow.plan.sql.transforming import Inner, column_of, transformed
 from ematix_flow.plan.sql.unsupported import UNSUPPORTED, reason_against
 from ematix_flow.plan.sql.user_sql import family_of, read_expression, read_query
 from ematix_flow.plan.sql.values import SourceType, Value
@@ -113,8 +113,7 @@ def shape_query(  # noqa: PLR0913 - the keywords are the parts of a shape
     carried = [_kept(found, name) for name in names[len(values) :]]
     projections = [exp.alias_(v.sql, c.name, quoted=True) for c, v in zip(table.columns, values, strict=True)]
     if mark is not None:
-        shown = raw_row(source_columns, USER, dialect) if wraps(transforms_pre) and not (raw or own) else None
-        carried.append(exp.alias_(_mark(read, values, corrupt, shown), mark, quoted=True))
+        carried.append(exp.alias_(_mark(read, values, corrupt), mark, quoted=True))
         names.append(mark)
     if raw is not None:
         failed = exp.or_(*(failure.copy() for value in values for failure in value.failures))
@@ -236,21 +235,23 @@ def _read_once(values: list[Value]) -> tuple[list[Value], list[exp.Expr]]:
     return again, read
 
 
-def _mark(read: Reading, values: list[Value], corrupt: str | None, shown: exp.Expr | None) -> exp.Expr:
-    """Give what is wrong with a row: the column alone, or with the reason after a colon; `shown` ends the reason."""
+def _mark(read: Reading, values: list[Value], corrupt: str | None) -> exp.Expr:
+    """Give what is wrong with a row: the column alone, or with the reason after a colon where it is known here."""
     table, dialect = read.found.table, read.found.speech.dialect
     failing: list[tuple[exp.Expr, exp.Expr]] = []
     if corrupt is not None:
         line = column_of(corrupt)
         failing.append((not_null(line), say("join", dialect, x="line: malformed line ", y=line.copy())))
-    for name, value in zip(table.column_names, values, strict=True):
-        if value.failures:
-            told = (
-                exp.Literal.string(name)
-                if shown is None
-                else say("join", dialect, x=f"{name}: {UNPARSED}; source row ", y=shown)
-            )
-            failing.append((exp.or_(*value.failures), told))
+    for column, value in zip(table.columns, values, strict=True):
+        if not value.failures:
+            continue
+        if isinstance(column.type, String):
+            length = say("length", dialect, x=value.sql.copy())
+            long = exp.GT(this=length.copy(), expression=number(column.type.length))
+            said = f"{column.name}: is longer than {column.type.length} characters ("
+            begun = say("join", dialect, x=said, y=say("text", dialect, x=length))
+            failing.append((long, say("join", dialect, x=begun, y=")")))
+        failing.append((exp.or_(*value.failures), exp.Literal.string(column.name)))
     return case(*failing) if failing else exp.cast(exp.null(), "text")
 
 

@@ -1,0 +1,88 @@
+"""What errors and rejects say of a bad value: the column, the value as the source has it, the reason and the row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ematix_flow.declare.layout import Column, Table
+from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
+from ematix_flow.declare.types import BigInt, String
+from ematix_flow.declare.write import write
+from ematix_flow.engine import Options, run_pipeline
+from ematix_flow.engine.rejecting import list_rejects
+from ematix_flow.errors import FlowError
+from tests.engine.conftest import SYSTEMS
+from tests.engine.existing_tables import existing_on
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.engine.existing_tables import Existing
+
+COLUMNS = (
+    Column(BigInt(), primary_key=True, name="id"),
+    Column(BigInt(), nullable=True, name="n"),
+    Column(String(8), nullable=True, name="word"),
+)
+PATHS = ("same_db", "cross_db")
+
+
+@pytest.fixture(params=SYSTEMS)
+def system(request: pytest.FixtureRequest, tmp_path: Path) -> Existing:
+    """Return a database with the source table of the loads."""
+    existing = existing_on(request.param, tmp_path, request)
+    existing.run("CREATE TABLE source_rows (id INTEGER, n VARCHAR(200), word VARCHAR(200))")
+    return existing
+
+
+def pipeline(system: Existing, path: str, **options: Any) -> Pipeline:
+    return Pipeline(
+        name="bad_values",
+        function=lambda: "SELECT * FROM source_rows",
+        targets=(
+            TargetDeclaration(Table(system.schema, "fitting", COLUMNS), write("append", **options), system.connection),
+        ),
+        source_connection=system.connection,
+        force_path=path,
+    )
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_an_error_shows_the_value_of_the_source(system: Existing, path: str) -> None:
+    system.run("INSERT INTO source_rows VALUES (1, '5', 'tea'), (22, 'five', 'salt')")
+    with pytest.raises(FlowError) as refused:
+        run_pipeline(pipeline(system, path), Options())
+    said = str(refused.value)
+    assert "\n  n: 'five' could not be parsed; row {" in said
+    assert '"id":22' in said.replace(" ", "")
+    assert "salt" in said
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_text_that_is_too_long_is_called_so(system: Existing, path: str) -> None:
+    system.run("INSERT INTO source_rows VALUES (1, '5', 'tea'), (22, '5', 'seventeen letters')")
+    with pytest.raises(FlowError, match=r"\n  word: is longer than 8 characters \(17\); row \{.*seventeen letters"):
+        run_pipeline(pipeline(system, path), Options())
+
+
+def test_rejects_tell_the_same(system: Existing) -> None:
+    system.run("INSERT INTO source_rows VALUES (1, 'five', 'tea'), (22, '5', 'seventeen letters'), (3, '3', 'ok')")
+    load = pipeline(system, "cross_db", on_bad_row="reject")
+    assert run_pipeline(load, Options())["rows_inserted"] == 1
+    told = {(reject.column_name, reject.reason) for reject in list_rejects(load)}
+    assert told == {("n", "'five' could not be parsed"), ("word", "is longer than 8 characters (17)")}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_constraint_of_the_target_is_told_with_the_row_that_breaks_it(system: Existing, path: str) -> None:
+    system.run("INSERT INTO source_rows VALUES (1, '5', 'tea'), (2, '6', 'salt'), (3, '7', 'rice')")
+    run_pipeline(pipeline(system, path), Options(slot="first"))
+    system.run("DELETE FROM source_rows", "INSERT INTO source_rows VALUES (9, '1', 'tea'), (2, '8', 'milk')")
+    with pytest.raises(FlowError) as refused:
+        run_pipeline(pipeline(system, path), Options(slot="second"))
+    said = str(refused.value)
+    assert "refused; row {" in said
+    assert '"id":2,' in said.replace(" ", "")
+    assert "milk" in said
