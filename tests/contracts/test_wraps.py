@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.types import BigInt, Double, Integer, Numeric, Text, TimestampTZ
+from ematix_flow.declare.types import BigInt, Boolean, Date, Double, Integer, Numeric, SmallInt, Text, TimestampTZ
 from ematix_flow.errors import BadRowsError, FlowError
 from ematix_flow.transforms import deduplicate_by, filter_where
 from tests.contracts.flows import START, in_and_out
@@ -133,20 +133,28 @@ def test_a_wrap_that_leaves_a_column_out_is_an_error_that_names_it(flows: Flows)
 
 
 @in_and_out
-def test_aggregates_are_carried_in_the_types_that_the_database_gives_them(flows: Flows) -> None:
+@pytest.mark.parametrize("marked", [False, True])
+def test_aggregates_are_carried_in_the_types_that_the_database_gives_them(flows: Flows, marked: bool) -> None:
+    """Marked rows stand beside the others in one query, and must not give its columns their types."""
     columns = (
         Column(BigInt(), primary_key=True, name="id"),
         Column(BigInt(), name="total"),
         Column(Numeric(12, 2), name="amount"),
         Column(TimestampTZ(), name="at"),
+        Column(Date(), name="day"),
         Column(Double(), name="share"),
+        Column(Boolean(), name="good"),
+        Column(SmallInt(), name="small"),
     )
+    source = (*columns[:-1], Column(Text() if marked else SmallInt(), name="small"))
     sql = (
-        "SELECT id, SUM(total) AS total, SUM(amount) AS amount, MAX(at) AS at, AVG(share) AS share "
-        "FROM INNER_ROWS GROUP BY id"
+        "SELECT id, SUM(total) AS total, SUM(amount) AS amount, MAX(at) AS at, MIN(day) AS day, AVG(share) AS share, "
+        "1 = 1 AS good, COUNT(*) AS small FROM INNER_ROWS GROUP BY id"
     )
-    flow = flows(Table("analytics", "sums", columns), mode="append", declared={"transforms_pre": [Wrap(sql)]})
-    late = START + timedelta(hours=1)
-    given = {"id": 1, "total": 2**60, "amount": Decimal("1.25"), "at": START, "share": 0.5}
+    wrapped = {"transforms_pre": [Wrap(sql)]}
+    flow = flows(Table("analytics", "sums", columns), source=source, mode="append", declared=wrapped)
+    late, day = START + timedelta(hours=1), date(2026, 2, 3)
+    given = {"id": 1, "total": 2**60, "amount": Decimal("1.25"), "at": START, "day": day, "share": 0.5, "small": 5}
     flow.run([given, {**given, "total": 1, "amount": Decimal("0.75"), "at": late}])
-    assert flow.rows() == [{"id": 1, "total": 2**60 + 1, "amount": Decimal("2.00"), "at": late, "share": 0.5}]
+    summed = {"total": 2**60 + 1, "amount": Decimal("2.00"), "at": late, "good": True, "small": 2}
+    assert flow.rows() == [given | summed]

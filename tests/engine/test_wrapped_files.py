@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Annotated, Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ematix_flow import BigInt, Integer, Text, pk
+from ematix_flow import BigInt, Integer, Text, ematix, pk, register_connection
+from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.engine import Options, run_pipeline
+from ematix_flow.engine.rejecting import list_rejects
 from ematix_flow.errors import BadRowsError, PlanError
+from ematix_flow.normalize import regex_replace
 from ematix_flow.transforms import filter_where
 from tests.contracts.test_wraps import LARGE, SUMS, Wrap
 from tests.engine.files import load
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
 
 COLUMNS = {"id": Annotated[BigInt, pk()], "number": Integer | None, "note": Text | None}
@@ -87,3 +96,56 @@ def test_a_query_over_files_sees_the_columns_of_the_files_alone(spark: Any, tmp_
     query = "SELECT DISTINCT * FROM source"
     found = load(folder(tmp_path), files, columns, format=form, query=query, spark=spark)
     assert found.rows == {1: ("a",), 2: ("b",)}
+
+
+@pytest.mark.spark
+def test_rows_that_are_others_when_they_are_read_again_are_read_once(spark: SparkSession, tmp_path: Path) -> None:
+    def chance(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        for batch in batches:
+            words = ["x" if byte % 2 else "1" for byte in os.urandom(batch.num_rows)]
+            yield pa.RecordBatch.from_arrays(
+                [batch.column(0), pa.array(words), pa.array(words)], ["id", "number", "note"]
+            )
+
+    frame = spark.range(0, 400, 1, 2).mapInArrow(chance, "id bigint, number string, note string")
+    register_connection(connection_from_fields("warehouse", {"kind": "duckdb", "path": str(tmp_path / "w.duckdb")}))
+    table = ematix.table(schema="main", name="loaded")(type("Loaded", (), {"__annotations__": COLUMNS}))
+    options = {"target_connection": "warehouse", "mode": "append", "on_bad_row": "reject", "transforms_pre": [SUMS]}
+
+    @ematix.pipeline(name="load", target=table, **options)
+    def source(conn: Any) -> Any:
+        return frame
+
+    context: Any = spark.sparkContext._jsc
+    before = len(context.getPersistentRDDs())
+    result = run_pipeline(source.pipeline, Options(spark=spark))
+    assert result["rows_rejected"] > 0
+    assert result["rows_inserted"] + result["rows_rejected"] == 400
+    assert len(context.getPersistentRDDs()) == before, "nothing is kept after the load"
+
+
+@pytest.mark.spark
+def test_a_database_whose_rows_spark_shapes_has_its_bad_rows_beside_the_wrap(spark: Any, tmp_path: Path) -> None:
+    place = tmp_path / "w.duckdb"
+    with duckdb.connect(str(place)) as connection:
+        connection.execute(
+            "CREATE TABLE given AS SELECT * FROM (VALUES (1, '2', 'a'), (1, '3', 'b'), (2, 'x', 'c')) t(id, number, note)"
+        )
+    register_connection(connection_from_fields("warehouse", {"kind": "duckdb", "path": str(place)}))
+    replaced = Annotated[Text, regex_replace("(?=a)", "-")]
+    columns = {**COLUMNS, "note": replaced}
+    table = ematix.table(schema="main", name="loaded")(type("Loaded", (), {"__annotations__": columns}))
+
+    @ematix.pipeline(
+        name="load", target=table, target_connection="warehouse", source_connection="warehouse", mode="append",
+        on_bad_row="reject", transforms_pre=[SUMS],
+    )  # fmt: skip
+    def source(conn: Any) -> str:
+        return "SELECT * FROM given"
+
+    result = run_pipeline(source.pipeline, Options(spark=spark))
+    assert (result["rows_inserted"], result["rows_rejected"]) == (1, 1)
+    with duckdb.connect(str(place)) as connection:
+        assert connection.execute("SELECT id, number, note FROM main.loaded").fetchall() == [(1, 5, "-a")]
+    [reject] = list_rejects(source.pipeline)
+    assert json.loads(reject.row_json) == {"id": 2, "number": "x", "note": "c"}
