@@ -49,7 +49,7 @@ def test_a_server_that_was_away_is_used_again(
     log.record(replace(RUN, status="running"))
     log.record(RUN)
     log.close_request(asked, NOW)
-    with pytest.warns(UserWarning, match="2 entries about this run are not in the run log"):
+    with pytest.warns(UserWarning, match="the run log lacks 2 entries about this run"):
         assert log.reconcile() == 2
     server.start()
     if kind == "s3":  # the buckets of this service are gone with its process
@@ -101,7 +101,7 @@ def test_what_a_log_never_takes_keeps_nothing_else_away(mysql_url: str) -> None:
     log.record(replace(RUN, run_id="x" * 300))
     log.record(RUN)
     assert log.list_runs() == ([RUN], 1)
-    with pytest.warns(UserWarning, match="1 entries about this run are not in the run log"):
+    with pytest.warns(UserWarning, match="the run log lacks 1 entry about this run"):
         log.close()
 
 

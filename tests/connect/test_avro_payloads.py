@@ -103,7 +103,7 @@ def test_a_broken_message_says_why_and_its_neighbours_are_read(registry: Registr
     assert decoded.wrong[0] is decoded.wrong[-1] is None
     for told, part in zip(
         decoded.wrong[1:-1],
-        ("too few", "too few", "magic byte 1", "unknown schema 2147483647", "Expected 4 bytes", "1 bytes are left over",
+        ("too few", "too few", "magic byte 1", "unknown schema 2147483647", "Expected 4 bytes", "1 byte left over",
          "not of a record", "s: bytes cannot become text"),
         strict=True,
     ):  # fmt: skip

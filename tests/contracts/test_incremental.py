@@ -122,7 +122,7 @@ def test_null_in_the_watermark_column_is_refused_by_default(flows: Flows) -> Non
     flow.give([entry(1, 1)])
     flow.run()
     flow.add([entry(2, None), entry(3, 3)])
-    with pytest.raises(RunError, match="1 rows have NULL"):
+    with pytest.raises(RunError, match="1 row with NULL"):
         flow.run()
     assert ids(flow) == [1]
 

@@ -78,7 +78,7 @@ def test_a_wrong_window_is_refused(keywords: dict[str, Any], words: str) -> None
     [
         ({"right_source": "a"}, "are the same"),
         ({"left_keys": ()}, "needs at least one column"),
-        ({"right_keys": ("a", "b")}, "has 1 columns and right_keys= has 2"),
+        ({"right_keys": ("a", "b")}, "has 1 column and right_keys= has 2"),
         ({"kind": "cross"}, "kind='cross'"),
         ({"time_window_ms": 0}, "a join needs time_window_ms="),
         ({"min_delta_ms": 1, "max_delta_ms": 5}, "min_delta_ms= and max_delta_ms= together"),

@@ -85,7 +85,7 @@ def test_what_cannot_be_called_is_refused(make: Any, error: type[Exception], wor
     [
         ([1.0, 2.0, 3.0], "gave list"),
         (pa.array([1, 2, 3]), "gave int64"),
-        (pa.array([1.0]), "gave 1 values"),
+        (pa.array([1.0]), "gave 1 value"),
     ],
 )
 def test_what_was_not_declared_is_not_given_back(result: Any, words: str) -> None:

@@ -71,7 +71,7 @@ def test_a_file_that_changed_stops_the_stream(flow: TopicFlow) -> None:
     put(flow, "a.csv", 1)
     flow.run()
     put(flow, "a.csv", 1, 2)
-    with pytest.raises(PlanError, match=r"1 files of .* have changed since they were loaded: in/a.csv"):
+    with pytest.raises(PlanError, match=r"1 file of .* has changed since it was loaded: in/a.csv"):
         flow.run()
     assert ids(flow) == [1]
 

@@ -115,7 +115,7 @@ def test_a_file_that_changed_under_its_name_is_refused(
     inbox.run()
     replace_file(inbox, file)
     inbox.put("b.csv", 9)
-    with pytest.raises(PlanError, match=r"1 files of inbox have changed since they were loaded: in/a\.csv"):
+    with pytest.raises(PlanError, match=r"1 file of inbox has changed since it was loaded: in/a\.csv"):
         inbox.run()
     assert inbox.ids() == [1], "nothing is loaded, not even the new file"
 
@@ -236,7 +236,7 @@ def test_a_plan_says_which_files_are_new(inbox: Inbox) -> None:
     seen = preview_pipeline(inbox.pipeline())
     files = {"new": ["in/c.csv"], "known": 1, "replaced": ["in/a.csv"], "on_replaced": "error"}
     assert seen.to_dict()["targets"][0]["read"]["files"] == files
-    assert any("a run would be refused: 1 files" in note for note in seen.notes)
+    assert any("a run would be refused: 1 file " in note for note in seen.notes)
     assert "in/a.csv" in str(dry_run_pipeline(inbox.pipeline()).errors)
     counted = dry_run_pipeline(inbox.pipeline(on_replaced="load")).targets[0].dry_run_rows_affected
     assert counted == {"rows_staged": 2, "rows_inserted": 2, "rows_deleted": 0, "rows_rejected": 0}

@@ -58,7 +58,7 @@ def loaded(log: RunLog, during: Callable[[], None]) -> Any:
 
 def test_a_log_that_goes_during_a_load_hears_of_it_later(duck: Place) -> None:
     log = SqliteRunLog("log.db")
-    with pytest.warns(UserWarning, match="2 entries about this run are not in the run log"):
+    with pytest.warns(UserWarning, match="the run log lacks 2 entries about this run"):
         result = loaded(log, goes)
     assert result["rows_inserted"] == 1
     assert duck.rows("SELECT item_id FROM analytics.items") == [(1,)]
@@ -70,7 +70,7 @@ def test_a_log_that_goes_during_a_load_hears_of_it_later(duck: Place) -> None:
 
 
 def test_a_request_whose_end_never_arrives_loads_nothing_twice(duck: Place) -> None:
-    with pytest.warns(UserWarning, match="not in the run log"):
+    with pytest.warns(UserWarning, match="the run log lacks"):
         loaded(SqliteRunLog("log.db"), goes)
     comes_back()
     loaded(SqliteRunLog("log.db"), lambda: None)

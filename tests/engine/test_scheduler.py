@@ -79,7 +79,7 @@ def test_what_is_depended_on_comes_first_then_the_greater_priority(rig: Rig) -> 
     scheduler = rig.scheduler(workers=1)
     ticked(scheduler)
     assert rig.ran == ["high"]
-    assert rig.skipped()["base"] == "all 1 places are taken"
+    assert rig.skipped()["base"] == "no place is free, of 1"
     ticked(scheduler, 3)
     assert rig.ran == ["high", "base", "top", "low"]
     ticked(scheduler, 2)
@@ -110,7 +110,7 @@ def test_no_more_runs_than_workers_and_a_place_that_is_free_is_used(rig: Rig, do
     door.wait_for(2)
     scheduler.tick()
     assert sorted(rig.ran) == ["a", "b"]
-    assert rig.skipped() == {"c": "all 2 places are taken"}
+    assert rig.skipped() == {"c": "no place is free, of 2"}
     door.open.set()
     ticked(scheduler, 2)
     assert sorted(rig.ran) == ["a", "b", "c"]
@@ -256,7 +256,7 @@ def test_a_run_that_does_not_end_in_time_is_left_to_others(rig: Rig, door: Door)
     scheduler.tick()
     door.wait_for()
     scheduler.stop.set()
-    with pytest.warns(UserWarning, match="1 runs had no time to end"):
+    with pytest.warns(UserWarning, match="1 run had no time to end"):
         scheduler.run()
     door.open.set()
     scheduler.begun()[0].result(30)

@@ -84,7 +84,7 @@ def test_a_log_that_cannot_be_written_stops_nothing_and_hears_of_it_later() -> N
     Path("runs.db").rename("away.db")
     Path("runs.db").mkdir()
     running.record(StreamIdle("orders", ""))
-    with pytest.warns(UserWarning, match="not in the run log"):
+    with pytest.warns(UserWarning, match="the run log lacks"):
         running.record.end(None)
     Path("runs.db").rmdir()
     Path("away.db").rename("runs.db")

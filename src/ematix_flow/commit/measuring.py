@@ -11,6 +11,7 @@ from ematix_flow.plan.marks import EVENT
 from ematix_flow.plan.sql.checks import SAMPLE, over_rows, staged
 from ematix_flow.plan.sql.render import bind_staged, native_column
 from ematix_flow.records import CheckResult
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -135,7 +136,8 @@ def verdict_of(one: CheckResult) -> str:
     """Give an expectation that does not hold, for people."""
     if one.verdict == "error":
         return f"{one.name}: could not be measured: {one.message}"
-    blame = f"{one.failed_rows} of {one.total} rows" if one.failed_rows is not None else f"{one.total} rows"
+    total = quantity(one.total, "row")
+    blame = f"{one.failed_rows} of {total}" if one.failed_rows is not None else total
     first = f"; first: {one.sample[0]}" if one.sample else ""
     return f"{one.name}: {blame}{first}"
 

@@ -28,6 +28,7 @@ from ematix_flow.errors import (
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.sql.render import bind_staged, native_column
 from ematix_flow.records import Committed, Counts
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -277,7 +278,7 @@ def _balanced(order: Order, counts: Counts) -> Counts:
             counts = replace(counts, staged=counts.inserted)
             refuse_empty(order, counts.inserted)
         if counts.inserted != counts.staged:
-            message = f"{counts.staged} rows were staged but {counts.inserted} were inserted"
+            message = f"rows staged: {counts.staged}, but inserted: {counts.inserted}"
             raise CommitError(message, hint="the load was rolled back.")
         return counts
     touched = counts.inserted + counts.updated if order.mode == "merge" else counts.inserted
@@ -299,7 +300,7 @@ def _reject(order: Order, database: Database, ledger: Ledger, session: Session, 
         session, order.token, relation, now, once=order.may_lack, attempt=order.attempt, status=status
     )
     if written != expected and not order.may_lack:
-        message = f"{expected} rows were rejected but {written} could be written to the rejects table"
+        message = f"rows rejected: {expected}, but written to the rejects table: {written}"
         raise CommitError(message)
 
 
@@ -320,7 +321,9 @@ def bad_rows(parts: Sequence[Part]) -> BadRowsError:
     rejected = sum(part.rejected for part in parts)
     first = [part.first_reject for part in parts if part.first_reject][:5]
     shown = "".join(f"\n  {redact(text)}" for text in first)
-    message = f"{rejected} of {rejected + sum(p.rows for p in parts)} rows do not fit the target:{shown}"
+    total = rejected + sum(part.rows for part in parts)
+    verb = "does" if total == 1 else "do"
+    message = f"{rejected:,} of {quantity(total, 'row')} {verb} not fit the target:{shown}"
     hint = (
         'nothing was loaded. Mend the source, or declare on_bad_row="reject" (of a stream transform_on_error="dlq") '
         "to load the rest and keep these."

@@ -16,6 +16,7 @@ from ematix_flow.plan.reasons import reason_of
 from ematix_flow.plan.sql.program import INCOMING
 from ematix_flow.plan.sql.render import bind_staged, native_column
 from ematix_flow.records import Counts
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from ematix_flow.commit.order import Order
@@ -92,7 +93,7 @@ def _check_inline(order: Order, database: Database, session: Session, relation: 
     listed = ", ".join(native_column(name, database.dialect) for name in names)
     rows = [dict(zip(names, row, strict=True)) for row in session.query(f"SELECT {listed} {bad} LIMIT 5")]
     first = "".join(f"\n  {_inline_reason(order, row)}" for row in rows)
-    message = f"{count} rows do not fit the target:{first}"
+    message = f"{quantity(count, 'row')} {'does' if count == 1 else 'do'} not fit the target:{first}"
     raise BadRowsError(message, hint='nothing was loaded. Mend the source, or declare on_bad_row="reject".')
 
 

@@ -14,6 +14,7 @@ from ematix_flow.connect.avro_schemas import added, derived, types_of
 from ematix_flow.connect.message_values import text_of
 from ematix_flow.connect.schema_payloads import SchemaDecoder, SchemaEncoder, needed, with_values
 from ematix_flow.connect.schema_registry import AVRO
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,7 +58,7 @@ def _reader(schema: Schema) -> Reader:
             return f"not a record of schema {schema.id}: {str(error) or 'it ends too early'}"
         left = len(body) - stream.tell()
         if left:
-            return f"not a record of schema {schema.id}: {left} bytes are left over"
+            return f"not a record of schema {schema.id}: {quantity(left, 'byte')} left over"
         return found if isinstance(found, dict) else f"schema {schema.id} is not of a record"
 
     return read

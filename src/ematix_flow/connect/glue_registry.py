@@ -13,6 +13,7 @@ from uuid import UUID
 from ematix_flow.connect.schema_payloads import needed
 from ematix_flow.connect.schema_registry import Registry, Schema
 from ematix_flow.errors import RunError, TransientError
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +58,7 @@ class GlueRegistry(Registry):
     def unframed(self, payload: bytes) -> tuple[SchemaId, bytes] | str:
         """Cut the header off and unpack the rest."""
         if len(payload) < HEAD:
-            return f"{len(payload)} bytes are too few for a message with a schema"
+            return f"too few for a message with a schema: {quantity(len(payload), 'byte')}"
         if payload[0] != VERSION or payload[1] not in (PLAIN, PACKED):
             return f"begins with the bytes {payload[0]} and {payload[1]}, which Glue does not write"
         body = _unpacked(payload[HEAD:]) if payload[1] == PACKED else payload[HEAD:]

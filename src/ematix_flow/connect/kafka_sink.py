@@ -18,6 +18,7 @@ from ematix_flow.connect.sinks import EXACTLY_ONCE, ID_HEADER, Sink
 from ematix_flow.connect.stream import refuse_other_source
 from ematix_flow.errors import FencedError, RunError, TransientError
 from ematix_flow.failpoints import failpoint
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -181,7 +182,7 @@ class KafkaSink(Sink):
         if self._failed:
             raise KafkaException(self._failed[0])
         if left:
-            message = f"{left} messages for {self._topic!r} could not be delivered in {TRANSACTION_SECONDS} seconds"
+            message = f"{quantity(left, 'message')} for {self._topic!r} could not be delivered in {TRANSACTION_SECONDS} seconds"
             raise TransientError(message)
 
     def _commit(self, producer: Producer) -> None:

@@ -30,6 +30,7 @@ from ematix_flow.connect.mysql_stage import ROW, MySQLStager, own_column, reject
 from ematix_flow.connect.mysql_types import LONGEST_VARCHAR, ddl_type, exact, family, lasting, reflected, widens
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.errors import RunError, StagingLostError
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -269,8 +270,8 @@ class MySQL(Database):
             rows, rejected = found.get((0, part.attempt), 0), found.get((1, part.attempt), 0)
             if (rows, rejected) != (part.rows, part.rejected):
                 raise _changed(
-                    f"staging {spec.name} has {rows} rows and {rejected} rejects of partition {part.partition}, "
-                    f"{part.rows} and {part.rejected} were staged"
+                    f"staging {spec.name} has {quantity(rows, 'row')} and {quantity(rejected, 'reject')} of partition "
+                    f"{part.partition}, {part.rows} and {part.rejected} were staged"
                 )
 
     def staged_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:

@@ -98,7 +98,7 @@ class _Relay:
         finally:
             self._writer.nonblocking = 0
         if read != written:
-            raise RunError(f"{read} rows were read but {written} were passed on")
+            raise RunError(f"rows read: {read}, but passed on: {written}")
         return written
 
     def _blocks(self) -> Iterator[list[memoryview]]:

@@ -244,7 +244,7 @@ class CopyFeed:
             self._put(None)
             taken = self._task.result()
             if taken != self._sent:
-                raise CommitError(f"{self._sent} rows were sent to staging but {taken} were taken")
+                raise CommitError(f"rows sent to staging: {self._sent}, but taken: {taken}")
 
     def commit(self) -> None:
         """Make the rows visible and give the connection back."""

@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from ematix_flow.connect.registry_calls import Login, ask, once
 from ematix_flow.declare.connection_streams import GlueSchemaRegistryConnection, SchemaRegistryConnection
 from ematix_flow.errors import RunError, UnsupportedError
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -120,7 +121,7 @@ class ConfluentRegistry(Registry):
     def unframed(self, payload: bytes) -> tuple[SchemaId, bytes] | str:
         """Cut the magic byte and the number off."""
         if len(payload) < HEAD:
-            return f"{len(payload)} bytes are too few for a message with a schema"
+            return f"too few for a message with a schema: {quantity(len(payload), 'byte')}"
         if payload[0] != MAGIC:
             return f"magic byte {payload[0]} instead of {MAGIC}"
         return int.from_bytes(payload[1:HEAD], "big"), payload[HEAD:]

@@ -220,7 +220,7 @@ class SQLite(Database):
         for batch in batches(spec, [part.path for part in parts if part.path]):
             rows += _opened(session).fill(table, len(spec.columns), rows_of(batch, spec.columns))
         if rows != sum(part.rows for part in parts):
-            raise changed(spec, f"{rows} rows could be loaded, {sum(part.rows for part in parts)} were staged")
+            raise changed(spec, f"rows loaded: {rows}, but staged: {sum(part.rows for part in parts)}")
         _index(session, STAGED_ROWS, [column.name for column in spec.columns if column.in_key])
         return table
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ematix_flow.declare.values import column_names, filled_text, one_of, whole_number
 from ematix_flow.errors import DeclareError, DeclareTypeError
+from ematix_flow.wording import quantity
 
 TUMBLING, HOPPING, SESSION = "tumbling", "hopping", "session"
 DROP, REOPEN, DLQ = "drop", "reopen", "dlq"
@@ -162,7 +163,9 @@ class Join:
         for name in ("left_keys", "right_keys"):
             object.__setattr__(self, name, column_names(name, getattr(self, name)))
         if len(self.left_keys) != len(self.right_keys):
-            message = f"left_keys= has {len(self.left_keys)} columns and right_keys= has {len(self.right_keys)}"
+            message = (
+                f"left_keys= has {quantity(len(self.left_keys), 'column')} and right_keys= has {len(self.right_keys)}"
+            )
             raise DeclareError(message)
         if self.left_column_prefix == self.right_column_prefix:
             message = "left_column_prefix= and right_column_prefix= are the same"

@@ -19,6 +19,7 @@ from ematix_flow.plan.sql.render import native_name, render
 from ematix_flow.plan.sql.user_sql import statements_in
 from ematix_flow.plan.steps import Bounds
 from ematix_flow.plan.zones import zoned
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -225,7 +226,7 @@ def with_bounds(target: TargetDeclaration, seen: Observed, lo: str | None, hi: A
     """Give the observation with its bounds; NULLs in the watermark column follow the declared policy."""
     column = str(target.write.incremental_column)
     if nulls and target.write.null_watermark == "fail":
-        message = f"{nulls} rows have NULL in {column!r}, so an incremental load would never see them"
+        message = f"{quantity(nulls, 'row')} with NULL in {column!r} would never be seen by an incremental load"
         hint = "mend the source, or declare null_watermark='load' (with merge) or null_watermark='reject'."
         raise RunError(message, hint=hint)
     if str(hi).lower().lstrip("+-") in ("infinity", "inf", "nan"):

@@ -24,6 +24,7 @@ from ematix_flow.errors import FlowError, RunLogError
 from ematix_flow.events import PipelineSkipped, SchedulerTold
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.deciding import Lose, Skip, decide
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -177,7 +178,7 @@ class Scheduler:
 
     def _fire(self, pipeline: Pipeline, fire: Fire, at: Situation) -> None:
         if self.settings.executor is None and len(self._running) >= self.settings.workers:
-            self._skip(Skip(pipeline.name, f"all {self.settings.workers} places are taken"))
+            self._skip(Skip(pipeline.name, f"no place is free, of {self.settings.workers}"))
             return
         taken = take(pipeline, fire, self.keeper, lambda state: decide(pipeline, under_lease(at, state)))
         if isinstance(taken, Skip):
@@ -238,7 +239,7 @@ class Scheduler:
         seconds = None if ticks == self.settings.max_iterations else self.settings.drain_seconds
         left = wait(self._running.values(), seconds).not_done
         if left:
-            text = f"{len(left)} runs had no time to end; they are taken up by the next scheduler"
+            text = f"{quantity(len(left), 'run')} had no time to end; the next scheduler takes up what is left"
             warnings.warn(text, UserWarning, stacklevel=2)
         if self._leads:
             try:

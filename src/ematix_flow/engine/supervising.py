@@ -22,6 +22,7 @@ from ematix_flow.errors import (
     UnknownNameError,
     UnsupportedError,
 )
+from ematix_flow.wording import quantity
 
 
 class CrashLoopError(RunError):
@@ -76,7 +77,7 @@ class Patience:
         self.crashes += not (isinstance(error, FlowError) and error.transient)
         if self.crashes < CRASHES:
             return None
-        said = f"{self.what} failed {self.failures} times and loaded nothing in between"
+        said = f"{self.what} failed {quantity(self.failures, 'time')} and loaded nothing in between"
         hint = "nothing is lost: what was not loaded is read again."
         return CrashLoopError(f"{said}; the last time: {safe_text(error)}", hint=hint)
 

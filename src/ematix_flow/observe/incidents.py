@@ -20,6 +20,7 @@ from ematix_flow.observe.alerts.event import (
     AlertEvent,
 )
 from ematix_flow.records import Incident
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,7 +105,7 @@ def _failing(event: QualityMeasured) -> str:
     if audited.outcome != "fail" and not (audited.outcome == "warn" and event.alert_on_warn):
         return ""
     bad = [
-        f"{check.name} ({check.failed_rows} of {check.total} rows)"
+        f"{check.name} ({check.failed_rows} of {quantity(check.total, 'row')})"
         for check in audited.checks
         if check.verdict != "pass"
     ]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.declare.write import DROP
 from ematix_flow.plan.explain import measuring_of, statements_of
 from ematix_flow.plan.steps import HERE, TASK
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -123,7 +124,7 @@ def _verdict_lines(quality: Mapping[str, Any]) -> Iterator[str]:
     yield line("quality", str(quality["outcome"]))
     for check in quality["checks"]:
         count = check["failed_rows"]
-        blame = f", {count} of {check['total']} rows" if count else ""
+        blame = f", {count} of {quantity(check['total'], 'row')}" if count else ""
         why = f": {check['message']}" if check.get("message") else ""
         yield f"    {check['verdict']:<5} {check['name']} ({check['severity']}){blame}{why}"
 

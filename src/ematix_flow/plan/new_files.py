@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.declare.write import ERROR, FILES, IGNORE
 from ematix_flow.errors import PlanError
 from ematix_flow.plan.steps import FileChoice
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -49,11 +50,13 @@ def warning(choice: FileChoice) -> str:
         return f"the source of {choice.scope.pipeline} has no file now; those that were loaded are gone"
     if choice.policy != IGNORE or not choice.replaced:
         return ""
-    return f"{_changed(choice)} and are left out: {_named(choice.replaced)}"
+    return f"{_changed(choice)} and {'is' if len(choice.replaced) == 1 else 'are'} left out: {_named(choice.replaced)}"
 
 
 def _changed(choice: FileChoice) -> str:
-    return f"{len(choice.replaced)} files of {choice.scope.pipeline} have changed since they were loaded"
+    one = len(choice.replaced) == 1
+    since = "has changed since it was loaded" if one else "have changed since they were loaded"
+    return f"{quantity(len(choice.replaced), 'file')} of {choice.scope.pipeline} {since}"
 
 
 def _named(files: Sequence[SourceFile]) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ematix_flow.errors import DeclareError, RunError, UnknownNameError, did_you_mean
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +58,7 @@ def checked(result: Any, returns: str, rows: int, what: str) -> Any:
     if result.type != ARROW_TYPES[returns]:
         raise RunError(f"{what} gave {result.type}", hint=f"{returns} was declared.")
     if len(result) != rows:
-        raise RunError(f"{what} gave {len(result)} values", hint=f"{rows} were expected.")
+        raise RunError(f"{what} gave {quantity(len(result), 'value')}", hint=f"{rows} were expected.")
     return result
 
 
@@ -66,7 +67,7 @@ def _arguments(
 ) -> list[Any]:
     """Give the columns as arrays of the declared types."""
     if len(columns) != len(handle.args):
-        raise DeclareError(f"{handle.name}() takes {len(handle.args)} columns, not {len(columns)}")
+        raise DeclareError(f"{handle.name}() takes {quantity(len(handle.args), 'column')}, not {len(columns)}")
     known = batch.schema.names
     for name in columns:
         if name not in known:

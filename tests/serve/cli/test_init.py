@@ -89,6 +89,12 @@ def scaffold(flow: Flow, project: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return made
 
 
+def commands_of(scaffold: Path) -> list[str]:
+    """Give the commands of the README, in their order."""
+    text = (scaffold / "README.md").read_text(encoding="utf-8")
+    return [line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+
+
 def parsed(words: list[str]) -> None:
     """Let the command line read a command without doing it; options that it does not have are an error."""
     assert words[0] == "flow"
@@ -123,8 +129,7 @@ def test_no_word_of_the_scaffold_is_left_open(scaffold: Path) -> None:
 
 
 def test_every_command_of_the_readme_runs(flow: Flow, scaffold: Path) -> None:
-    text = (scaffold / "README.md").read_text(encoding="utf-8")
-    commands = [line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+    commands = commands_of(scaffold)
     assert len(commands) > 10
     for command in commands:
         words = shlex.split(command)
@@ -133,6 +138,30 @@ def test_every_command_of_the_readme_runs(flow: Flow, scaffold: Path) -> None:
         assert said.code == 0, f"{command}\n{said.out}\n{said.err}"
         if "runs list" in command:
             assert said.out.count("succeeded") == 2
+
+
+def test_what_is_said_about_the_readme_is_what_stands_there(flow: Flow, project: Path) -> None:
+    said = flow("init", "shop").err
+    first = commands_of(Path("shop"))[0]
+    assert said == f"go to shop and follow README.md, which begins with {first}.\n"
+
+
+def test_the_sentences_of_the_readme_are_true(flow: Flow, scaffold: Path) -> None:
+    text = (scaffold / "README.md").read_text(encoding="utf-8")
+    for command in commands_of(scaffold)[:7]:
+        assert flow(*shlex.split(command)[1:]).code == 0
+    assert "Running a pipeline again loads nothing twice." in text
+    for name in ("load_orders", "daily_sales"):
+        again = json.loads(flow("run", name).out)
+        assert (again["rows_inserted"], again["rows_updated"], again["rows_deleted"]) == (0, 0, 0), name
+    for place in ("sales.orders", "sales.daily_sales"):
+        assert f"`{place}`" in text
+        assert place in flow("list").out
+    assert "every quarter of an\nhour" in text
+    slots = [line for line in flow("next", "--hours", "6").out.splitlines() if " load_orders " in line]
+    assert len(slots) == 24
+    assert "`~/.ematix-flow/run_log.db`" in text
+    assert (Path.home() / ".ematix-flow" / "run_log.db").is_file()
 
 
 def test_what_the_readme_names_is_there(scaffold: Path) -> None:

@@ -92,6 +92,7 @@ def test_an_error_of_ours_has_its_parts() -> None:
         (RunStarted("p", "s.t", "id", "cross_db", "here"), "s.t: loading in this process."),
         (RunStarted("p", "s.t", "id", "same_db", "nobody"), "s.t: loading inside the database."),
         (RowsStaged("p", "s.t", 12345, 6), "s.t: 12,345 rows staged, 6 rejected; committing."),
+        (RowsStaged("p", "s.t", 1, 0), "s.t: 1 row staged; committing."),
         (RunCommitted("p", "s.t", "id", Counts(inserted=1), replayed=False), "s.t: committed, 1 inserted."),
         (RunCommitted("p", "s.t", "id", Counts(inserted=1), replayed=True), "nothing was loaded again."),
         (PostFinished("p", "", "transform[0]:sql", ok=True), "transform[0]:sql: done."),

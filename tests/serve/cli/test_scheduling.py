@@ -75,7 +75,7 @@ def test_a_scheduler_ends_after_so_many_looks(flow: Flow, every: Path) -> None:
     said = flow("scheduler", *LOG, "--max-iterations", "2", "--worker-id", "me")
     assert said.code == 0
     assert said.out == ""
-    for line in ("me: 1 pipelines (often)", "leader: (me leads)", "dispatched: often (slot ", "done: often@"):
+    for line in ("me: 1 pipeline (often)", "leader: (me leads)", "dispatched: often (slot ", "done: often@"):
         assert line in said.err
     assert said.err.count("dispatched: often") <= 2  # another one only where a minute began meanwhile
     assert Path("often.txt").exists()

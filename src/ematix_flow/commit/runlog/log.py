@@ -15,6 +15,7 @@ from ematix_flow.commit.runlog.project_keys import mark_in, marked
 from ematix_flow.commit.runlog.records import Action, Chore, RequestRow, instant, storable, storable_text, told
 from ematix_flow.errors import RunLogError
 from ematix_flow.records import Incident, PipelineState, record_key
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -174,7 +175,8 @@ class RunLog(FormerNames):
         with self._lock:
             said = self._flush() if self._waiting else ""
             if said:
-                text = f"{said}; {len(self._waiting)} entries about this run are not in the run log"
+                missing = quantity(len(self._waiting), "entry", "entries")
+                text = f"{said}; the run log lacks {missing} about this run"
                 warnings.warn(text, UserWarning, stacklevel=2)
             return len(self._waiting)
 

@@ -24,6 +24,7 @@ from ematix_flow.serve.cli.output import emit, emit_json, talk
 from ematix_flow.serve.cli.spark import stop_spark_at_end
 from ematix_flow.serve.cli.state import current
 from ematix_flow.serve.cli.streams import find_streams
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,7 +109,8 @@ def _line(name: str, outcome: Outcome) -> str:
     if isinstance(outcome, Exception):
         return f"{name}: failed"
     how = "stopped" if outcome["shutdown_triggered"] else "done"
-    return f"{name}: {how}, {outcome['total_rows']:,} rows in {outcome['iterations']:,} batches"
+    rows = quantity(outcome["total_rows"], "row")
+    return f"{name}: {how}, {rows} in {quantity(outcome['iterations'], 'batch', 'batches')}"
 
 
 @click.command("consume-list")

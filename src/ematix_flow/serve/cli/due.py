@@ -24,6 +24,7 @@ from ematix_flow.serve.cli.options import (
 from ematix_flow.serve.cli.output import emit, emit_json, talk
 from ematix_flow.serve.cli.spark import stop_spark_at_end
 from ematix_flow.serve.cli.state import current
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -115,7 +116,7 @@ def backfill(name: str, module: str | None, first: datetime, last: datetime, **o
         else:
             emit("\n".join(slots))
         return DONE
-    talk(f"{order.id}: {len(slots)} slots of {name}" + (", going on where it stopped" if resumed else ""))
+    talk(f"{order.id}: {quantity(len(slots), 'slot')} of {name}" + (", going on where it stopped" if resumed else ""))
     stop_spark_at_end()
     keeper = keeper_for(log, options, Bus(), "backfill")
     done = []
@@ -128,7 +129,7 @@ def backfill(name: str, module: str | None, first: datetime, last: datetime, **o
         ran = [{"slot": one.slot, "result": one.result, "error": one.error or None} for one in done]
         emit_json({"backfill": order.id, "pipeline": name, "slots": len(slots), "ran": ran})
     else:
-        emit(f"{name}: {len(done) - len(failed)} slots ran, {len(failed)} failed, {len(slots)} in all")
+        emit(f"{name}: {quantity(len(done) - len(failed), 'slot')} ran, {len(failed)} failed, {len(slots)} in all")
     return FAILED if failed else DONE
 
 

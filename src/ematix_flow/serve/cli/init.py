@@ -47,8 +47,13 @@ def init(path: Path, force: bool) -> int:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     emit("\n".join(str(path / name) for name in FILES))
-    talk(f"go to {path} and follow README.md, which begins with flow run load_orders.")
+    talk(f"go to {path} and follow README.md, which begins with {_first_command(path / 'README.md')}.")
     return DONE
+
+
+def _first_command(readme: Path) -> str:
+    """Give the first command that a file has for the shell."""
+    return readme.read_text(encoding="utf-8").partition("```sh\n")[2].partition("\n")[0]
 
 
 def _words(path: Path) -> dict[str, str]:

@@ -19,6 +19,7 @@ from ematix_flow.events import (
     StageProgress,
 )
 from ematix_flow.serve.cli.output import has_colours, talk
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,7 +45,7 @@ def sentence(event: Event) -> str | None:
             return f"{event.target}: {_begun(event)}."
         case RowsStaged():
             rejected = f", {event.rejected:,} rejected" if event.rejected else ""
-            return f"{event.target}: {event.rows:,} rows staged{rejected}; committing."
+            return f"{event.target}: {quantity(event.rows, 'row')} staged{rejected}; committing."
         case QualityMeasured():
             return _measured(event)
         case RunCommitted():
@@ -82,7 +83,8 @@ def _measured(event: QualityMeasured) -> str | None:
 def _blame(check: CheckResult) -> str:
     if check.verdict == "error":
         return "could not be measured"
-    return f"{check.total:,} rows" if check.failed_rows is None else f"{check.failed_rows:,} of {check.total:,} rows"
+    total = quantity(check.total, "row")
+    return total if check.failed_rows is None else f"{check.failed_rows:,} of {total}"
 
 
 def _begun(event: RunStarted) -> str:
@@ -146,9 +148,9 @@ class Live:
             case RunStarted():
                 self._show(event, "loading inside the database")
             case StageProgress():
-                self._show(event, f"{event.rows:,} rows staged so far, in {event.parts} parts")
+                self._show(event, f"{quantity(event.rows, 'row')} staged so far, in {quantity(event.parts, 'part')}")
             case RowsStaged():
-                self._show(event, f"{event.rows:,} rows staged, committing")
+                self._show(event, f"{quantity(event.rows, 'row')} staged, committing")
             case RunCommitted(replayed=False):
                 self._show(event, f"committed, {counted(event.counts)}", done=True)
             case MaintenanceStep():

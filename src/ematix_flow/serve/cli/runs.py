@@ -14,6 +14,7 @@ from ematix_flow.serve.cli.failures import DONE, RefusedError
 from ematix_flow.serve.cli.lazy import NearGroup
 from ematix_flow.serve.cli.options import common_options, format_option, read_log, run_log_options
 from ematix_flow.serve.cli.output import emit, emit_json, table, talk
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from ematix_flow.records import RunRecord
@@ -53,7 +54,7 @@ def list_(
         return DONE
     emit(table((*(("PROJECT",) if all_projects else ()), *_COLUMNS), [_row(run, all_projects) for run in found]))
     if total > len(found):
-        talk(f"{len(found)} of {total} runs; --limit shows more.")
+        talk(f"{len(found)} of {quantity(total, 'run')}; --limit shows more.")
     return DONE
 
 

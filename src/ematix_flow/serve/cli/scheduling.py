@@ -24,6 +24,7 @@ from ematix_flow.serve.cli.options import (
 )
 from ematix_flow.serve.cli.output import talk
 from ematix_flow.serve.cli.spark import stop_spark_at_end
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from ematix_flow.commit.runlog.log import RunLog
@@ -155,9 +156,8 @@ def _run(made: Scheduler) -> None:
     from ematix_flow.engine.streaming import finishing
 
     names = ", ".join(sorted(PROJECT.pipelines)) or "none"
-    talk(
-        f"{made.keeper.worker_id}: {len(PROJECT.pipelines)} pipelines ({names[:200]}); Ctrl-C ends it after their runs"
-    )
+    known = quantity(len(PROJECT.pipelines), "pipeline")
+    talk(f"{made.keeper.worker_id}: {known} ({names[:200]}); Ctrl-C ends it after their runs")
     with finishing(made.stop), redirect_stdout(sys.stderr):
         made.run()
 

@@ -46,7 +46,7 @@ def next_(module: str | None, hours: float, limit: int, form: str) -> int:
         emit_json([as_dict(*one) for one in shown])
         return DONE
     if not found:
-        talk(f"nothing fires in the next {hours:g} hours.")
+        talk(f"nothing fires in the next {'hour' if hours == 1 else f'{hours:g} hours'}.")
         return DONE
     rows = [
         (entry["at"], entry["name"], entry["local"], entry["timezone"]) for entry in (as_dict(*one) for one in shown)

@@ -14,6 +14,7 @@ from ematix_flow.connect.redact import redact
 from ematix_flow.events import StreamFailed, StreamIdle, StretchLoaded
 from ematix_flow.observe.stream_stats import StatsKeeper
 from ematix_flow.serve.cli.output import has_colours, talk
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -105,7 +106,7 @@ def failure(event: StreamFailed) -> str:
 def sentence(stats: StreamStats, now: datetime) -> str:
     """Give how a stream fares in one line."""
     rate = stats.rates(now, RATE)["rows_written_per_sec"]
-    said = [f"{stats.written:,} rows written", f"{rate:,.0f}/s"]
+    said = [f"{quantity(stats.written, 'row')} written", f"{rate:,.0f}/s"]
     said += [f"{stats.rejected:,} rejected"] if stats.rejected else []
     said += [f"{lag:,} waiting"] if (lag := _lag(stats)) is not None else []
     said += [f"watermark {stats.watermark:%Y-%m-%dT%H:%M:%SZ}"] if stats.watermark is not None else []
