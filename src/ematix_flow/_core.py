@@ -9,6 +9,15 @@ from ematix_flow.connect.pubsub import PubSubBackend
 from ematix_flow.connect.rabbitmq import RabbitMQBackend
 from ematix_flow.engine.handles import Connection
 from ematix_flow.engine.references import open_url as connect
+from ematix_flow.engine.stream_ops import (
+    dlq_park,
+    dlq_purge,
+    dlq_record_by_id,
+    dlq_records,
+    dlq_replay,
+    dlq_stats,
+    stream_rewind,
+)
 
 __all__ = [
     "ArrowBatchIter",
@@ -18,4 +27,11 @@ __all__ = [
     "PubSubBackend",
     "RabbitMQBackend",
     "connect",
+    "dlq_park",
+    "dlq_purge",
+    "dlq_record_by_id",
+    "dlq_records",
+    "dlq_replay",
+    "dlq_stats",
+    "stream_rewind",
 ]

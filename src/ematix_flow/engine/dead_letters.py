@@ -98,7 +98,7 @@ def record_by_id(stream: Stream, letter_id: str) -> Reject:
 
 def park(stream: Stream, chosen: Selection) -> int:
     """Set dead letters aside, so that a replay of all leaves them; gives how many there were."""
-    return _settle(stream, chosen.among(_waiting(stream)), "parked")
+    return _settle(stream, chosen.among(waiting(stream)), "parked")
 
 
 def purge(stream: Stream, chosen: Selection) -> int:
@@ -113,7 +113,7 @@ def replay(stream: Stream, chosen: Selection, options: StreamOptions | None = No
     """
     options = options or StreamOptions()
     started = options.clock.now()
-    letters = chosen.among(_waiting(stream))
+    letters = chosen.among(waiting(stream))
     done = Counter({"taken": len(letters)})
     with ExitStack() as kept:
         source = kept.enter_context(closing(source_of(stream, options)))
@@ -167,7 +167,7 @@ def _groups(letters: Sequence[Reject], target: StreamTarget) -> list[list[Reject
     return list(groups.values())
 
 
-def _waiting(stream: Stream) -> list[Reject]:
+def waiting(stream: Stream) -> list[Reject]:
     """Return the dead letters that may be tried again."""
     return [letter for status in WAITING for letter in records(stream, status=status, limit=EVERYTHING)]
 
