@@ -10,6 +10,7 @@ from ematix_flow.declare.file_options import READ_OPTIONS, check_read_options, c
 from ematix_flow.declare.stateful import SESSION
 from ematix_flow.declare.stream_options import IN_MEMORY
 from ematix_flow.declare.udf import check_functions
+from ematix_flow.declare.write import ERROR
 from ematix_flow.errors import DeclareError
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def check_stream(stream: Stream, known: Known = given) -> None:
     _check_dead_letters(stream, known)
     for source in stream.sources:
         _check_source(known(source.connection))
+        _check_replaced(stream, known(source.connection))
     for target in stream.targets:
         _check_target(target, known(target.connection))
         if stream.cdc is not None and target.table is None:
@@ -145,6 +147,14 @@ def _check_source(connection: Connection | None) -> None:
     message = f"a stream cannot read from {connection.kind} connection {connection.name!r}"
     hint = f"streams read from {_listed((*_SOURCES, FILES + '*'))}; @ematix.pipeline reads from databases."
     raise DeclareError(message, hint=hint)
+
+
+def _check_replaced(stream: Stream, connection: Connection | None) -> None:
+    if connection is None or connection.kind.startswith(FILES):
+        return
+    if any(target.write.on_replaced != ERROR for target in stream.targets):
+        message = f"on_replaced= is about files, and stream {stream.name!r} reads from {connection.kind}"
+        raise DeclareError(message)
 
 
 def _check_target(target: StreamTarget, connection: Connection | None) -> None:

@@ -16,6 +16,7 @@ STREAM_WRITE_KEYWORDS = {
     "compare_columns": "columns whose change counts, for merge and scd2; every column that is not a key by default",
     "event_timestamp_column": "column with the time of an event; makes scd2 order-proof",
     "order_by": "columns by which the greatest row of a key wins, for merge and scd2; the last message by default",
+    "on_replaced": "error (default), load or ignore: what happens to a file that was loaded and has changed since",
     "late_horizon": "how long scd2 remembers folded events; 30 days by default",
     "on_bad_row": "fail (default) or reject",
     "on_drift": "error (default), warn or evolve (add columns, widen types)",

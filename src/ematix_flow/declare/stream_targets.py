@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.fan_out import refuse_untaken, takes
@@ -16,7 +16,7 @@ from ematix_flow.declare.stream_keywords import PLACE_KEYWORDS, STREAM_WRITE_KEY
 from ematix_flow.declare.table import table_of
 from ematix_flow.declare.target import Target
 from ematix_flow.declare.values import column_names, filled_text, switch
-from ematix_flow.declare.write import write
+from ematix_flow.declare.write import FILES, write
 from ematix_flow.errors import DeclareError, DeclareTypeError
 
 if TYPE_CHECKING:
@@ -135,7 +135,9 @@ def _write(said: Mapping[str, Any]) -> Write:
     options = {name: said.get(name) for name in STREAM_WRITE_KEYWORDS if name != "mode"}
     if options["late_horizon"] is not None:
         options["late_horizon"] = duration("late_horizon", options["late_horizon"])
-    found = write(said.get("mode", "append"), **options)
+    if options["on_replaced"] is not None:
+        options["incremental"] = FILES  # which a stream of files always is
+    found = replace(write(said.get("mode", "append"), **options), incremental=None)
     if found.mode == "truncate":
         message = "a stream cannot replace its target: mode='truncate' knows only whole sources"
         raise DeclareError(message, hint="use append, merge or scd2.")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.stream import as_text
+from ematix_flow.declare.write import ERROR
 from ematix_flow.engine.lanes import Batch, Lane
 from ematix_flow.engine.loading import load_target
 from ematix_flow.engine.shaped_files import loaded_into, pipeline_of_files, position_among, shaped_file_lane
@@ -49,7 +50,10 @@ class FileLane(Lane):
         """Give the load of the files that the target has not seen."""
         value = SourceValue(self.pipeline.source_connection, path=self.source.query)
         opened = OpenSource(value, self.source.name, files=self.source.files, ordered=self.ordered)
-        slot = f"{self.source.source_id} {as_text(self.position)} {as_text(end)}"
+        # What a batch has depends on what becomes of replaced files: a load that left them out is not one that takes them.
+        policy = self.pipeline.targets[0].write.on_replaced
+        chosen = "" if policy == ERROR else f" {policy}"
+        slot = f"{self.source.source_id} {as_text(self.position)} {as_text(end)}{chosen}"
         return Batch(self.pipeline, self.pipeline.targets[0], opened, slot)
 
 
