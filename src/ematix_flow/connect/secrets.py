@@ -137,6 +137,11 @@ def expand(text: _Text) -> _Text:
     return _REFERENCE.sub(lambda match: _resolve(match.group(1)), text)
 
 
+def expand_name(text: str) -> str:
+    """Return the text with every `${...}` filled in; what environment variables say is a name then, and may be shown."""
+    return _REFERENCE.sub(lambda match: _resolve(match.group(1), names=True), text)
+
+
 def prefixes_in(text: str) -> set[str]:
     """Give the prefixes of the references in a text; a bare name counts as `env`."""
     return {inner.partition(":")[0] if ":" in inner else "env" for inner in _REFERENCE.findall(text)}
@@ -179,7 +184,7 @@ def _part(values: Mapping[str, Any], key: str, reference: str) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _resolve(inner: str) -> str:
+def _resolve(inner: str, *, names: bool = False) -> str:
     prefix, separator, reference = inner.partition(":")
     if not separator:
         if not _BARE_NAME.fullmatch(inner):
@@ -193,7 +198,11 @@ def _resolve(inner: str) -> str:
     if not isinstance(value, str):
         raise DeclareTypeError(f"the resolver for {prefix!r} must give text, not {type(value).__name__}")
     plain = prefix == "env" or not separator
-    for piece in _secrets_of(reference or inner, value) if plain else (value, *_leaves(value)):
+    if plain:
+        secret = secrets_in(value) if names else _secrets_of(reference or inner, value)
+    else:
+        secret = (value, *_leaves(value))
+    for piece in secret:
         remember(piece)
     return value
 

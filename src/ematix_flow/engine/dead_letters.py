@@ -14,6 +14,7 @@ from ematix_flow.engine.dead_letter_topic import SENT
 from ematix_flow.engine.loading import load_target
 from ematix_flow.engine.rejecting import list_rejects, replay_slot
 from ematix_flow.engine.sourcing import OpenSource
+from ematix_flow.engine.stream_names import filled_in
 from ematix_flow.engine.stream_options import StreamOptions
 from ematix_flow.engine.stream_rows import StreamRows
 from ematix_flow.engine.stream_sources import source_of
@@ -81,6 +82,7 @@ def stats(stream: Stream) -> dict[str, Any]:
 
 def records(stream: Stream, *, status: str | None = "pending", limit: int = 100) -> list[Reject]:
     """Give the dead letters of all tables that a stream writes to, newest first."""
+    stream = filled_in(stream)
     found: list[Reject] = []
     for target in _tables(stream):
         found += list_rejects(pipeline_into(stream, target, stream.name), status=status, limit=limit)
@@ -111,7 +113,7 @@ def replay(stream: Stream, chosen: Selection, options: StreamOptions | None = No
 
     What fails again is a new dead letter with one attempt more, and is parked when that was the last.
     """
-    options = options or StreamOptions()
+    options, stream = options or StreamOptions(), filled_in(stream)
     started = options.clock.now()
     letters = chosen.among(waiting(stream))
     done = Counter({"taken": len(letters)})
@@ -173,7 +175,7 @@ def waiting(stream: Stream) -> list[Reject]:
 
 
 def _settle(stream: Stream, letters: Sequence[Reject], status: str | None) -> int:
-    changed = 0
+    stream, changed = filled_in(stream), 0
     for target in _tables(stream):
         mine = [letter.reject_id for letter in letters if _belongs(letter, target)]
         if mine:

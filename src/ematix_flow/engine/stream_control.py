@@ -12,6 +12,7 @@ from ematix_flow.engine.broker_lanes import is_broker, sink_of
 from ematix_flow.engine.file_lanes import file_position
 from ematix_flow.engine.file_messages import shown
 from ematix_flow.engine.positions import position_in, remember
+from ematix_flow.engine.stream_names import filled_in
 from ematix_flow.engine.stream_sources import source_of
 from ematix_flow.engine.table_lanes import books_of
 from ematix_flow.errors import PlanError, StreamLostError, UnknownNameError, did_you_mean
@@ -56,6 +57,7 @@ class Moved:
 
 def stream_status(stream: Stream, options: StreamOptions) -> list[Standing]:
     """Give where every target of a stream stands and what waits for it."""
+    stream = filled_in(stream)
     with closing(source_of(stream, options)) as source:
         return [_standing(stream, target, source, options) for target in stream.targets]
 
@@ -79,6 +81,7 @@ def move_stream(
 
     With `healthy`, only targets that stand somewhere can be moved. The word `ledger` moves nothing.
     """
+    stream = filled_in(stream)
     chosen = _chosen(stream, only)
     with closing(source_of(stream, options)) as source:
         stays = where == LEDGER

@@ -20,6 +20,7 @@ from ematix_flow.engine.roads import lane_for, refuse_impossible, road_of
 from ematix_flow.engine.sourcing import OpenSource
 from ematix_flow.engine.spark import session_for, spark_is_chosen
 from ematix_flow.engine.stream_loop import MOST
+from ematix_flow.engine.stream_names import filled_in
 from ematix_flow.engine.stream_options import StreamOptions
 from ematix_flow.engine.stream_tables import name_of
 from ematix_flow.engine.table_lanes import pipeline_into
@@ -56,6 +57,7 @@ def validate_stream(stream: Stream, options: StreamOptions | None = None) -> Val
     """Check everything that can be checked without reading a message; what is wrong comes out as errors."""
     options, found = options or StreamOptions(), Findings()
     with found.about("stream", Exception), ExitStack() as kept:
+        stream = filled_in(stream)
         refuse_impossible(stream)
         road = road_of(stream, options, kept)
         with found.about(f"source {stream.sources[0].query!r}", Exception):
@@ -74,6 +76,7 @@ def validate_stream(stream: Stream, options: StreamOptions | None = None) -> Val
 
 
 def _looked_at(stream: Stream, options: StreamOptions, *, rehearses: bool) -> PreviewResult:
+    stream = filled_in(stream)
     refuse_impossible(stream)
     with ExitStack() as kept:
         road = road_of(stream, options, kept)

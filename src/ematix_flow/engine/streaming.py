@@ -16,6 +16,7 @@ from ematix_flow.engine.conductor import as_ours
 from ematix_flow.engine.roads import lane_for, refuse_impossible, road_of
 from ematix_flow.engine.spark import LONG, need
 from ematix_flow.engine.stream_loop import Loop, Tally, Track
+from ematix_flow.engine.stream_names import filled_in
 from ematix_flow.engine.stream_observing import observed
 from ematix_flow.engine.stream_options import StreamOptions
 from ematix_flow.engine.supervising import Patience
@@ -35,13 +36,14 @@ MANY = 500_000
 
 def run_stream(stream: Stream, options: StreamOptions | None = None) -> dict[str, Any]:
     """Run a stream until it is asked to stop or, where that was asked for, has reached its end; gives what it did."""
-    options = options or StreamOptions()
+    options, stream = options or StreamOptions(), filled_in(stream)
     with finishing(options.stop), observed((stream,), options):
         return follow(stream, options)
 
 
 def follow(stream: Stream, options: StreamOptions) -> dict[str, Any]:
     """Run a stream, and again after errors where that was asked for; signals and watchers are the caller's business."""
+    stream = filled_in(stream)
     refuse_impossible(stream)
     tally = Tally()
     patience = Patience(f"stream {stream.name!r}", options.max_backoff)
