@@ -16,7 +16,7 @@ from ematix_flow.declare.masking import is_secret_field, secrets_in
 from ematix_flow.errors import DeclareTypeError, MissingSecretError, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _Text = TypeVar("_Text", str, None)
 _AnyConnection = TypeVar("_AnyConnection", bound=Connection)
@@ -199,7 +199,7 @@ def _resolve(inner: str, *, names: bool = False) -> str:
         raise DeclareTypeError(f"the resolver for {prefix!r} must give text, not {type(value).__name__}")
     plain = prefix == "env" or not separator
     if plain:
-        secret = secrets_in(value) if names else _secrets_of(reference or inner, value)
+        secret: Iterable[str] = secrets_in(value) if names else _secrets_of(reference or inner, value)
     else:
         secret = (value, *_leaves(value))
     for piece in secret:
