@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import pytest
 
 from ematix_flow import ematix, pk
+from ematix_flow.connect.stream import payload_of
 from ematix_flow.errors import BadRowsError, PlanError, RunError, StreamLostError
 from ematix_flow.types import BigInt, Numeric, Text, TimestampTZ  # noqa: TC001 - read from the annotations
 from tests.streams.feeds import Topic, drain, duckdb_at, rows_in
@@ -218,3 +219,22 @@ def test_every_target_goes_its_own_way(topic: Topic, tmp_path: Path) -> None:
     written = sorted(line for file in lake.rglob("*.jsonl") for line in file.read_text().splitlines())
     assert rows_in(first, "SELECT id FROM main.a ORDER BY id") == [(1,), (2,)]
     assert written == ['{"id":1}', '{"id":2}']
+
+
+@ematix.table(schema="shop", name="own_names")
+class OwnNames:
+    """A table whose columns are called like things that messages have inside."""
+
+    id: Annotated[BigInt, pk()]
+    _payload: Text | None
+    _place: Text | None
+    value: Text | None
+
+
+def test_fields_may_be_called_like_what_messages_have_inside(topic: Topic, warehouse: Path) -> None:
+    topic.write([{"id": 1, "_payload": "p", "_place": "q", "value": "v"}, {"id": "x", "_payload": "r"}, b"{torn"])
+    stream = topic.stream(duckdb_at(warehouse), target_table=OwnNames, transform_on_error="dlq")
+    drain(stream)
+    assert rows_in(warehouse, "SELECT id, _payload, _place, value FROM shop.own_names") == [(1, "p", "q", "v")]
+    kept = [payload_of(row) for (row,) in rows_in(warehouse, "SELECT row_json FROM ematix_flow.rejects")]
+    assert sorted(kept) == [b'{"id":"x","_payload":"r"}', b"{torn"]

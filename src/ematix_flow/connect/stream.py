@@ -33,8 +33,10 @@ VALUE = "value"
 PLACE = "_place"
 """Column of the text by which a message is found again."""
 
-PAYLOAD = "_payload"
-"""Under this name a message that could not be read keeps its payload, so that it can be tried again."""
+PAYLOAD = "_flow_payload"
+"""Under this name a message that could not be read keeps its payload, so that it can be tried again.
+
+No column can be declared under it."""
 
 MOST_FIELDS = 4_096
 """Values of a message from which on it is no row, and columns that rows may make: hardly a database has wider tables."""

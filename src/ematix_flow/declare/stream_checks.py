@@ -82,8 +82,14 @@ def _refuse_twins(stream: Stream) -> None:
 def _check_sql(stream: Stream) -> None:
     functions = (*stream.udfs, *stream.aggregate_udfs)
     check_functions(functions)
-    if stream.transform.sql is None and (stream.lookups or functions):
-        message = f"{'lookups=' if stream.lookups else 'udfs= and aggregate_udfs='} need transform_sql="
+    used = {
+        "lookups=": stream.lookups,
+        "udfs= and aggregate_udfs=": functions,
+        "optional_fields=": stream.transform.optional_fields,
+    }
+    unused = next((what for what, given in used.items() if given), "")
+    if stream.transform.sql is None and unused:
+        message = f"{unused} need transform_sql="
         raise DeclareError(message, hint="only SQL can use them.")
     if stream.cdc is not None and stream.is_stateful:
         message = "cdc= goes neither with window= nor with join="
