@@ -36,6 +36,8 @@ class World:
     catchup: str = "last"
     failing: int = 0
     """Slots whose minute this divides fail; none for 0."""
+    project: str = "-"
+    """What the processes have in the variable of the project."""
 
     def notes(self, name: str) -> list[str]:
         """Give the lines that processes have written to a file."""
@@ -115,6 +117,7 @@ def _child(job: dict[str, Any]) -> None:
     try:
         from ematix_flow import failpoints
 
+        os.environ["EMATIX_FLOW_PROJECT"] = world.project
         failpoints.arm(job.get("failpoints", ""))
         _WORK[job["what"]](world, job)
     except BaseException as error:  # noqa: BLE001 - told to the test, which judges it

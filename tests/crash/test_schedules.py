@@ -159,6 +159,23 @@ def test_a_scheduler_that_is_killed_at_any_step_neither_misses_nor_repeats_a_slo
     assert {slot: loaded[slot] for slot in _minutes(start, last)} == dict.fromkeys(_minutes(start, last), 1)
 
 
+@pytest.mark.parametrize("point", ["slot.claimed", "slot.begun", "commit.after_commit", "slot.before_success"])
+def test_a_killed_slot_of_a_project_is_taken_up_by_that_project_alone(
+    clockwork: Clockwork, tmp_path: Path, point: str
+) -> None:
+    ours, theirs = (
+        World(str(tmp_path), f"sqlite://{tmp_path}/log.db", f"sqlite:///{tmp_path}/{name}.db", 0.5, project=f"/{name}")
+        for name in ("ours", "theirs")
+    )
+    now = (START + timedelta(minutes=5, seconds=1)).isoformat()
+    assert clockwork.wait(clockwork.start("run_due", ours, now=now, failpoints=f"{point}=kill")) == "killed"
+    time.sleep(0.6)  # the lease ends by the clock of the machine
+    for world in (theirs, ours, theirs, ours):
+        assert clockwork.wait(clockwork.start("run_due", world, now=now)) == "exited", world.notes("errors")
+    assert _slots(ours) == _slots(theirs) == Counter(_minutes(5, 5))
+    assert world.notes("ran") == _minutes(5, 5) * 2, "the plain function of each"
+
+
 @pytest.mark.parametrize("point", ["commit.connected", "ddl.after_expand"])
 @pytest.mark.service
 def test_a_lease_holder_that_slept_through_a_takeover_commits_nothing(
