@@ -146,3 +146,17 @@ def test_a_workflow_with_a_stream_takes_no_trigger(stream: str) -> None:
         workflow(name="w", jobs=[stream, "mart"], schedule=HOURLY)
     made = workflow(name="w", jobs=[stream, "mart"])
     assert made.jobs == ("events", "mart")
+
+
+def test_a_workflow_that_sets_itself_off_through_its_jobs_is_refused_and_the_circle_is_named() -> None:
+    for name in ("p1", "p2", "p3"):
+        register(name=name, schedule=None)(lambda: None)
+    with pytest.raises(ValueError, match="'own' sets itself off for ever: workflow own -> p1 -> workflow own"):
+        workflow(name="own", jobs=["p1", "p2"], triggered_by=AnyOf("p3", "p1"))
+    assert "own" not in PROJECT.workflows
+    workflow(name="first", jobs=["p2"], triggered_by="p1")
+    workflow(name="second", jobs=["p3"], triggered_by="first")
+    circle = "workflow third -> p1 -> workflow first -> workflow second -> workflow third"
+    with pytest.raises(ValueError, match=f"'third' sets itself off for ever: {circle}"):
+        workflow(name="third", jobs=["p1"], triggered_by="second")
+    workflow(name="third", jobs=["p1"], schedule="0 * * * *")  # what nothing of its own sets off may be a job

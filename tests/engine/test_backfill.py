@@ -13,7 +13,7 @@ import pytest
 
 from ematix_flow.commit.runlog.records import Backfill
 from ematix_flow.declare.project import PROJECT
-from ematix_flow.engine.backfilling import find_backfill, open_backfill, run_backfill, slots_of
+from ematix_flow.engine.backfilling import find_backfill, open_backfill, run_backfill, slot_count, slots_of
 from ematix_flow.pipeline import Slot, current_slot
 from tests.engine.schedules import NOON
 
@@ -126,7 +126,8 @@ def test_slots_follow_the_zone_of_the_pipeline(rig: Rig) -> None:
     rig.add("a", "30 2 * * *", timezone="Europe/Berlin")
     first, last = datetime(2026, 3, 28, tzinfo=UTC), datetime(2026, 3, 31, tzinfo=UTC)
     order, _ = open_backfill(rig.log, PROJECT.pipelines["a"], first, last)
-    assert slots_of(PROJECT.pipelines["a"], order) == [
+    assert slot_count(PROJECT.pipelines["a"], order) == 3
+    assert list(slots_of(PROJECT.pipelines["a"], order)) == [
         "2026-03-28T01:30:00Z",
         "2026-03-29T01:00:00Z",
         "2026-03-30T00:30:00Z",

@@ -110,4 +110,4 @@ def test_a_command_line_shows_no_password_and_a_worker_can_be_cancelled(rig: Rig
     Path("wait").unlink()
     until(lambda: not Path(f"/proc/{handle.ref}").exists())
     executor.cancel(handle)
-    assert rig.state("note").error == "cancelled by anna"
+    assert rig.state("note").cancelled_by == "anna", "whoever looks next ends the slot, as its process did not"

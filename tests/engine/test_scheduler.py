@@ -321,3 +321,22 @@ def test_a_clock_that_is_set_back_repeats_nothing_and_one_set_forward_catches_up
     rig.pass_time(3610)
     ticked(scheduler, 3)
     assert rig.ran == ["a", "a"]
+
+
+@pytest.mark.parametrize(
+    ("more", "after"),
+    [({"idempotent": True}, "it is begun again"), ({}, "it is not repeated by itself: flow runs resume a")],
+)
+def test_a_lease_that_ended_is_told_with_its_worker_its_slot_and_what_comes_next(
+    rig: Rig, more: dict[str, Any], after: str
+) -> None:
+    rig.add("a", **more)
+    slot = "2026-03-01T12:00:00Z"
+    token = rig.log.claim("a", "scheduler-x", 0.01).token
+    assert token is not None
+    assert rig.log.heartbeat(token, 0.01, "worker-h7-4711")  # it has begun what the scheduler claimed
+    rig.log.change_state("a", lambda s: replace(s, last_slot=slot, slot_status="running", attempt=2))
+    time.sleep(0.02)
+    ticked(rig.scheduler())
+    (told,) = rig.told("lease_expired")
+    assert told.text == f"worker-h7-4711 was silent for too long and lost slot {slot}, attempt 2; {after}"

@@ -196,3 +196,30 @@ def test_a_restart_loads_under_the_name_of_the_run_before_it(
     assert sorted((run.attempt, run.extras["recovered"]) for run in again) == [(1, False), (2, True)]
     assert len(runs) == 3
     assert [event.error_type for event in rig.ended()] == ["", "", ""]
+
+
+def test_what_was_resumed_is_due_by_the_clock_of_the_decision(rig: Rig) -> None:
+    rig.add("a", "0 12 1 3 *")
+    rig.broken.add("a")
+    rig.due()
+    rig.broken.clear()
+    actions.resume(rig.log, "a")
+    assert [event.name for event in rig.due().fired] == ["a"], "the test's clock is years before that of the run log"
+
+
+def test_a_slot_that_runs_elsewhere_is_told_as_skipped(rig: Rig) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        entered.set()
+        assert leave.wait(30)
+
+    rig.add("a", work=wait)
+    scheduler = rig.scheduler()
+    scheduler.tick()
+    assert entered.wait(30)
+    assert [(event.name, event.reason) for event in rig.due("two").skipped] == [("a", "running on one")]
+    rig.pass_time(120)
+    assert rig.due("two").skipped == [], "its window is over"
+    leave.set()
+    wait_for(scheduler.begun(), 30)

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ematix_flow.plan import slots
 from ematix_flow.plan.slots import (
+    count_slots,
     forecast_next_run,
     is_due,
     latest_slot,
@@ -23,6 +25,7 @@ from ematix_flow.plan.slots import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import date
 
 ZONES = (
@@ -148,3 +151,43 @@ def test_a_slot_is_named_with_the_project_in_its_target_only(again: str) -> None
     assert named == f"load@2026-03-02T12:00:00Z of a shop of ours{again}"
     assert without_project(named) == without_project(plain) == plain
     assert without_project("two of them") == "two of them"
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin", "America/Sao_Paulo", "Australia/Lord_Howe", "Asia/Kathmandu"])
+@pytest.mark.parametrize(
+    "schedule", ["* * * * *", "*/7 1-5 * * *", "30 2 * * *", "15 * 1,15 * *", "0 0 * * 1", "5 4 29 2 *", "0 */5 * 3 0"]
+)
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [
+        (datetime(2018, 10, 20, 3, 30, tzinfo=UTC), datetime(2018, 11, 8, 4, 1, tzinfo=UTC)),
+        (datetime(2026, 3, 27, 23, 59, tzinfo=UTC), datetime(2026, 4, 6, 0, 0, tzinfo=UTC)),
+        (datetime(2026, 10, 24, tzinfo=UTC), datetime(2026, 10, 24, 5, tzinfo=UTC)),
+        (datetime(2026, 10, 24, tzinfo=UTC), datetime(2026, 10, 24, tzinfo=UTC)),
+        (datetime(2024, 2, 1, tzinfo=UTC), datetime(2024, 3, 12, 1, 2, 3, tzinfo=UTC)),
+    ],
+)
+def test_slots_are_counted_as_they_are_listed(schedule: str, zone: str | None, first: datetime, last: datetime) -> None:
+    second = timedelta(seconds=1)
+    listed = [slot for slot in slots_between(schedule, zone, first - second, last) if first <= slot < last]
+    assert count_slots(schedule, zone, first, last) == len(listed)
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_six_years_of_minutes_are_counted_without_going_through_them(
+    zone: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = 0
+    real = slots.CronSim
+
+    def counting(*given: object) -> Iterator[datetime]:
+        nonlocal drawn
+        for one in real(*given):  # type: ignore[arg-type]
+            drawn += 1
+            yield one
+
+    monkeypatch.setattr(slots, "CronSim", counting)
+    years = datetime(2020, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
+    total = count_slots("* * * * *", zone, *years)
+    assert total == 2192 * 1440
+    assert drawn < total / 100

@@ -106,6 +106,7 @@ def workflow(
             origin=origin,
         )
         _check_triggers(declared)
+        _refuse_circle(declared)
         _claim_jobs(declared)
         PROJECT.add_workflow(declared)
     except FlowError as error:
@@ -170,6 +171,30 @@ def _check_triggers(declared: Workflow) -> None:
         if name not in PROJECT.pipelines and name not in PROJECT.workflows:
             message = f"workflow {declared.name!r} is triggered by {name!r}, which is not declared before it"
             raise DeclareError(message, hint=did_you_mean(name, (*PROJECT.pipelines, *PROJECT.workflows)))
+
+
+def _refuse_circle(declared: Workflow) -> None:
+    """Refuse a workflow that sets itself off through its jobs: it would fire for ever."""
+    jobs = {**PROJECT.jobs, **dict.fromkeys(declared.jobs, declared)}
+    workflows = {**PROJECT.workflows, declared.name: declared}
+    ways = [(declared, (f"workflow {declared.name}",))]
+    seen: set[str] = set()
+    while ways:
+        workflow, way = ways.pop()
+        succeeded = {workflow.name: way} | {n: (*way, n) for n in workflow.jobs if jobs.get(n) is workflow}
+        for after in workflows.values():
+            cause = (
+                next((n for n in after.triggered_by.leaves() if n in succeeded), None) if after.triggered_by else None
+            )
+            if cause is None:
+                continue
+            longer = (*succeeded[cause], f"workflow {after.name}")
+            if after is declared:
+                message = f"workflow {declared.name!r} sets itself off for ever: {' -> '.join(longer)}"
+                raise DeclareError(message, hint="take one of these out of jobs= or triggered_by=.")
+            if after.name not in seen:
+                seen.add(after.name)
+                ways.append((after, longer))
 
 
 def _claim_jobs(declared: Workflow) -> None:

@@ -41,7 +41,8 @@ def resume(log: RunLog, name: str) -> PipelineState:
         if state.slot_status not in _RESUMABLE:
             return state
         state = replace(state, attempt=0, interruptions=0, first_attempt_at="")
-        return replace(state, slot_status=retrying.FAILED, next_attempt_at=now)
+        # At once by any clock that sees the slot, also that of `flow run-due --now`.
+        return replace(state, slot_status=retrying.FAILED, next_attempt_at=state.last_slot or now)
 
     return log.change_state(pipeline, again)
 

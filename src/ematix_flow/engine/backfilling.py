@@ -16,7 +16,7 @@ from ematix_flow.errors import DeclareError, UnknownNameError
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.deciding import Skip
 from ematix_flow.plan.retrying import MOMENT
-from ematix_flow.plan.slots import instant_of, slot_id, slot_text, slots_between
+from ematix_flow.plan.slots import count_slots, instant_of, slot_id, slot_text, slots_between
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,31 +69,38 @@ def find_backfill(log: RunLog, backfill_id: str) -> Backfill:
     return found[0]
 
 
-def slots_of(pipeline: Pipeline, backfill: Backfill) -> list[str]:
-    """Give the slots of a backfill, the first instant included and the last one not."""
+def slots_of(pipeline: Pipeline, backfill: Backfill) -> Iterator[str]:
+    """Give the slots of a backfill one by one, the first instant included and the last one not."""
     schedule = pipeline.schedule or ""
     first, last = instant_of(backfill.first), instant_of(backfill.last)
     found = slots_between(schedule, pipeline.timezone, first - MOMENT, last)
-    return [slot_text(slot) for slot in found if first <= slot < last]
+    return (slot_text(slot) for slot in found if first <= slot < last)
+
+
+def slot_count(pipeline: Pipeline, backfill: Backfill) -> int:
+    """Give how many slots a backfill has, without going through all of them."""
+    first, last = instant_of(backfill.first), instant_of(backfill.last)
+    return count_slots(pipeline.schedule or "", pipeline.timezone, first, last)
 
 
 def run_backfill(
     pipeline: Pipeline, backfill: Backfill, keeper: Keeper, stopped: Callable[[], bool] = lambda: False
 ) -> Iterator[SlotDone]:
     """Run the slots that are not done yet and give each after its run; the first failure ends it, and it can be resumed."""
-    slots = slots_of(pipeline, backfill)
+    total = slot_count(pipeline, backfill)
     done: list[str] = json.loads(backfill.done or "[]")
-    for number, slot in enumerate(slots, 1):
-        if slot in done or stopped():
+    known = frozenset(done)
+    for number, slot in enumerate(slots_of(pipeline, backfill), 1):
+        if slot in known or stopped():
             continue
         error, result = _run_slot(pipeline, backfill, slot, keeper)
         if not error:
             done.append(slot)
-        state = FAILED if error else DONE if len(done) == len(slots) else OPEN
+        state = FAILED if error else DONE if len(done) == total else OPEN
         kept = keeper.log.swap(backfill, replace(backfill, done=json.dumps(done), state=state))
         backfill = kept or find_backfill(keeper.log, backfill.id)
         failpoint("backfill.noted")
-        yield SlotDone(slot, result, error, number, len(slots))
+        yield SlotDone(slot, result, error, number, total)
         if error:
             return
 

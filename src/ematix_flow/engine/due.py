@@ -24,7 +24,7 @@ from ematix_flow.observe.bus import Bus
 from ematix_flow.observe.wiring import book_in, observers
 from ematix_flow.plan import retrying
 from ematix_flow.plan.deciding import Fire, Lose, Situation, Skip, decide
-from ematix_flow.plan.slots import aware, last_slot, slot_text
+from ematix_flow.plan.slots import aware, instant_of, last_slot, slot_text
 from ematix_flow.records import PipelineState
 
 if TYPE_CHECKING:
@@ -96,12 +96,19 @@ def run_due(
     asked, result = _asked(keeper, at, tell), RunDueResult()
     while True:
         done = result.names()
-        names = [name for name, one in at.project.pipelines.items() if name not in done and decide(one, at) is not None]
+        names = [name for name, one in at.project.pipelines.items() if name not in done and _concerns(one, at)]
         one_round = _round(at.project.order(names), keeper, at, tell)
         result = result.with_all(one_round)
         if not at.project.workflows or not one_round.fired:
             return asked.with_all(result)
         keeper, at = look(keeper, window, catchup)  # a success may have set a workflow off
+
+
+def _concerns(pipeline: Pipeline, at: Situation) -> bool:
+    """Say whether a round tells of a pipeline: something of it is due, or its slot of the window runs elsewhere."""
+    state = at.state(pipeline.name)
+    elsewhere = pipeline.name in at.held and state.slot_status == retrying.RUNNING
+    return decide(pipeline, at) is not None or (elsewhere and instant_of(state.last_slot) > at.now - at.window)
 
 
 def _asked(keeper: Keeper, at: Situation, tell: Telling | None) -> RunDueResult:
@@ -235,7 +242,8 @@ def _with_state(at: Situation, state: PipelineState) -> Situation:
 
 def _rest(pipeline: Pipeline, at: Situation) -> str:
     slot = at.asked.get(pipeline.name) or at.state(pipeline.name).last_slot
-    return f"slot {slot} has run"
+    holder = at.held.get(pipeline.name)
+    return f"slot {slot} has run" if holder is None else f"running on {holder}"
 
 
 def _note(result: RunDueResult, step: Outcome | Skip, tell: Telling | None, keeper: Keeper) -> None:

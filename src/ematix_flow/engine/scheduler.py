@@ -24,6 +24,8 @@ from ematix_flow.errors import FlowError, RunLogError
 from ematix_flow.events import PipelineSkipped, SchedulerTold
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.deciding import Lose, Skip, decide
+from ematix_flow.plan.retrying import RUNNING
+from ematix_flow.records import PipelineState
 from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from datetime import datetime
 
+    from ematix_flow.commit.runlog.claims import ExpiredClaim
     from ematix_flow.commit.runlog.records import Action
     from ematix_flow.declare.pipeline import Pipeline
     from ematix_flow.engine.executors.base import Executor
@@ -137,7 +140,21 @@ class Scheduler:
 
     def _sweep(self) -> None:
         for expired in self.keeper.log.sweep_expired_leases():
-            self._tell("lease_expired", expired.pipeline, f"{expired.worker_id} was silent for too long")
+            self._tell("lease_expired", expired.pipeline, self._lost(expired))
+
+    def _lost(self, expired: ExpiredClaim) -> str:
+        """Say who lost which slot, and what happens with it now."""
+        state, pipeline = self.keeper.log.find(PipelineState, expired.pipeline), PROJECT.pipelines.get(expired.pipeline)
+        unbegun = self.settings.executor is not None and expired.worker_id == self.keeper.worker_id
+        who = "the worker that was asked for never began" if unbegun else f"{expired.worker_id} was silent for too long"
+        if state is None or pipeline is None or state.slot_status != RUNNING:
+            return f"{who}; no slot was lost"
+        after = "it is begun again"
+        if state.cancelled_by:
+            after = f"it was cancelled by {state.cancelled_by} and is not begun again"
+        elif not pipeline.resumes:
+            after = f"it is not repeated by itself: flow runs resume {pipeline.name}"
+        return f"{who} and lost slot {state.last_slot}, attempt {state.attempt}; {after}"
 
     def _dispatch_due(self) -> None:
         self._collect()

@@ -24,7 +24,7 @@ def work(pipeline: Pipeline, token: str, keeper: Keeper) -> Outcome:
         not ours
         or state is None
         or state.slot_status != RUNNING
-        or not keeper.log.heartbeat(token, keeper.lease_seconds)
+        or not keeper.log.heartbeat(token, keeper.lease_seconds, keeper.worker_id)
     ):
         message = f"the lease on {pipeline.name} is not this worker's any more"
         raise FencedError(message, hint="it came too late; the scheduler has given the slot to another one.")

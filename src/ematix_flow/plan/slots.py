@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SECOND = timedelta(seconds=1)
+DAY = timedelta(days=1)
+_MONDAY = datetime(2024, 1, 1, tzinfo=UTC)
 BETWEEN_CHANGES = timedelta(days=7)
 """No zone changes its clocks twice in so short a time."""
 
@@ -88,6 +90,38 @@ def slots_between(schedule: str, zone: str | None, after: datetime, upto: dateti
         if instant > upto:
             return
         yield instant
+
+
+def count_slots(schedule: str, zone: str | None, first: datetime, last: datetime) -> int:
+    """Give how many slots there are from an instant, included, to another one, not included.
+
+    Whole days on which no clock is changed all have the same number; only the others are gone through.
+    """
+    minute, hour, *days = schedule.split()
+    local = ZoneInfo(zone or "UTC")
+    daily = f"0 0 {' '.join(days)}"
+    a_day = sum(1 for _ in slots_between(f"{minute} {hour} * * *", None, _MONDAY - SECOND, _MONDAY + DAY - SECOND))
+    begin = _midnight(first.astimezone(local) + DAY, local)
+    end = _midnight(last.astimezone(local), local)
+    if begin >= end:
+        return _counted(schedule, zone, first, last)
+    total = _counted(schedule, zone, first, begin) + _counted(schedule, zone, end, last)
+    matching = CronSim(daily, begin.astimezone(local).replace(tzinfo=None) - SECOND)
+    for day in matching:
+        start, after = (_midnight(moment.replace(tzinfo=local), local) for moment in (day, day + DAY))
+        if start >= end:
+            return total
+        total += a_day if after - start == DAY else _counted(schedule, zone, start, after)
+    return total
+
+
+def _counted(schedule: str, zone: str | None, first: datetime, last: datetime) -> int:
+    return sum(1 for _ in slots_between(schedule, zone, first - SECOND, last - SECOND))
+
+
+def _midnight(moment: datetime, zone: ZoneInfo) -> datetime:
+    """Give the instant at which the date of a moment begins in a zone."""
+    return moment.replace(hour=0, minute=0, second=0, microsecond=0, fold=0, tzinfo=zone).astimezone(UTC)
 
 
 def next_slot(schedule: str, zone: str | None, after: datetime) -> datetime:

@@ -119,13 +119,22 @@ def test_a_backfill_shows_runs_and_remembers_its_slots(flow: Flow, due: tuple[st
     asked = ("backfill", "raw", "-m", "my_pipelines", *STRETCH)
     slots = ["2026-03-01T09:00:00Z", "2026-03-01T10:00:00Z", "2026-03-01T11:00:00Z"]
     assert flow(*asked, "--dry-run").out.split() == slots
-    assert json.loads(flow(*asked, "--dry-run", "--format", "json").out) == {"pipeline": "raw", "slots": slots}
+    assert json.loads(flow(*asked, "--dry-run", "--format", "json").out) == {
+        "pipeline": "raw",
+        "slots": slots,
+        "total": 3,
+    }
+    few = flow(*asked, "--dry-run", "--limit", "1")
+    assert (few.out.split(), "the first 1 of 3 slots" in few.err) == (slots[:1], True)
     said = json.loads(flow(*asked, "--format", "json").out)
     assert (said["pipeline"], said["slots"]) == ("raw", 3)
     assert said["ran"] == [{"slot": slot, "result": 7, "error": None} for slot in slots]
     again = flow(*asked)
     assert again.code == 0
     assert again.err.count("had run already") == 3
+    assert again.out == "raw: 0 slots ran, 3 had run already, 0 failed, 3 in all\n"
+    said = json.loads(flow(*asked, "--format", "json").out)
+    assert (said["ran"], said["had_run"]) == ([], slots)
     assert flow(*asked, "--again").err.count("had run already") == 0
 
 

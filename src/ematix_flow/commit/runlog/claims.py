@@ -55,14 +55,17 @@ def claim(book: Book, pipeline: str, worker_id: str, lease_seconds: float) -> Cl
             return ClaimResult(acquired=True, token=wanted.claim_token, holder=worker_id, expires_at=until, epoch=epoch)
 
 
-def heartbeat(book: Book, token: str, lease_seconds: float) -> bool:
-    """Let a lease last longer from now on; False when somebody took or swept it."""
+def heartbeat(book: Book, token: str, lease_seconds: float, worker_id: str = "") -> bool:
+    """Let a lease last longer from now on; False when somebody took or swept it.
+
+    A worker that begins what a scheduler has claimed for it says who it is.
+    """
     while True:
         held = _held(book, token)
         if held is None:
             return False
         until = told(book.now() + timedelta(seconds=lease_seconds))
-        if book.swap(held, replace(held, expires_at=until)) is not None:
+        if book.swap(held, replace(held, expires_at=until, worker_id=worker_id or held.worker_id)) is not None:
             return True
 
 

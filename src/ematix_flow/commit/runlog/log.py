@@ -212,9 +212,9 @@ class RunLog(FormerNames):
         """Take the lease of a pipeline unless somebody has it."""
         return claims.claim(self.book, pipeline, worker_id, lease_seconds)
 
-    def heartbeat(self, token: str, lease_seconds: float) -> bool:
-        """Let a lease last longer; False when it is lost."""
-        return claims.heartbeat(self.book, token, lease_seconds)
+    def heartbeat(self, token: str, lease_seconds: float, worker_id: str = "") -> bool:
+        """Let a lease last longer, from now on as that of a worker where one is named; False when it is lost."""
+        return claims.heartbeat(self.book, token, lease_seconds, worker_id)
 
     def release(self, token: str) -> bool:
         """Give a lease back; False when it was lost before."""

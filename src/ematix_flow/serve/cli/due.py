@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import redirect_stdout
 from datetime import timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -93,6 +94,7 @@ def _ran(name: str, result: Any) -> dict[str, Any]:
 @click.option("--to", "last", type=Moment(), required=True, help="The last instant, which is not.")
 @click.option("--again", is_flag=True, help="Load slots that have run before once more.")
 @click.option("--dry-run", is_flag=True, help="Only show the slots.")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Show at most so many slots.")
 @run_log_options
 @observing_options
 @format_option
@@ -107,16 +109,14 @@ def backfill(name: str, module: str | None, first: datetime, last: datetime, **o
     log = chosen_log(options)
     with asked_for():
         order, resumed = backfilling.open_backfill(log, pipeline, first, last, again=options["again"])
-    slots = backfilling.slots_of(pipeline, order)
+    total = backfilling.slot_count(pipeline, order)
     if options["dry_run"]:
         if not resumed:  # what an interrupted one has done is not to be forgotten
             log.drop(order)
-        if options["form"] == "json":
-            emit_json({"pipeline": name, "slots": slots})
-        else:
-            emit("\n".join(slots))
+        slots = list(islice(backfilling.slots_of(pipeline, order), options["limit"]))
+        _show_slots(name, slots, total, options["form"])
         return DONE
-    talk(f"{order.id}: {quantity(len(slots), 'slot')} of {name}" + (", going on where it stopped" if resumed else ""))
+    talk(f"{order.id}: {quantity(total, 'slot')} of {name}" + (", going on where it stopped" if resumed else ""))
     stop_spark_at_end()
     keeper = keeper_for(log, options, Bus(), "backfill")
     done = []
@@ -125,17 +125,41 @@ def backfill(name: str, module: str | None, first: datetime, last: datetime, **o
             done.append(one)
             talk(f"{one.number}/{one.of} {one.slot}: {one.error or _said(one.result)}", "red" if one.error else "")
     failed = [one for one in done if one.error]
+    before = [one for one in done if _had_run(one.result)]
     if options["form"] == "json":
-        ran = [{"slot": one.slot, "result": one.result, "error": one.error or None} for one in done]
-        emit_json({"backfill": order.id, "pipeline": name, "slots": len(slots), "ran": ran})
+        ran = [
+            {"slot": one.slot, "result": one.result, "error": one.error or None} for one in done if one not in before
+        ]
+        known = {"backfill": order.id, "pipeline": name, "slots": total}
+        emit_json({**known, "ran": ran, "had_run": [one.slot for one in before]})
     else:
-        emit(f"{name}: {quantity(len(done) - len(failed), 'slot')} ran, {len(failed)} failed, {len(slots)} in all")
+        fresh, had = len(done) - len(failed) - len(before), f"{len(before)} had run already, " if before else ""
+        emit(f"{name}: {quantity(fresh, 'slot')} ran, {had}{len(failed)} failed, {total} in all")
     return FAILED if failed else DONE
+
+
+def _show_slots(name: str, slots: list[str], total: int, form: str) -> None:
+    if form == "json":
+        emit_json({"pipeline": name, "slots": slots, "total": total})
+        return
+    emit("\n".join(slots))
+    if total > len(slots):
+        talk(f"these are the first {len(slots)} of {total} slots; --limit shows more.")
+
+
+def _had_run(result: Any) -> bool:
+    """Say whether a slot was found done, so that nothing ran now."""
+    each = (
+        result.values()
+        if isinstance(result, dict) and "status" not in result and "recovered" not in result
+        else [result]
+    )
+    return bool(each) and all(isinstance(one, dict) and bool(one.get("recovered")) for one in each)
 
 
 def _said(result: Any) -> str:
     if not isinstance(result, dict):
         return "done"
-    if result.get("recovered"):
+    if _had_run(result):
         return "had run already"
     return ", ".join(f"{v:,} {k.removeprefix('rows_')}" for k, v in result.items() if k.startswith("rows_")) or "done"
