@@ -187,7 +187,8 @@ def look_at_target(
     session = opened(database)
     try:
         found = database.find_table(session, wanted.place)
-        latest = _latest_version(session, target, database, wanted.place) if found is not None else None
+        versioned = found is not None and {"valid_from", "is_current"} <= {column.name for column in found.columns}
+        latest = _latest_version(session, target, database, wanted.place) if versioned else None
         mark = ledger.watermark(session, history_name(pipeline, target.table)) if ledger.exists(session) else None
     finally:
         session.close()

@@ -14,6 +14,7 @@ from ematix_flow.connect.stream import MOST_FIELDS
 from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.types import Text
 from ematix_flow.errors import PlanError
+from ematix_flow.plan.sql.ddl import BATCH_ID, LOADED_AT, SCD2_COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 FOLDER = "files"
 """The schema of tables that are folders of files; the folder's own name is the table's."""
 
+
+_OF_VERSIONS = frozenset(column.name for column in (*SCD2_COLUMNS, LOADED_AT, BATCH_ID))
 
 UNKNOWN = "unknown"
 """The one column of a table that is made before a single message could be read."""
@@ -53,7 +56,7 @@ def table_of(target: StreamTarget, database: Database, rows: pa.Schema) -> Table
         columns = [_new_column(field, target) for field in rows] or [Column(Text(), name=UNKNOWN)]
     else:
         columns = _there(database, found, rows, f"{schema}.{name}", target)
-    return Table(schema, name, tuple(columns), stamped=False)
+    return Table(schema, name, tuple(columns), stamped=target.write.mode == "scd2")
 
 
 def columns_there(target: StreamTarget, database: Database) -> frozenset[str]:
@@ -93,13 +96,19 @@ def _found(database: Database, schema: str, name: str) -> FoundTable | None:
 
 
 def _there(database: Database, found: FoundTable, rows: pa.Schema, table: str, target: StreamTarget) -> list[Column]:
-    """Give the columns of a table that rows have a value for; the others get their default."""
-    keys = target.primary_key or found.primary_key
+    """Give the columns of a table that rows have a value for; the others get their default.
+
+    Versions and rows that are compared have all of their columns; those of versions are our own to fill.
+    """
+    keys = _keys(target) or found.primary_key
+    versions, order = target.write.mode == "scd2", target.write.order_by or ()
     columns = []
     for column in found.columns:
-        if rows.names and column.name not in (*rows.names, *(target.write.order_by or ())):
+        if versions and column.name in _OF_VERSIONS:
             continue
-        given = declared_type(rows.field(column.name).type) if rows.names else Text()
+        if rows.names and column.name not in rows.names and column.name not in order and not versions:
+            continue
+        given = declared_type(rows.field(column.name).type) if column.name in rows.names else Text()
         kind = found_type(database, column, given)
         if kind is None and not rows.names:
             continue
@@ -119,6 +128,11 @@ def _there(database: Database, found: FoundTable, rows: pa.Schema, table: str, t
     return columns
 
 
+def _keys(target: StreamTarget) -> tuple[str, ...]:
+    """Return the columns that a target says to tell rows apart by; versions need them as a key of the table."""
+    return target.primary_key or (target.write.keys or () if target.write.mode == "scd2" else ())
+
+
 def _new_column(field: pa.Field, target: StreamTarget) -> Column:
-    key = field.name in target.primary_key
+    key = field.name in _keys(target)
     return Column(declared_type(field.type), nullable=not key, primary_key=key, name=field.name)

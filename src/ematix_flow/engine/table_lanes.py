@@ -171,7 +171,7 @@ def typed_declaration(
     database = database or open_target(target.connection, name_of(target))
     target = with_drift(target, database)
     table = table_of(target, database, rows.schema)
-    fitted = _fitted(documents(rows), table, refuse=refuse)
+    fitted = _fitted(documents(rows), table, target.write.event_timestamp_column, refuse=refuse)
     return declaration_of(stream, target, table), numbered_rows(fitted) if needs_order(target) else fitted
 
 
@@ -215,11 +215,11 @@ def _wanted(target: StreamTarget, table: Table) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*table.column_names, *([event] if event else [])]))
 
 
-def _fitted(rows: pa.Table, table: Table, *, refuse: bool) -> pa.Table:
-    """Give rows with all columns of a table; one that a query gives and the table has not is refused."""
+def _fitted(rows: pa.Table, table: Table, event: str | None, *, refuse: bool) -> pa.Table:
+    """Give rows with all columns of a table and the time of the event; another one that a query gives is refused."""
     import pyarrow as pa
 
-    unknown = [name for name in rows.column_names if name not in table.column_names]
+    unknown = [name for name in rows.column_names if name not in (*table.column_names, event)]
     if unknown and refuse:
         message = f"the SQL of the stream gives {unknown[0]!r}, which {table.qualified_name} does not have"
         raise PlanError(message, hint=did_you_mean(unknown[0], table.column_names))
