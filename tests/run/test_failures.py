@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.errors import PythonException
+from pyspark.errors import AnalysisException, PythonException
 
 from ematix_flow.errors import RunError, TransientError
 from ematix_flow.run.failures import reason_of
@@ -28,3 +28,25 @@ def test_what_passes_by_itself_does_so_too_when_a_task_says_it(name: str, expect
     found = reason_of(PythonException(SAID.format(name=name)))
     assert type(found) is expected
     assert str(found) == "schema registry http://here cannot be asked"
+
+
+REFUSED = """An error occurred while calling o52.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times
+\tat org.apache.spark.scheduler.DAGScheduler.failJobAndIndependentStages(DAGScheduler.scala:1)
+Caused by: org.apache.spark.sql.delta.schema.DeltaInvariantViolationException: [DELTA_VIOLATE] CHECK violated by row:
+ - word : bad
+ - id : 2
+\tat org.apache.spark.sql.delta.schema.Checker.check(Checker.scala:1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "fact"),
+    [
+        (REFUSED, "a task failed: CHECK violated by row: word : bad, id : 2 (DELTA_VIOLATE)"),
+        ("[DIVIDE_BY_ZERO] Division by zero.\n== SQL ==\n1/0", "Spark could not run the load: Division by zero. (DIVIDE_BY_ZERO)"),
+        ("Cannot find it", "Spark could not run the load: Cannot find it"),
+    ],
+)  # fmt: skip
+def test_what_java_says_is_one_line_with_its_values(said: str, fact: str) -> None:
+    assert str(reason_of(AnalysisException(said))) == fact

@@ -17,6 +17,7 @@ from ematix_flow.run.daemon import IMPORTS_VARIABLE, SYS_PATH_VARIABLE
 from ematix_flow.run.driver import await_gateway, end_driver, spark_jars, start_driver
 from ematix_flow.run.java import find_java
 from ematix_flow.run.packages import remember_jars, with_known_jars
+from ematix_flow.run.quiet_logs import quieten_errors
 from ematix_flow.run.spark_conf import session_conf
 from ematix_flow.run.stand_ins import with_stand_ins
 
@@ -91,6 +92,7 @@ def open_session(classic: Classic) -> SparkSession:
     SparkContext(conf=_spark_conf(classic, gateway), gateway=gateway)
     session = SparkSession.builder.getOrCreate()
     _expect_the_end(session)
+    quieten_errors(classic.settings.log_level)
     if classic.settings.is_local and classic.conf.get("spark.jars.packages"):
         remember_jars(classic.asked, session.conf.get("spark.jars", "") or "", archives.cache_folder(os.environ))
     return session

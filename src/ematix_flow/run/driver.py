@@ -21,6 +21,7 @@ from ematix_flow.run.package_talk import relay_talk
 from ematix_flow.run.quiet_logs import write_log_config
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Mapping, Sequence
 
     from ematix_flow.declare.spark_settings import SparkSettings
@@ -37,6 +38,8 @@ _OPENED = (
 )
 _G1_PAYS_FROM = 4 << 30
 _POLL_SECONDS = 0.005
+_TALK_SECONDS = 1.0
+"""How long the last words of a process that has ended are waited for: its workers may live a little longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ class Driver:
 
     process: subprocess.Popen[bytes]
     folder: Path
+    talk: threading.Thread
+    """Passes on what the process says."""
 
     @property
     def alive(self) -> bool:
@@ -78,14 +83,12 @@ def start_driver(
     process = subprocess.Popen(
         [java.command, f"@{arguments}", *main],
         stdin=subprocess.PIPE,
-        stdout=2 if direct else subprocess.PIPE,  # what Java says is never part of a command's own output
-        stderr=None if direct else subprocess.STDOUT,
+        stdout=subprocess.PIPE,  # what Java says is never part of a command's own output
+        stderr=subprocess.STDOUT,
         env=_environment(settings, folder),
         process_group=0,  # Ctrl-C is for Python, which then ends Java
     )
-    if not direct:
-        relay_talk(process, conf.get("spark.jars.packages", ""))
-    return Driver(process, folder)
+    return Driver(process, folder, relay_talk(process, "" if direct else conf.get("spark.jars.packages", "")))
 
 
 def await_gateway(driver: Driver) -> tuple[int, str]:
@@ -93,6 +96,7 @@ def await_gateway(driver: Driver) -> tuple[int, str]:
     file = _connection_file(driver.folder)
     while not file.exists():
         if not driver.alive:
+            driver.talk.join(_TALK_SECONDS)
             raise RunError(
                 f"Java ended with code {driver.process.returncode} before Spark was ready.",
                 hint="what it had to say stands above this message.",
@@ -113,6 +117,7 @@ def end_driver(driver: Driver, patience: float) -> None:
     except subprocess.TimeoutExpired:
         driver.process.kill()
         driver.process.wait()
+    driver.talk.join(_TALK_SECONDS)
 
 
 def memory_bytes(text: str) -> int:

@@ -10,7 +10,8 @@ from ematix_flow.errors import FlowError, RunError, TransientError
 
 _OURS = re.compile(r"ematix_flow\.errors\.(\w+): (.+?)(?:\n\s*(?:at |\n)|\Z)", re.DOTALL)
 _PYTHON = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Invalid|Failure)\w*): (.+)$", re.MULTILINE)
-_JAVA = re.compile(r"^(?:Caused by: |: )(?:[\w$]+\.)+(\w+): ?(.*)$", re.MULTILINE)
+_JAVA = re.compile(r"^(?:Caused by: |: )(?:[\w$]+\.)+(\w+): ?(.*(?:\n - .*)*)$", re.MULTILINE)
+_CONDITION = re.compile(r"^\[([A-Z][A-Z0-9_.]+)\] (.+)$", re.DOTALL)
 _FILE = re.compile(r"reading file (?:file:(?://)?)?(\S+?)\.? ")
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 
@@ -28,22 +29,31 @@ def reason_of(error: BaseException) -> BaseException:
     raised = _RAISED.search(text)
     if raised:
         return RunError(redact(raised[1].strip()))
-    return RunError(redact(_said(error, text)))
+    return RunError(redact(_said(text)))
 
 
-def _said(error: BaseException, text: str) -> str:
+def _said(text: str) -> str:
     if "Traceback (most recent call last)" in text and (python := _PYTHON.findall(text)):
         name, fact = python[-1]
         return f"a task failed: {fact.strip()} ({name})"
-    java = [f"{fact.strip()} ({name})" if fact.strip() else name for name, fact in _JAVA.findall(text)]
+    java = [_fact(name, fact) for name, fact in _JAVA.findall(text)]
     file = _FILE.search(text)
     if file:
         return f"file {file[1]} cannot be read: {java[-1] if java else 'it is malformed'}"
     if java:
         return f"a task failed: {java[-1]}"
-    condition = getattr(error, "getCondition", lambda: None)()
     first = next((line.strip() for line in text.splitlines() if line.strip()), "unknown")
-    return f"Spark could not run the load{f' ({condition})' if condition else ''}: {first}"
+    return f"Spark could not run the load: {_fact('', first)}"
+
+
+def _fact(name: str, text: str) -> str:
+    """Give what Java says in one line: the values of a list behind it, and in brackets the condition or the class."""
+    head, *values = (line.strip() for line in text.split("\n - "))
+    said = f"{head} {', '.join(values)}" if values else head
+    condition = _CONDITION.match(said)
+    if condition:
+        name, said = condition[1], condition[2]
+    return f"{said} ({name})" if said and name else said or name
 
 
 def _is_spark(error: BaseException) -> bool:

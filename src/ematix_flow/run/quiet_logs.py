@@ -1,4 +1,4 @@
-"""Writes the log configuration of the Java process: errors only, without the credentials that may stand in them."""
+"""Writes the log configuration of the Java process: errors only, for the logs of runs, without the credentials that may stand in them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,21 @@ _REPORTED_ANYWAY = (
 _SHELL = "org.apache.spark.api.python.PythonGatewayServer"
 """Spark prints advice about log levels unless this logger agrees with the root."""
 
+MARK = "\x01"
+"""Begins every line of an error that Java logs by default: what matters of it reaches the caller as an exception."""
+
 _CREDENTIALS = r"://[^/\s:@]*:[^/\s@]+@"
+
+_TWICE = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+"""What pyspark writes about an error of SQL on stderr, besides raising it."""
+
+
+def quieten_errors(level: str) -> None:
+    """Keep pyspark from writing what it raises, unless more than errors is wanted."""
+    from pyspark.logger import PySparkLogger
+
+    for name in _TWICE if level in ("ERROR", "OFF") else ():
+        PySparkLogger.getLogger(name).disabled = True
 
 
 def write_log_config(folder: Path, level: str, environ: Mapping[str, str]) -> Path:
@@ -29,6 +43,8 @@ def write_log_config(folder: Path, level: str, environ: Mapping[str, str]) -> Pa
     file = folder / "log4j2.properties"
     quiet = dict.fromkeys(_REPORTED_ANYWAY, "off") if level == "ERROR" else {}
     loggers = [(f"q{i}", name, at) for i, (name, at) in enumerate({_SHELL: level.lower(), **quiet}.items())]
+    pattern = f"%d{{HH:mm:ss}} spark %p %c{{1}}: %replace{{%m%n%ex}}{{{_CREDENTIALS}}}{{://***@}}"
+    marked = f"%replace{{{pattern}}}{{(?m)^}}{{{MARK}}}" if level == "ERROR" else pattern
     lines = [
         "status = off",
         f"rootLogger.level = {level.lower()}",
@@ -38,8 +54,9 @@ def write_log_config(folder: Path, level: str, environ: Mapping[str, str]) -> Pa
         "appender.err.target = SYSTEM_ERR",
         "appender.err.layout.type = PatternLayout",
         # log4j reads this file as Java properties, where a backslash is written twice.
-        "appender.err.layout.pattern = %d{HH:mm:ss} spark %p %c{1}: "
-        + f"%replace{{%m%n%ex}}{{{_CREDENTIALS}}}{{://***@}}".replace("\\", "\\\\"),
+        "appender.err.layout.pattern = " + marked.replace("\\", "\\\\"),
+        # Or every stack is added once more, with the credentials.
+        "appender.err.layout.alwaysWriteExceptions = false",
         *(line for key, name, at in loggers for line in (f"logger.{key}.name = {name}", f"logger.{key}.level = {at}")),
     ]
     file.write_text("\n".join(lines) + "\n", "utf-8")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.errors import RunError
 from ematix_flow.run import classic as classics
+from ematix_flow.run.quiet_logs import quieten_errors
 from ematix_flow.run.spark_conf import EXTENSIONS, query_conf
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ def _connected(settings: SparkSettings, remote: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    quieten_errors(settings.log_level)
     return _with_query_conf(SparkSession.builder.remote(remote).getOrCreate(), settings)
 
 

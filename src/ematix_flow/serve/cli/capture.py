@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 from ematix_flow.clock import SYSTEM_CLOCK
+from ematix_flow.details import detail_logger
 from ematix_flow.events import AttemptBegan, AttemptEnded, RowsStaged, RunCommitted, RunFailed, RunStarted
 from ematix_flow.serve.cli import log_files
 
@@ -66,6 +68,11 @@ class Capture:
 
     def write(self, text: str) -> int:
         """Show a text and keep it."""
+        self.keep_only(text)
+        return self._screen.write(text)
+
+    def keep_only(self, text: str) -> None:
+        """Keep a text that is too long for the screen."""
         from ematix_flow.connect.redact import redact
 
         kept = redact(plain(text))
@@ -75,7 +82,6 @@ class Capture:
                 self._append(file, kept)
             elif self._alone:
                 self._remember(kept)
-        return self._screen.write(text)
 
     def _log(self) -> Path | None:
         """Give the log that this thread's words belong to."""
@@ -168,6 +174,17 @@ class Capture:
         return getattr(self._screen, name)
 
 
+class _Details(logging.Handler):
+    """Keeps details in the logs of runs."""
+
+    def __init__(self, capture: Capture) -> None:
+        super().__init__()
+        self._capture = capture
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._capture.keep_only(f"{record.getMessage()}\n")
+
+
 @contextmanager
 def captured(bus: Bus, run_ids: Callable[[], Iterable[str]] = tuple, pipeline: str | None = None) -> Iterator[Capture]:
     """Keep what is said inside, each run as the bus tells of it; `pipeline` is the only one that a command runs.
@@ -181,10 +198,13 @@ def captured(bus: Bus, run_ids: Callable[[], Iterable[str]] = tuple, pipeline: s
         return
     capture = Capture(screen, alone=pipeline is not None)
     bus.subscribe(capture.on_event)
+    details = _Details(capture)
+    detail_logger().addHandler(details)
     sys.stderr = capture
     try:
         yield capture
     finally:
         sys.stderr = screen
+        detail_logger().removeHandler(details)
         for run_id in run_ids():
             capture.keep(pipeline or "run", run_id)
