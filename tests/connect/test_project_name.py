@@ -38,9 +38,9 @@ def test_a_link_to_a_folder_is_the_folder(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_variable_beats_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = write('[project]\nname = "shop"\n')
+    write('[project]\nname = "shop"\n')
     monkeypatch.setenv(VARIABLE, "staging")
-    assert current_project() == ProjectName("staging", explicit=True, folder=folder)
+    assert current_project() == ProjectName("staging", explicit=True)
     monkeypatch.setenv(VARIABLE, "/srv/shop/")
     assert current_project() == ProjectName("/srv/shop"), "a folder, as a scheduler tells it to its workers"
     monkeypatch.setenv(VARIABLE, "-")

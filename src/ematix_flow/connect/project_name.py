@@ -27,7 +27,7 @@ class ProjectName:
     explicit: bool = False
     """Given by a person. Otherwise it is the folder of the project file, which a new release may change."""
     folder: str = ""
-    """The folder of the project file: what the project was called before it had a name."""
+    """The folder of the project file that has the name: what the project was called before."""
 
     @property
     def mark(self) -> str:
@@ -65,7 +65,8 @@ def current_project() -> ProjectName:
     if said:
         if Path(said).is_absolute():
             return ProjectName(str(Path(said)))
-        return ProjectName(_checked(said, f"environment variable {VARIABLE}", None), explicit=True, folder=folder)
+        # Another project may go by the folder at the same time, for example production beside staging.
+        return ProjectName(_checked(said, f"environment variable {VARIABLE}", None), explicit=True)
     named = _named_in_file() if folder else None
     if named is not None:
         return ProjectName(named, explicit=True, folder=folder)

@@ -220,6 +220,14 @@ def test_a_folder_that_gets_a_name_goes_on_where_it_stood(a: Place) -> None:
     assert "loading a" in a("logs", "load").out
 
 
+def test_staging_in_the_folder_of_production_takes_nothing_of_it(a: Place) -> None:
+    assert a("run", "load", FLOW_FAILPOINTS="commit.after_commit=kill").code == -9
+    staging = {"EMATIX_FLOW_PROJECT": "staging", "SHARED_TARGET": "staging.db"}
+    assert "takes it up" not in a("run", "load", **staging).err
+    assert json.loads(a("run", "load").out)["recovered"] is True
+    assert (a.rows(), a.rows("staging.db")) == (1, 1)
+
+
 def test_a_worker_is_told_the_project_by_an_option_too(a: Place) -> None:
     log = RunLog(ProjectBook(sqlite_book(a.folder / "log.db"), ProjectName("shop", explicit=True)))
     log.book.ensure()
