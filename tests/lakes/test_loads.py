@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ematix_flow.connect.registry import open_database
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.pipeline import Pipeline, Source, TargetDeclaration
@@ -20,6 +22,7 @@ from ematix_flow.engine.options import Options
 from ematix_flow.engine.previewing import preview_pipeline
 from ematix_flow.engine.rejecting import list_rejects, replay_rejects
 from ematix_flow.errors import BadRowsError, DriftError, RunError
+from tests.contracts.test_wraps import Wrap
 from tests.lakes.lanes import COLUMNS, START, Lane, lake_fields
 
 if TYPE_CHECKING:
@@ -100,6 +103,19 @@ def test_an_incremental_load_reads_only_what_is_new_in_a_lake(lane: Lane) -> Non
     assert copied(lane, query, mode="append", incremental_column="id", slot="2") == [(1, "a"), (2, "b"), (3, "c")]
 
 
+@every_lake
+def test_sql_around_rows_of_a_lake_sees_those_that_fit(lane: Lane) -> None:
+    lane.load([(1, "7", None, None, START), (2, "7", None, None, START), (3, "x", None, None, START)])
+    query = "SELECT word AS id, CAST(id AS STRING) AS word FROM shop.things"
+    wrap = Wrap("SELECT id, MAX(word) AS word FROM INNER_ROWS GROUP BY id")
+    given = {"mode": "append", "on_bad_row": "reject", "transforms_pre": [wrap]}
+    assert copied(lane, query, **given) == [(7, "2")]
+    target = connection_from_fields("copy", {"kind": "duckdb", "path": str(lane.folder / "copy.duckdb")})
+    with closing(open_database(target).session()) as session:
+        [(column, row)] = session.query("SELECT column_name, row_json FROM ematix_flow.rejects")
+    assert (column, json.loads(row)) == ("id", {"id": "x", "word": "3"})
+
+
 def test_a_catalog_may_be_a_database(tmp_path: Path) -> None:
     fields = {
         "kind": "iceberg",
@@ -125,7 +141,7 @@ def copied(lane: Lane, what: Any, slot: str = "", **options: Any) -> list[tuple[
     """Load what a query of the lake gives into a DuckDB file and give its rows."""
     import duckdb
 
-    columns = (COLUMNS[0], COLUMNS[1])
+    columns, transforms = (COLUMNS[0], COLUMNS[1]), tuple(options.pop("transforms_pre", ()))
     target = connection_from_fields("copy", {"kind": "duckdb", "path": str(lane.folder / "copy.duckdb")})
     table = Table(
         "copies",
@@ -137,6 +153,7 @@ def copied(lane: Lane, what: Any, slot: str = "", **options: Any) -> list[tuple[
         function=lambda: what,
         targets=(TargetDeclaration(table, write(**({"mode": "truncate"} | options)), target),),
         source_connection=lane.connection,
+        transforms_pre=transforms,
     )
     run_pipeline(pipeline, Options(slot=slot or str(what)))
     with closing(duckdb.connect(str(lane.folder / "copy.duckdb"))) as connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
@@ -147,6 +148,19 @@ def test_a_look_ahead_says_what_a_run_would_say(topic: Topic, warehouse: Path) -
     assert any("'wrod'" in error and "'names'" in error for error in validate_stream(strange).errors)
     with pytest.raises(FlowError, match="lookup 'names'"):
         preview_stream(strange)
+
+
+def test_messages_for_a_broker_are_made_of_known_columns(topic: Topic) -> None:
+    topic.write([{"id": 1, "word": "a"}])
+    out = topic.broker.create_topic()
+    given = {"target_topic": out, "transform_sql": "SELECT id, word, nick FROM source"}
+    wrong = topic.stream(topic.connection, **given)
+    assert "'nick'" in str(dry_run_stream(wrong).targets[0].dry_run_error)
+    with pytest.raises(PlanError, match="'nick'"):
+        drain(wrong)
+    drain(topic.stream(topic.connection, optional_fields=["nick"], **given))
+    [value] = topic.read(out, 1)
+    assert json.loads(value or b"") == {"id": 1, "word": "a"}
 
 
 def test_a_table_that_is_there_says_which_fields_may_be_missing(topic: Topic, warehouse: Path) -> None:
