@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow.connect import sqlite_session
-from ematix_flow.connect.base import FoundColumn, Split, TableName
+from ematix_flow.connect.base import FoundColumn, Split, StageColumn, TableName
 from ematix_flow.connect.sqlite import SQLite
 from ematix_flow.declare.connection import SQLiteConnection
 from ematix_flow.declare.types import BigInt, Integer, SmallInt
 from ematix_flow.errors import TransientError
+from ematix_flow.plan.sql.ddl import WantedColumn, WantedTable, create_table_sql
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -220,3 +221,37 @@ def test_views_cannot_be_loaded(database: SQLite, session: SQLiteSession) -> Non
     found = database.find_table(session, TableName("", "v"))
     assert found is not None
     assert "view" in found.problem
+
+
+def test_whole_numbers_grow_in_place_and_every_other_connection_sees_it(sqlite_path: Path) -> None:
+    database = SQLite(SQLiteConnection(name="target", path=str(sqlite_path)))
+    wanted = WantedTable(
+        TableName("", "odd 'name'"),
+        (WantedColumn(StageColumn('n"1', Integer()), nullable=True), WantedColumn(StageColumn("m", SmallInt()), nullable=False)),
+        (),
+        (),
+    )  # fmt: skip
+    with closing(database.session()) as session, closing(database.session()) as other:
+        session.execute(create_table_sql(wanted, database))
+        session.execute('CREATE INDEX by_n ON "odd \'name\'" ("n""1")')
+        other.execute("INSERT INTO \"odd 'name'\" VALUES (1, 1)")
+        for column, nullable in (('"n""1"', True), ('"m"', False)):
+            session.begin()
+            session.execute(database.alter_type_sql("\"odd 'name'\"", column, "BIGINT", nullable=nullable))
+            session.commit()
+        other.execute("INSERT INTO \"odd 'name'\" VALUES (1099511627776, 1099511627776)")
+        with pytest.raises(sqlite3.IntegrityError):
+            other.execute("INSERT INTO \"odd 'name'\" VALUES ('word', 1)")
+        found = database.find_table(other, wanted.place)
+        assert found is not None
+        assert [column.type for column in found.columns] == ["BIGINT", "BIGINT"]
+        assert other.query("PRAGMA integrity_check") == [("ok",)]
+
+
+def test_a_whole_number_that_nothing_bounds_is_wide_enough_for_every_declaration(sqlite_path: Path) -> None:
+    database = SQLite(SQLiteConnection(name="target", path=str(sqlite_path)))
+    with closing(database.session()) as session:
+        session.execute("CREATE TABLE theirs (a INT, b SMALLINT NOT NULL, c BIGINT)")
+        found = database.find_table(session, TableName("", "theirs"))
+    assert found is not None
+    assert all(database.same_type(c.type, word) for c in found.columns for word in ("SMALLINT", "INT", "BIGINT"))

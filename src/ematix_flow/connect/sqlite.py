@@ -16,7 +16,7 @@ from ematix_flow.connect.base import Database, Opened, Split, TableName
 from ematix_flow.connect.capabilities import ALL_MODES, Capabilities
 from ematix_flow.connect.existing_types import SQLiteTypes
 from ematix_flow.connect.fingerprints import told
-from ematix_flow.connect.identifiers import listed, quoted
+from ematix_flow.connect.identifiers import listed, quoted, text
 from ematix_flow.connect.parts import (
     ParquetStager,
     batches,
@@ -27,7 +27,15 @@ from ematix_flow.connect.parts import (
     make_folder,
     process_folder,
 )
-from ematix_flow.connect.sqlite_session import BUSY, is_duplicate, open_file, open_memory, open_reader, primary_code
+from ematix_flow.connect.sqlite_session import (
+    BUSY,
+    DEFINE,
+    is_duplicate,
+    open_file,
+    open_memory,
+    open_reader,
+    primary_code,
+)
 from ematix_flow.connect.sqlite_values import batch_of, rows_of
 
 if TYPE_CHECKING:
@@ -146,6 +154,20 @@ class SQLite(Database):
     def same_type(self, found: str, wanted: str) -> bool:
         """Compare types; a plain INTEGER is wide enough for every whole number."""
         return sqlite_types.same_type(found, wanted)
+
+    def widening(self, found: str, wanted: str) -> bool:
+        """Say yes when whole numbers grow: SQLite keeps all of them alike, and only a condition has to change."""
+        return sqlite_types.widens(found, wanted)
+
+    def alter_type_sql(self, table: str, column: str, wanted: str, *, nullable: bool) -> str:
+        """Give the statement that puts a wider condition into the definition of the table, as SQLite's manual has it."""
+        wider = text(sqlite_types.integer_definition(column, wanted, nullable=nullable))
+        sql = "sql"
+        for word in sqlite_types.INTEGERS:
+            narrow = sqlite_types.integer_definition(column, word, nullable=nullable)
+            sql = f"replace({sql}, {text(narrow)}, {wider})"
+        name = table[1:-1].replace('""', '"')
+        return f"{DEFINE} SET sql = {sql} WHERE type = 'table' AND name = {text(name)}"
 
     def fingerprint(self, session: Session, table: TableName, columns: Sequence[str]) -> str:
         """Add up a hash of every row, in whatever order they come."""

@@ -30,7 +30,11 @@ def find_table(session: Session, name: str) -> FoundTable | None:
     key = tuple(column for _, column in sorted((pk, column) for column, _, _, pk in rows if pk))
     return FoundTable(
         columns=tuple(
-            FoundColumn(column, declared or "no type", nullable=not not_null and not _is_row_id(column, declared, key))
+            FoundColumn(
+                column,
+                sqlite_types.as_enforced(column, declared or "no type", found[0][1] or ""),
+                nullable=not not_null and not _is_row_id(column, declared, key),
+            )
             for column, declared, not_null, _ in rows
         ),
         primary_key=key,

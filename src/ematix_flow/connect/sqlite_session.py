@@ -28,6 +28,10 @@ _MEMORY: dict[str, sqlite3.Connection] = {}
 """One connection per database in this process's memory, which keeps it there."""
 
 
+DEFINE = "UPDATE main.sqlite_master"
+"""How a statement begins that changes the definition of a table."""
+
+
 class SQLiteSession(Session):
     """A connection in autocommit mode, so that transactions begin and end only where we say so."""
 
@@ -37,10 +41,29 @@ class SQLiteSession(Session):
 
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
         """Run one statement and give the rows it changed."""
+        if sql.startswith(DEFINE):
+            return self._define(sql)
         before = self.connection.total_changes
         rows = self.connection.execute(sql, cast("Sequence[Any]", parameters)).rowcount
         # Python counts no rows for a statement that begins with WITH.
         return rows if rows >= 0 else self.connection.total_changes - before
+
+    def _define(self, sql: str) -> int:
+        """Change the definition of a table where only a condition changes; other connections read it again."""
+        self.connection.execute("SAVEPOINT flow_define")
+        try:
+            self.connection.execute("PRAGMA writable_schema = ON")
+            rows = self.connection.execute(sql).rowcount
+            version = int(self.connection.execute("PRAGMA main.schema_version").fetchone()[0])
+            self.connection.execute(f"PRAGMA main.schema_version = {version + 1}")
+            self.connection.execute("RELEASE flow_define")
+        except sqlite3.Error:
+            self.connection.execute("ROLLBACK TO flow_define")
+            self.connection.execute("RELEASE flow_define")
+            raise
+        finally:
+            self.connection.execute("PRAGMA writable_schema = RESET")
+        return rows
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run a query and give its rows."""

@@ -110,6 +110,29 @@ def _integer(name: str, bits: int) -> str:
     return f"{name} IS NULL OR (typeof({name}) = 'integer'{size})"
 
 
+INTEGERS = {"SMALLINT": 16, "INT": 32, "BIGINT": 64}
+"""Our words for whole numbers, by their bits, from the narrowest."""
+
+
+def widens(found: str, wanted: str) -> bool:
+    """Say whether a condition on whole numbers would have to allow more."""
+    return found in INTEGERS and wanted in INTEGERS and INTEGERS[found] < INTEGERS[wanted]
+
+
+def integer_definition(name: str, word: str, *, nullable: bool) -> str:
+    """Return the definition of a column of whole numbers as CREATE TABLE has it; `name` is in quotes."""
+    null = " NULL" if nullable else " NOT NULL"
+    return f"{name} {word}{null} CHECK ({_integer(name, INTEGERS[word])})"
+
+
+def as_enforced(column: str, declared: str, table_sql: str) -> str:
+    """Return the type of a column: whole numbers that no condition of ours bounds have 64 bits, whatever they are called."""
+    if declared not in INTEGERS:
+        return declared
+    defined = (integer_definition(quoted(column), declared, nullable=may) for may in (True, False))
+    return declared if any(text in table_sql for text in defined) else "INTEGER"
+
+
 def _decimal(column_type: ColumnType, name: str) -> str:
     precision, scale = getattr(column_type, "precision", 0), getattr(column_type, "scale", 0)
     if precision <= EXACT_DIGITS:
