@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ematix_flow.records import Audited, Counts
 
 BY_COUNT = "rows of one key are there more than once, so that rows are counted and not compared"
-
+WITHOUT_KEY = "the table has no key, so that rows are counted and not compared"
 
 FILES_COUNTED = "rows of a folder of files are counted and not compared"
 
@@ -100,8 +100,8 @@ class _Eye:
             return
         rows = self.database.data(session)
         queries = self._queries()
-        if self.mode == "truncate" and self._repeated(rows, relation, queries.keys):
-            self._count(rows, relation)
+        if self.mode == "truncate" and (not queries.keys or self._repeated(rows, relation, queries.keys)):
+            self._count(rows, relation, BY_COUNT if queries.keys else WITHOUT_KEY)
         else:
             self._compare(rows, relation, queries)
         try:
@@ -189,13 +189,13 @@ class _Eye:
         there = self.plan.ensure.exists
         return bool(rows.query(staged)) or bool(there and rows.query(repeated_keys(load, keys)))
 
-    def _count(self, rows: Session, relation: str) -> None:
+    def _count(self, rows: Session, relation: str, note: str) -> None:
         """Count where keys tell no rows apart: every old row goes, every new one comes."""
         name = native_name(self.plan.commit.load.target, self.database.dialect)
         new = int(rows.query(f"SELECT COUNT(*) FROM {relation} AS counted")[0][0])
         self.old_rows = int(rows.query(f"SELECT COUNT(*) FROM {name}")[0][0]) if self.plan.ensure.exists else 0
         self.totals |= {ADDED: new, REMOVED: self.old_rows}
-        self.notes = (*self.notes, BY_COUNT)
+        self.notes = (*self.notes, note)
 
 
 def _plain(value: Any, kind: ColumnType) -> Any:

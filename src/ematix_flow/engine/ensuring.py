@@ -15,7 +15,7 @@ from ematix_flow.engine.references import reference_to
 from ematix_flow.engine.spark import session_for
 from ematix_flow.engine.targets import target_for
 from ematix_flow.errors import CommitError, DeclareError, did_you_mean
-from ematix_flow.plan.batch import Observed, check_keyed, ensure_step
+from ematix_flow.plan.batch import Observed, ensure_step
 from ematix_flow.plan.existing import over_existing
 from ematix_flow.plan.sql.ddl import IS_CURRENT, VALID_FROM, wanted_table
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 def ensure_table(declared: Any, connection: Any, on_drift: str = "error") -> dict[str, Any]:
     """Create a table where it is missing and give the action with the differences; framework columns included."""
     table = table_of(declared)
-    check_keyed(table)
     rules = write("append", on_drift=on_drift)
     database = target_for(reference_to(connection), table, session_for(Options()))
     session = database.session()

@@ -200,7 +200,7 @@ def _check_supported(pipeline: Pipeline, table: Table, write: Write, database: D
             message = f"pipeline {pipeline.name!r} has post steps, and {database.kind} answers no SQL"
             hint = "name a transform that has a target_connection= of its own: ematix.transform_ref(name)."
             raise UnsupportedError(message, hint=hint)
-    check_keyed(table)
+    check_keyed(table, write)
     if write.mode == "scd2" and not table.stamped:
         message = f"scd2 into {table.qualified_name} needs a declared table, because it adds columns"
         raise PlanError(message, hint="give target_table= a table class.", origin=pipeline.origin)
@@ -213,11 +213,11 @@ def _check_carried(table: Table, path: Choice) -> None:
             digits_of(column.type)
 
 
-def check_keyed(table: Table) -> None:
-    """Refuse a declared table without a primary key: nothing would tell its rows apart."""
-    if table.stamped and not table.primary_key:
-        message = f"table {table.qualified_name} must declare at least one primary key column"
-        raise PlanError(message, hint="mark it with pk().", origin=table.origin)
+def check_keyed(table: Table, write: Write) -> None:
+    """Refuse to merge into a declared table without a primary key: nothing would tell its rows apart."""
+    if table.stamped and not table.primary_key and write.mode in ("merge", "scd2"):
+        message = f"{write.spelled} into {table.qualified_name}: the table must declare at least one primary key column"
+        raise PlanError(message, hint="mark it with pk(); only append and truncate need none.", origin=table.origin)
 
 
 def choose_path(pipeline: Pipeline, target: TargetDeclaration, source: SourceValue, observed: Observed) -> Choice:

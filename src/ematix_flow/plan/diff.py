@@ -92,7 +92,7 @@ def _sample_text(sample: Sample) -> str:
             if old.get(name) != new.get(name)
         ]
         return f"{key}  {', '.join(pairs)}"
-    return f"{key}  {', '.join(f'{name}={_shown(value)}' for name, value in (new or old).items())}".rstrip()
+    return f"{key}  {', '.join(f'{name}={_shown(value)}' for name, value in (new or old).items())}".strip()
 
 
 def _shown(value: Any) -> str:

@@ -28,6 +28,7 @@ DESIRED = "_flow_desired"
 PAIRS = "_flow_pairs"
 KIND = "_flow_kind"
 _STAGED = f'"{STAGED}"'
+_WITHOUT_ORDER = ("json", "jsonb", "bytes")
 _SHOWN_AS_TEXT = ("date", "timestamp", "timestamp_tz", "uuid", "json", "jsonb")
 """Kinds of columns whose values drivers give in different types, or not at all."""
 
@@ -84,6 +85,9 @@ def repeated_keys(load: Load, keys: Sequence[str], *, staged: bool = False) -> s
 def _pairs(load: Load, mode: str, keys: tuple[str, ...], shown: tuple[str, ...]) -> str:
     match mode:
         case "append":
+            return _staged_pairs(load, keys, shown, f"'{ADDED}'", "FALSE")
+        case "truncate" if not keys:
+            # Without a key nothing is compared: rows are counted.
             return _staged_pairs(load, keys, shown, f"'{ADDED}'", "FALSE")
         case "truncate":
             kind = _kind(keys, differs(load, shown, "tgt", "s"))
@@ -207,8 +211,10 @@ def _sample(load: Load, kind: str, keys: tuple[str, ...], shown: tuple[str, ...]
     named = [(name, _at("key", i)) for i, name in enumerate(keys)]
     named += [(name, _at(side, i)) for side in ("old", "new") for i, name in enumerate(shown)]
     values = [f"CAST({at} AS TEXT)" if kinds[name] in _SHOWN_AS_TEXT else at for name, at in named]
-    order = ", ".join(_at("key", i) for i in range(len(keys)))
-    return f"SELECT {', '.join(values)} FROM {PAIRS} WHERE {KIND} = '{kind}' ORDER BY {order} LIMIT {int(limit)}"
+    sortable = [_at("new", i) for i, name in enumerate(shown) if kinds[name] not in _WITHOUT_ORDER]
+    order = ", ".join([_at("key", i) for i in range(len(keys))] or sortable)
+    by = f" ORDER BY {order}" if order else ""
+    return f"SELECT {', '.join(values)} FROM {PAIRS} WHERE {KIND} = '{kind}'{by} LIMIT {int(limit)}"
 
 
 def _laid_out(load: Load) -> list[str]:
