@@ -16,8 +16,10 @@ from ematix_flow.connect.written import digest_of, written_down
 from ematix_flow.engine.comparing import compare
 from ematix_flow.engine.conductor import as_ours
 from ematix_flow.engine.counting import reporting
+from ematix_flow.engine.looking import wait_for
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.ordering import order_for
+from ematix_flow.engine.own_target import over_missing_target
 from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
 from ematix_flow.engine.previewing import refuse_plain
 from ematix_flow.engine.sourcing import source_for
@@ -128,6 +130,7 @@ def _wait(asked: Asked, written: Written, options: Options, sample: int) -> Wait
     """Stage one target and compare it."""
     history = _history(asked)
     _record(asked.database, history)
+    asked = over_missing_target(asked, wait_for) or asked
     plan, look = plan_load(asked, observing(session_for(options)))
     staging = Staging(stage_name(asked.token), plan, asked.source, look, asked.database)
     spec, parts = stage(staging, session_for(options), reporting(plan, options))

@@ -18,8 +18,10 @@ from ematix_flow.connect.registry import open_target
 from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.connect.scratch import scratch_folder
 from ematix_flow.engine.expanding import can_rehearse, expand
+from ematix_flow.engine.looking import wait_for
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.ordering import order_for
+from ematix_flow.engine.own_target import note_about, over_missing_target
 from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
 from ematix_flow.engine.previewing import plan_despite_drift, refuse_plain, report
 from ematix_flow.engine.results import counts_of
@@ -86,12 +88,15 @@ def rehearse_target(
 def _steps(asked: Asked, spark: Spark) -> Iterator[TargetSummary]:
     """Plan, then count; gives what is known after each step."""
     observe = observing(spark)
+    stand_in = over_missing_target(asked, wait_for)
+    own = () if stand_in is None else (note_about(asked),)
+    asked = stand_in or asked
     try:
         plan, look = plan_load(asked, observe)
     except DriftError:
         yield summary_of(plan_despite_drift(asked, observe))
         raise
-    plan = replace(plan, connection_info=dict(_place(asked.target).info()))
+    plan = replace(plan, connection_info=dict(_place(asked.target).info()), notes=(*plan.notes, *own))
     countable = can_rehearse(asked.database, plan)
     if not countable:
         note = f"{asked.database.kind} cannot roll back a change of a table: the rows of the source are counted instead"

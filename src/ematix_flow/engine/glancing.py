@@ -15,6 +15,7 @@ from ematix_flow.declare.connection import Connection, PostgresConnection
 from ematix_flow.declare.pipeline import arguments_of
 from ematix_flow.engine.choosing import loaded_before
 from ematix_flow.engine.looking import Look, glance_at, look_at_source, source_query, try_look
+from ematix_flow.engine.own_target import note_about, over_missing_target
 from ematix_flow.engine.planning import between
 from ematix_flow.engine.sourcing import OpenSource, evaluate, found_in
 from ematix_flow.errors import ConnectionMissingError, FlowError, MissingSecretError, RunError
@@ -125,7 +126,7 @@ def glancing(*, source_resolved: bool, target_resolved: bool) -> Callable[[Asked
 
     def observe(asked: Asked) -> Look:
         loaded, notes = _loaded_or_note(asked, known=target_resolved)
-        look = _source_or_note(asked, loaded) if source_resolved else Look(_blank(asked))
+        look = _source_or_stand_in(asked, loaded) if source_resolved else Look(_blank(asked))
         look = replace(look, observed=replace(look.observed, notes=(*look.observed.notes, *notes)))
         seen = between(asked, look.observed)
         if not seen.source_columns:
@@ -160,6 +161,17 @@ def _blank(asked: Asked) -> Observed:
         source_format=str(getattr(source.files, "format", "")),
         rows_in_spark=source.value.frame is UNSEEN,
     )
+
+
+def _source_or_stand_in(asked: Asked, loaded: Loaded | None) -> Look:
+    """Look at the source; where it reads a target that a run creates first, as the run will find it."""
+    stand_in = over_missing_target(asked, glance_at)
+    if stand_in is None:
+        return _source_or_note(asked, loaded)
+    look = _source_or_note(stand_in, loaded)
+    seen = look.observed
+    sql = asked.source.value.sql if seen.source_sql == stand_in.source.value.sql else seen.source_sql
+    return replace(look, observed=replace(seen, source_sql=sql, notes=(*seen.notes, note_about(asked))))
 
 
 def _source_or_note(asked: Asked, loaded: Loaded | None) -> Look:

@@ -16,7 +16,9 @@ from ematix_flow.connect.redact import safe_text
 from ematix_flow.connect.turns import in_turn
 from ematix_flow.engine.counting import reporting
 from ematix_flow.engine.expanding import expand
+from ematix_flow.engine.looking import wait_for
 from ematix_flow.engine.ordering import order_for
+from ematix_flow.engine.own_target import over_missing_target
 from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
 from ematix_flow.engine.spark import session_for, spark_is_chosen
 from ematix_flow.engine.staging import Staging, stage, stage_name
@@ -185,7 +187,12 @@ def _planned(attempt: _Attempt, source: OpenSource) -> tuple[TargetPlan, Look]:
         attempt.history.started_at,
         spark_is_chosen(attempt.options),
     )
-    plan, look = plan_load(asked, observing(session_for(attempt.options)))
+    observe = observing(session_for(attempt.options))
+    stand_in = over_missing_target(asked, wait_for)
+    if stand_in is not None:
+        # Planned as if it were there and empty, which it is from now on.
+        _expand(attempt.database, plan_load(stand_in, observe)[0])
+    plan, look = plan_load(asked, observe)
     failpoint("plan.after_bounds")
     current().check_known()
     return plan, look

@@ -14,6 +14,7 @@ from ematix_flow.declare.pipeline import TransformRef
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.glancing import UNSEEN, glancing, glimpse_source
 from ematix_flow.engine.options import Options
+from ematix_flow.engine.own_target import empty_target_in
 from ematix_flow.engine.planning import Asked, plan_load, token_for
 from ematix_flow.engine.previewing import PREVIEW_SLOT, plan_despite_drift, refuse_plain
 from ematix_flow.engine.spark import session_for, spark_is_chosen
@@ -158,6 +159,9 @@ def _check_target(
         found.error(f"{name}: {'; '.join(plan.notes)}")
     else:
         found.note(*plan.notes)
+    if plan.ensure.exists is False:
+        sql = empty_target_in(plan.read.sql, target, database) if seen.source.database is not None else None
+        plan = plan if sql is None else replace(plan, read=replace(plan.read, sql=sql))
     _check_read(plan, seen.source, found)
     check_commit(plan, database, found)
 

@@ -1,0 +1,88 @@
+"""A query that reads the table it loads: the first run finds it empty, and preview, dry run and validate say the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ematix_flow.declare.layout import Column, Table
+from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
+from ematix_flow.declare.types import BigInt, Text
+from ematix_flow.declare.write import write
+from ematix_flow.engine import (
+    apply_plan,
+    diff_pipeline,
+    dry_run_pipeline,
+    preview_pipeline,
+    run_pipeline,
+    validate_pipeline,
+)
+from tests.engine.every_type import TYPES
+
+if TYPE_CHECKING:
+    from ematix_flow.engine import Options
+    from tests.engine.conftest import Warehouse
+
+NOTE = "which does not exist yet: a run creates it before it reads, so it has no rows"
+EVERY = tuple(Column(kind, primary_key=name == "id", name=name) for name, kind in TYPES.items())
+FEW = (Column(BigInt(), primary_key=True, name="id"), Column(Text(), name="name"))
+
+
+def flow(
+    warehouse: Warehouse, sql: str, *, mode: str = "append", path: str | None = None, every: bool = False
+) -> Pipeline:
+    """Declare a load of one database whose query may speak of `own`, its target."""
+    schema, _, name = warehouse.target.rpartition(".")
+    table = Table(schema or "main", name, EVERY if every else FEW)
+    query = sql.replace("own", warehouse.target)
+    target = TargetDeclaration(table, write(mode=mode), "warehouse")
+    return Pipeline("grow", lambda: query, (target,), source_connection="warehouse", force_path=path)
+
+
+NEXT = "SELECT COALESCE((SELECT MAX(id) FROM own), 0) + 1 AS id, 'a' AS name"
+KNOWN = "WITH fresh AS (SELECT 1 AS id, 'a' AS name) SELECT f.id, f.name FROM fresh f LEFT JOIN own o ON o.id = f.id WHERE o.id IS NULL"
+
+
+@pytest.mark.parametrize("path", [None, "cross_db"])
+@pytest.mark.parametrize("sql", [NEXT, KNOWN])
+def test_the_first_run_reads_its_target_as_empty(
+    warehouse: Warehouse, fixed: Options, sql: str, path: str | None
+) -> None:
+    pipeline = flow(warehouse, sql, path=path)
+    preview = preview_pipeline(pipeline, fixed)
+    assert [note for note in preview.notes if NOTE in note]
+    assert preview.source_sql == sql.replace("own", warehouse.target)
+    assert validate_pipeline(pipeline, fixed).errors == ()
+    rehearsed = dry_run_pipeline(pipeline, fixed)
+    assert rehearsed.errors == ()
+    assert (rehearsed.targets[0].dry_run_rows_affected or {})["rows_inserted"] == 1
+    assert run_pipeline(pipeline, fixed)["rows_inserted"] == 1
+    assert warehouse.rows(f"SELECT id, name FROM {warehouse.target}") == [(1, "a")]
+    assert run_pipeline(pipeline, fixed)["rows_inserted"] == (1 if sql == NEXT else 0)
+
+
+def test_a_table_of_every_type_can_be_asked_about_before_it_exists(warehouse: Warehouse, fixed: Options) -> None:
+    mark = "`" if warehouse.kind == "mysql" else '"'
+    columns = ", ".join(f"{mark}{name}{mark}" for name in TYPES)
+    pipeline = flow(warehouse, f"SELECT {columns} FROM own", every=True)
+    assert dry_run_pipeline(pipeline, fixed).errors == ()
+    assert validate_pipeline(pipeline, fixed).errors == ()
+    assert [note for note in preview_pipeline(pipeline, fixed).notes if NOTE in note]
+
+
+def test_a_plan_of_it_can_be_kept_and_applied(duck: Warehouse, fixed: Options) -> None:
+    pipeline = flow(duck, NEXT)
+    kept = diff_pipeline(pipeline, fixed)
+    apply_plan(kept.plan_id, fixed)
+    assert duck.rows(f"SELECT id, name FROM {duck.target}") == [(1, "a")]
+
+
+def test_a_query_that_is_wrong_otherwise_creates_no_table(warehouse: Warehouse, fixed: Options) -> None:
+    pipeline = flow(warehouse, "SELECT id, nonsense AS name FROM own")
+    assert validate_pipeline(pipeline, fixed).errors != ()
+    assert dry_run_pipeline(pipeline, fixed).errors != ()
+    with pytest.raises(Exception, match="nonsense"):
+        run_pipeline(pipeline, fixed)
+    with pytest.raises(Exception, match=warehouse.target.rpartition(".")[2]):
+        warehouse.rows(f"SELECT * FROM {warehouse.target}")
