@@ -170,15 +170,25 @@ class RunLogError(TransientError):
     """The run log does not answer or cannot be written; loads go on without it."""
 
 
+OWN_PREFIX = "_flow_"
+"""How the names of columns begin that loads add to rows on their way and that nobody else may use."""
+
+
+def usable(names: Iterable[str]) -> list[str]:
+    """Return the names that a user can use, in their order: none of our own."""
+    return [name for name in names if not name.lower().startswith(OWN_PREFIX)]
+
+
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """Give the known word that looks most like `word`, if any does."""
+    known = usable(known)
     found = difflib.get_close_matches(word.lower(), {k.lower(): k for k in known}, n=1, cutoff=0.6)
     return {k.lower(): k for k in known}[found[0]] if found else None
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Give the hint for an unknown word: the nearest known one, or all of them."""
-    names = sorted(known)
+    names = sorted(usable(known))
     match = nearest(word, names)
     listed = ", ".join(names) if names else "none"
     return f"did you mean {match!r}? Known: {listed}." if match else f"known: {listed}."

@@ -32,3 +32,5 @@ class Capabilities:
     """False where a table is a list of files that tasks write whole, and nobody can be asked about its rows."""
     cannot_store: tuple[str, ...] = ()
     """Values of a declared type that the database has no place for: nul (in text), nan, infinity, far_instant, empty_partition."""
+    last_letter: str = "\U0010ffff"
+    """The last character of Unicode that the name of a table or a column may have."""

@@ -65,6 +65,7 @@ class MySQL(Database):
         guarantee="exactly once; tables must be InnoDB",
         float_bits=False,
         cannot_store=("nan", "infinity"),
+        last_letter="\uffff",
     )
 
     def __init__(self, connection: MySQLConnection) -> None:

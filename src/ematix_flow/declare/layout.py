@@ -12,7 +12,7 @@ from ematix_flow.declare.markers import Normalizer
 from ematix_flow.declare.normalize import check_chain
 from ematix_flow.declare.partitions import partitions_of
 from ematix_flow.declare.types import UUID, Boolean, TimestampTZ, as_type
-from ematix_flow.errors import DeclareError, DeclareTypeError, UnknownNameError, did_you_mean
+from ematix_flow.errors import OWN_PREFIX, DeclareError, DeclareTypeError, UnknownNameError, did_you_mean
 
 if TYPE_CHECKING:
     from ematix_flow.declare.maintenance import Maintenance
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ematix_flow.errors import Origin
 
 FRAMEWORK_COLUMNS = ("_loaded_at", "_batch_id")
-OWN_PREFIX = "_flow_"
-"""What the names of columns begin with that travel beside the rows of a load."""
 """Columns that every load adds; a declaration may not use their names."""
 
 ADDED_COLUMNS: dict[str, ColumnType] = {

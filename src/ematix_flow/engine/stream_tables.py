@@ -11,9 +11,9 @@ from ematix_flow.connect.found_types import found_type
 from ematix_flow.connect.registry import DATABASES, SINKS
 from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.connect.stream import MOST_FIELDS
-from ematix_flow.declare.layout import Column, Table
+from ematix_flow.declare.layout import FRAMEWORK_COLUMNS, Column, Table
 from ematix_flow.declare.types import Text
-from ematix_flow.errors import PlanError
+from ematix_flow.errors import PlanError, usable
 from ematix_flow.plan.sql.ddl import BATCH_ID, LOADED_AT, SCD2_COLUMNS
 
 if TYPE_CHECKING:
@@ -121,7 +121,8 @@ def _there(database: Database, found: FoundTable, rows: pa.Schema, table: str, t
         columns.append(Column(kind.type, nullable, primary_key=key, name=column.name, native=kind.native))
     if not columns:
         message = f"the rows have none of the columns of {table}"
-        raise PlanError(message, hint=f"the table has: {', '.join(c.name for c in found.columns)}.")
+        theirs = [name for name in usable(c.name for c in found.columns) if name not in FRAMEWORK_COLUMNS]
+        raise PlanError(message, hint=f"the table has: {', '.join(theirs)}.")
     if _may_create(target, database):
         known = {column.name for column in found.columns}
         columns += [_new_column(field, target) for field in rows if field.name not in known]

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ematix_flow.declare.layout import OWN_PREFIX
-from ematix_flow.errors import PlanError, did_you_mean
+from ematix_flow.errors import OWN_PREFIX, PlanError, did_you_mean
 from ematix_flow.plan.bounds import bounded_sql, range_condition, watermark_column
 from ematix_flow.plan.marks import CORRUPT, EVENT, FAILED, LINES, ORDER, ORDER_AT, POSITION, RAW, SOURCE_VIEW
 from ematix_flow.plan.needs import TASK_DIALECT, need_of_spark

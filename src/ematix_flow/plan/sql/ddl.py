@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base import StageColumn
 from ematix_flow.declare.types import UUID, Boolean, Bytes, TimestampTZ
-from ematix_flow.errors import DeclareError
+from ematix_flow.errors import DeclareError, PlanError
 from ematix_flow.plan.partitions import wanted_partitions
 from ematix_flow.plan.sql.render import native_column, native_name
 
@@ -72,6 +72,7 @@ def wanted_table(table: Table, mode: str, database: Database, partition_by: tupl
         primary_key = (*primary_key, VALID_FROM.name) if primary_key else ()
         # A natural key repeats once per version, so the version has to be part of what is unique.
         unique = tuple((*group, VALID_FROM.name) for group in unique)
+    _refuse_letters(table, database)
     place = database.place(table.schema, table.name)
     if not database.capabilities.constraints:
         primary_key, unique = (), ()
@@ -86,6 +87,17 @@ def _refuse_clash(table: Table) -> None:
     if taken:
         message = f"table {table.qualified_name} declares {', '.join(taken)}, which scd2 adds itself"
         raise DeclareError(message, hint="rename the column.", origin=table.origin)
+
+
+def _refuse_letters(table: Table, database: Database) -> None:
+    """Refuse names with characters that the database keeps in values only."""
+    last = database.capabilities.last_letter
+    named = [("schema", table.schema), ("table", table.name), *(("column", name) for name in table.column_names)]
+    for what, name in named:
+        letter = next((letter for letter in name if letter > last), "")
+        if letter:
+            message = f"the {what} name {name!r} has {letter!r}, which {database.kind} takes in values but not in names"
+            raise PlanError(message, hint="choose another name; column_map= renames a column.", origin=table.origin)
 
 
 def create_table_sql(wanted: WantedTable, database: Bookkeeper) -> str:

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from ematix_flow.declare.normalize import Default, Derive
 from ematix_flow.declare.types import String
-from ematix_flow.errors import PlanError, did_you_mean, nearest
+from ematix_flow.errors import PlanError, did_you_mean, nearest, usable
 from ematix_flow.plan.sql.convert import source_value
 from ematix_flow.plan.sql.normalise import Speech, normalised
 from ematix_flow.plan.sql.phrases import DIALECTS, case, not_null, number, say
@@ -193,7 +193,7 @@ def _refuse_missing(found: _Source) -> None:
     listed = ", ".join(f"{name} (near: {like})" if like else name for name, like in near.items())
     raise PlanError(
         f"the source of {found.table.qualified_name} lacks {listed}",
-        hint=f"it has: {', '.join(found.columns) or 'no column'}; rename with AS or column_map=, or use derive()",
+        hint=f"it has: {', '.join(usable(found.columns)) or 'no column'}; rename with AS or column_map=, or use derive()",
         origin=found.table.origin,
     )
 
