@@ -139,7 +139,7 @@ def test_a_missing_connection_names_every_way_and_the_near_name(env: Env) -> Non
     with pytest.raises(ConnectionMissingError) as caught:
         resolve_connection("warehose")
     text = str(caught.value)
-    for part in ("EMATIX_FLOW_DSN_WAREHOSE", PROJECT, USER, "did you mean 'warehouse'?"):
+    for part in ("EMATIX_FLOW_DSN_WAREHOSE", PROJECT, " ./connections.toml ", USER, "did you mean 'warehouse'?"):
         assert part in text
 
 

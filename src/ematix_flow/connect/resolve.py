@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
 from ematix_flow.connect.places import (
+    FOLDER_PLACE,
     PROJECT_PLACE,
     REGISTRY_PLACE,
     USER_PLACE,
@@ -183,8 +184,8 @@ def _registry_named(name: str, kafka: KafkaConnection) -> Connection:
 def _not_found(name: str) -> NoReturn:
     near = nearest(name, [other for other in _all_names() if other != name])
     ways = (
-        f"set {' or '.join(dsn_variables(name))}, write [connections.{name}] into {PROJECT_PLACE} or {USER_PLACE}, "
-        "or declare it with @ematix.connection."
+        f"set {' or '.join(dsn_variables(name))}, write [connections.{name}] into {PROJECT_PLACE}, {FOLDER_PLACE} or "
+        f"{USER_PLACE}, or declare it with @ematix.connection."
     )
     hint = f"did you mean {near!r}? Or {ways}" if near else ways
     raise ConnectionMissingError(f"connection {name!r} is not configured", hint=hint)

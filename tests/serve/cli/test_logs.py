@@ -318,3 +318,38 @@ def test_following_ends_with_the_run() -> None:
             Path("go").touch()
             assert [line for line in reader.stdout.readlines() if "done" not in line] == ["second\n"]
         assert (run.wait(), reader.returncode) == (0, 0)
+
+
+def test_what_java_says_belongs_to_the_only_run_that_is_under_way_and_is_shown_nowhere() -> None:
+    """As in a scheduler, whose main thread has no run."""
+    screen = io.StringIO()
+    capture = Capture(screen, alone=False)
+    first, second = threading.Event(), threading.Event()
+
+    def run(slot: str, until: threading.Event) -> threading.Thread:
+        begun = threading.Event()
+
+        def work() -> None:
+            began(capture, slot)
+            begun.set()
+            until.wait(30)
+            capture.on_event(AttemptEnded(slot.partition("@")[0], "", slot))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        assert begun.wait(30)
+        return thread
+
+    one = run(SLOT, first)
+    capture.keep_detail("java of orders\n")
+    other = run("sales@2026-03-02T09:00:00Z", second)
+    capture.keep_detail("java of nobody knows whom\n")
+    for event, thread in ((first, one), (second, other)):
+        event.set()
+        thread.join(30)
+    kept = {file.name: file.read_text(encoding="utf-8") for file in folder().rglob("*.log") if not file.is_symlink()}
+    assert [name.partition("-")[0].partition("@")[0] for name, text in kept.items() if "java of orders" in text] == [
+        "orders"
+    ]
+    assert not [name for name, text in kept.items() if "java of nobody" in text]
+    assert screen.getvalue() == ""

@@ -68,16 +68,21 @@ class Capture:
 
     def write(self, text: str) -> int:
         """Show a text and keep it."""
-        self.keep_only(text)
+        self._keep(text)
         return self._screen.write(text)
 
-    def keep_only(self, text: str) -> None:
-        """Keep a text that is too long for the screen."""
+    def keep_detail(self, text: str) -> None:
+        """Keep what is too long for the screen; the only run that is under way is the one that it is about."""
+        with self._lock:
+            under_way = set(self._logs.values())
+            self._keep(text, under_way.pop() if len(under_way) == 1 else None)
+
+    def _keep(self, text: str, otherwise: Path | None = None) -> None:
         from ematix_flow.connect.redact import redact
 
         kept = redact(plain(text))
         with self._lock:
-            file = self._log()
+            file = self._log() or otherwise
             if file is not None:
                 self._append(file, kept)
             elif self._alone:
@@ -182,7 +187,7 @@ class _Details(logging.Handler):
         self._capture = capture
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._capture.keep_only(f"{record.getMessage()}\n")
+        self._capture.keep_detail(f"{record.getMessage()}\n")
 
 
 @contextmanager
