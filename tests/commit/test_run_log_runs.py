@@ -226,7 +226,7 @@ def test_every_attempt_has_a_record_of_its_own_under_the_id_of_its_run(log: RunL
         ("abc-1", 2, "failed"),
         ("abc-1", 1, "failed"),
     ]
-    words = {"abc-1": 3, "abc": 3, "abc-1#2": 2, "abc-1#3": 3}
+    words = {"abc-1": 3, "abc": 3, "abc-1#1": 1, "abc-1#2": 2, "abc-1#3": 3, "abc-1#4": None}
     assert {word: getattr(log.get_run(word), "attempt", None) for word in words} == words
     assert log.next_attempt(Request("r", "p")) == 4
     log.record(run(2, run_id="abd"))

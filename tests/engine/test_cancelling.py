@@ -12,7 +12,7 @@ import pytest
 
 from ematix_flow.connect import halting
 from ematix_flow.connect.halting import Halt
-from ematix_flow.engine import Options, actions, run_pipeline
+from ematix_flow.engine import Options, actions, preview_pipeline, run_pipeline
 from ematix_flow.engine.due import run_due
 from ematix_flow.errors import DeclareError, FlowError, RunCancelledError, RunError, RunTimeoutError
 from ematix_flow.records import RunRecord
@@ -131,6 +131,12 @@ def test_a_run_that_takes_too_long_has_failed_and_is_tried_again_by_its_policy(
     assert [(run.status, run.attempt) for run in runs] == [("failed", 2), ("failed", 1)]
     assert "took longer than its timeout of 0.3 s" in str(runs[0].error_summary)
     assert issubclass(RunTimeoutError, TimeoutError)
+
+
+def test_a_preview_shows_the_timeout(duck: Warehouse, declare: Callable[..., Pipeline], fixed: Options) -> None:
+    shown = preview_pipeline(declare(duck, timeout="30m"), fixed)
+    assert shown.text().splitlines()[0] == "pipeline load, timeout 1800 s"
+    assert shown.to_dict()["timeout"] == 1800
 
 
 @pytest.mark.parametrize("value", [0, -1, "soon", True])

@@ -111,6 +111,11 @@ class Project:
             sorter.done(*ready)
         return ordered
 
+    @property
+    def has_schedules(self) -> bool:
+        """Say whether somebody has to look for what is due."""
+        return any(one.schedule for one in self.pipelines.values()) or any(w.schedule for w in self.workflows.values())
+
     def clear(self) -> None:
         """Forget everything; for tests and for loading a module anew."""
         self.pipelines.clear()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.commit.runlog.opening import forgotten_run_log, open_run_log
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.actions import asked_runs
+from ematix_flow.engine.alive import note_round
 from ematix_flow.engine.asked import carry_out_asked
 from ematix_flow.engine.firing import Keeper, Outcome, carry_out, take
 from ematix_flow.engine.leasing import default_worker, held_now
@@ -93,6 +94,7 @@ def run_due(
 ) -> RunDueResult:
     """Run every slot that is due now; one that any host has begun is not begun again."""
     keeper, at = look(keeper, window, catchup)
+    note_round(keeper.log)
     asked, result = _asked(keeper, at, tell), RunDueResult()
     while True:
         done = result.names()

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from ematix_flow.connect.redact import redact, safe_text
 from ematix_flow.connect.registry import DATABASES, FILES, LAKE_SOURCES, open_database, open_system
 from ematix_flow.connect.resolve import list_connections, resolve_connection
+from ematix_flow.declare.project import PROJECT
 from ematix_flow.errors import FlowError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -62,8 +63,8 @@ def check_health(name: str) -> HealthReport:
 
 
 def machine_health() -> list[HealthReport]:
-    """Give reports on Python, Java, Spark and the run log of this machine."""
-    parts = (("python", _python), ("java", _java), ("spark", _spark), ("run log", _run_log))
+    """Give reports on Python, Java, Spark, the run log and the scheduler of this machine."""
+    parts = (("python", _python), ("java", _java), ("spark", _spark), ("run log", _run_log), ("scheduler", _scheduler))
     return [_timed(name, "machine", probe) for name, probe in parts]
 
 
@@ -230,3 +231,16 @@ def _run_log() -> str:
         warnings.simplefilter("error")
         log = open_run_log()
         return f"{log.shown}, for project {log.project.name}" if log.project.name else log.shown
+
+
+def _scheduler() -> str:
+    """Give who looks for what is due; nobody needs to where nothing is scheduled."""
+    if not PROJECT.has_schedules:
+        raise Skipped("no module with a schedule is loaded")
+    from ematix_flow.commit.runlog.opening import open_run_log
+    from ematix_flow.engine.alive import who_looks
+
+    looking = who_looks(open_run_log(required=True))
+    if not looking.alive:
+        raise Skipped(f"{looking.text}; nothing that is due runs until flow scheduler or flow run-due does")
+    return looking.text

@@ -154,6 +154,7 @@ def report(
         targets=planned,
         posts=post_steps(pipeline),
         notes=tuple(notes),
+        timeout=None if pipeline.timeout is None else pipeline.timeout.total_seconds(),
     )
     return PreviewResult(
         pipeline_name=pipeline.name,

@@ -15,6 +15,7 @@ from ematix_flow.connect.project_name import VARIABLE
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.actions import asked_runs
+from ematix_flow.engine.alive import LEADER
 from ematix_flow.engine.asked import carry_out_asked
 from ematix_flow.engine.due import seen, under_lease
 from ematix_flow.engine.executors.base import DispatchSpec
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
     from ematix_flow.engine.executors.base import Executor
     from ematix_flow.engine.firing import Keeper, Taken
     from ematix_flow.plan.deciding import Fire, Situation
-
-LEADER = "_scheduler_singleton"
-"""The lease that one scheduler has at a time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,7 @@ def plan_dict(plan: Plan, targets: Sequence[TargetSummary]) -> dict[str, Any]:
     return {
         "pipeline_name": plan.pipeline,
         "schedule": plan.schedule,
+        **({} if plan.timeout is None else {"timeout": plan.timeout}),
         "mode": mode_of([target.mode for target in targets]),
         "source_connection_name": plan.source_connection,
         "source_connection_info": dict(plan.source_info),

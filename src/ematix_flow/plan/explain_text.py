@@ -40,7 +40,8 @@ def plan_lines(
     plan: Plan, targets: Sequence[TargetSummary], *, verbose: bool = False, dry_run: bool = False
 ) -> Iterator[str]:
     """Give the lines of a whole plan; `verbose` adds every statement."""
-    yield f"pipeline {plan.pipeline}" + (f", schedule {plan.schedule}" if plan.schedule else "")
+    limit = f", timeout {plan.timeout:g} s" if plan.timeout else ""
+    yield f"pipeline {plan.pipeline}" + (f", schedule {plan.schedule}" if plan.schedule else "") + limit
     yield line("source", place_text(plan.source_connection, plan.source_info))
     yield from _indented(plan.source_sql)
     for target in targets:

@@ -256,3 +256,5 @@ class Plan:
     targets: tuple[TargetPlan, ...] = ()
     posts: tuple[Post, ...] = ()
     notes: tuple[str, ...] = ()
+    timeout: float | None = None
+    """Seconds that one attempt may take; None for no limit."""

@@ -81,7 +81,7 @@ def test_doctor_reports_on_the_machine_and_on_every_connection(flow: Flow, proje
     said = flow("doctor", "-m", "flows", "--format", "json")
     reports = {report["name"]: report for report in json.loads(said.out)}
     assert {name: report["status"] for name, report in reports.items()} == {
-        "python": "ok", "java": "ok", "spark": "ok", "run log": "ok",
+        "python": "ok", "java": "ok", "spark": "ok", "run log": "ok", "scheduler": "skip",
         "lite": "ok", "raw": "fail", "cloud": "skip", "broker": "fail",
     }  # fmt: skip
     assert reports["raw"]["detail"] == f"folder {Path('nowhere').absolute()} does not exist"

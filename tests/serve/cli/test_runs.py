@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from typing import TYPE_CHECKING, Any
+
+from ematix_flow.commit.runlog.requests import process_start
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,3 +60,46 @@ def test_an_untidy_end_changes_no_exit_code(flow: Flow, project: Path, monkeypat
     said = flow("run", "copy", "-m", "flows", "--no-run-log")
     assert said.code == 0
     assert "warning: the command did not end cleanly (PermissionError: the folder is locked)" in said.err
+
+
+def test_ids_are_printed_so_that_commands_take_them_with_each_attempt(flow: Flow, project: Path) -> None:
+    flow("run", "broken", "-m", "flows")
+    flow("run", "broken", "-m", "flows")
+    listed = [line.split()[0] for line in flow("runs", "list", "-m", "flows").out.splitlines()[1:]]
+    shown = [json.loads(flow("runs", "show", word, "--format", "json").out) for word in listed]
+    assert [(run["status"], run["attempt"]) for run in shown] == [("failed", 2), ("failed", 1)]
+
+
+def test_runs_are_narrowed_down_by_time_name_and_state(flow: Flow, project: Path) -> None:
+    flow("run", "copy", "-m", "flows")
+    flow("run", "broken", "-m", "flows")
+    for options, names in (
+        (("--since", "1h"), ["broken", "copy"]),
+        (("--since", "2999-01-01T00:00:00Z"), []),
+        (("--since", "2020-01-01", "--name", "copy"), ["copy"]),
+        (("--since", "1d", "--state", "failed"), ["broken"]),
+    ):
+        told = json.loads(flow("runs", "list", *options, "--format", "json").out)
+        assert ([run["pipeline"] for run in told["runs"]], told["total"]) == (names, len(names))
+    assert "no instant" in flow("runs", "list", "--since", "yesterday").err
+
+
+def test_a_run_whose_process_is_gone_is_interrupted(flow: Flow, project: Path) -> None:
+    from ematix_flow.commit.runlog.opening import open_run_log
+    from ematix_flow.records import RunRecord
+
+    here = {"host": socket.gethostname(), "pid": os.getpid(), "pid_started": process_start(os.getpid())}
+    log = open_run_log()
+    for name, extras in (("lives", here), ("died", {**here, "pid_started": "1"}), ("lost", {"leased": True, **here})):
+        log.record(RunRecord(name, name, "running", "2026-03-01T00:00:00+00:00", extras=extras))
+
+    def listed(status: str) -> list[str]:
+        return sorted(
+            run["run_id"]
+            for run in json.loads(flow("runs", "list", "--status", status, "--format", "json").out)["runs"]
+        )
+
+    assert (listed("running"), listed("interrupted")) == (["lives"], ["died", "lost"])
+    log.claim("lost", "worker", 60)
+    assert listed("running") == ["lives", "lost"]
+    assert "interrupted" in flow("runs", "show", "died").out

@@ -10,14 +10,17 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.commit.runlog.opening import sqlite_run_log
+from ematix_flow.commit.runlog.opening import open_run_log, sqlite_run_log
+from ematix_flow.commit.runlog.records import Chore
 from ematix_flow.declare.project import load_module
+from ematix_flow.engine.alive import LEADER
 from ematix_flow.engine.due import run_due
 from ematix_flow.engine.firing import Keeper
 from ematix_flow.serve.cli.upcoming import as_dict, fires
@@ -208,3 +211,53 @@ def test_on_a_terminal_the_table_moves(nights: Path) -> None:
     assert process.returncode == 130
     assert "0 2 * * * Europe/Berlin" in shown.decode()
     assert "monthly: waits for clean" in shown.decode()
+
+
+def test_status_is_narrowed_down_by_name_state_and_time(flow: Flow, nights: Path) -> None:
+    flow("run", "report", "-m", "nights")
+
+    def shown(*options: str) -> list[str]:
+        return [one["name"] for one in json.loads(flow("status", "-m", "nights", *options, "--format", "json").out)]
+
+    assert shown("raw", "m*") == ["mail", "monthly", "raw"]
+    assert shown("--since", "1h") == ["report"]
+    assert shown("--since", "2999-01-01") == []
+    assert "report" in shown("--state", "idle")
+    assert shown("--state", "running") == []
+    assert "nothing that is declared is like that" in flow("status", "-m", "nights", "--state", "running").err
+    said = flow("status", "-m", "nights", "raww")
+    assert (said.code, "did you mean 'raw'?" in said.err) == (2, True)
+
+
+def test_next_is_narrowed_down_by_name_state_and_time(flow: Flow, nights: Path) -> None:
+    asked = ("next", "-m", "nights", "--hours", "48", "--format", "json")
+    names = {one["name"] for one in json.loads(flow(*asked, "raw").out)}
+    assert names == {"raw"}
+    first = json.loads(flow(*asked, "clean", "--since", "2026-03-01T00:00:00Z").out)[0]
+    assert first["at"] == "2026-03-01T02:30:00Z"
+    flow("pause", "clean", "-m", "nights")
+    assert {one["name"] for one in json.loads(flow(*asked, "--state", "paused").out)} == {"clean"}
+
+
+def test_status_and_doctor_say_when_nobody_looks_for_what_is_due(flow: Flow, nights: Path) -> None:
+    for form in ("text", "json"):
+        said = flow("status", "-m", "nights", "--format", form)
+        assert "no scheduler is alive and no flow run-due was called lately; the run log has never seen one" in said.err
+
+    def doctor() -> tuple[str, str]:
+        reports = json.loads(flow("doctor", "-m", "nights", "--format", "json").out)
+        return next((one["status"], one["detail"]) for one in reports if one["name"] == "scheduler")
+
+    assert doctor()[0] == "skip"
+    assert "no scheduler is alive" in doctor()[1]
+    flow("run-due", "-m", "nights", "--now", "2026-03-01T12:00:00Z")
+    assert "no scheduler is alive" not in flow("status", "-m", "nights").err
+    assert doctor()[1].startswith("flow run-due was called at ")
+    log = open_run_log()
+    claim = log.claim(LEADER, "scheduler-h1-7", 60)
+    assert doctor() == ("ok", "scheduler-h1-7 leads")
+    log.release(str(claim.token))
+    before = log.find(Chore, "run-due")
+    assert before is not None
+    log.swap(before, replace(before, done_at="2026-03-01T12:00:00+00:00"))
+    assert "the last one was seen at 20" in flow("status", "-m", "nights").err

@@ -30,6 +30,8 @@ class Wanted:
     offset: int = 0
     projects: tuple[str, ...] | None = None
     """Only runs of these projects; None for all."""
+    since: datetime | None = None
+    """Only runs that began then or later."""
 
 
 def last_of(found: Sequence[RunRecord]) -> RunRecord | None:
@@ -103,7 +105,7 @@ class Book(ABC):
     def run(self, run_id: str, projects: tuple[str, ...] | None = None) -> RunRecord | None:
         """Give a run by its id or a beginning of it that no other has, among all runs or those of some projects.
 
-        It is the last attempt of the run, unless `id#2` names another.
+        It is the last attempt of the run, unless `id#1` names another.
         """
 
     @abstractmethod

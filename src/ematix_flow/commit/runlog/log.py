@@ -133,10 +133,11 @@ class RunLog(FormerNames):
         limit: int = 50,
         offset: int = 0,
         all_projects: bool = False,
+        since: datetime | None = None,
     ) -> tuple[list[RunRecord], int]:
         """Give the newest runs of the project, or of all, and how many there are."""
         projects = None if all_projects else self.book.projects
-        return self.book.runs(Wanted(pipeline, status, limit, offset, projects))
+        return self.book.runs(Wanted(pipeline, status, limit, offset, projects, since))
 
     def get_run(self, run_id: str, *, all_projects: bool = False) -> RunRecord | None:
         """Give one run of the project, or of any, by its id or a unique beginning of it."""

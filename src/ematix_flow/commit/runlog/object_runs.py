@@ -16,7 +16,7 @@ from ematix_flow.commit.runlog.object_versions import READERS
 from ematix_flow.commit.runlog.project_keys import mark_in
 from ematix_flow.commit.runlog.records import instant
 from ematix_flow.connect.project_name import project_mark
-from ematix_flow.records import RunRecord
+from ematix_flow.records import RunRecord, split_key
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -75,18 +75,23 @@ class ObjectRuns:
     def page(self, wanted: Wanted) -> tuple[list[RunRecord], int]:
         """Give the newest runs and how many there are; every name is listed, but only one page is read."""
         marks = None if wanted.projects is None else {project_mark(name) for name in wanted.projects}
+        earliest = "" if wanted.since is None else f"{wanted.since.astimezone(UTC):%Y-%m-%d/%H%M%S%f}"
         names = [
             name
             for name in self._names()
             if marks is None or name.project in marks
             if wanted.pipeline in (None, "") or name.pipeline == safe_name(wanted.pipeline or "")
             if wanted.status in (None, "", name.status)
+            if name.started >= earliest
         ]
         newest = sorted(names, key=lambda name: (name.started, name.run_id), reverse=True)
         return self._read(n.key for n in newest[wanted.offset : wanted.offset + wanted.limit]), len(names)
 
     def get(self, run_id: str, projects: tuple[str, ...] | None = None) -> RunRecord | None:
         """Give a run by its id, or by a beginning that no other id has: its last attempt, unless one is named."""
+        whole, number = split_key(run_id)
+        if number == "#1":
+            return last_of(self._pointed([_pointer_of(safe_name(whole))], projects))
         start, marks = safe_name(run_id), None if projects is None else {project_mark(name) for name in projects}
         shard = f"{IDS}{start[:2]}/" if len(start) > 1 else IDS
         names = [found.key.rpartition("/")[2] for found in self._store.listed(shard)]

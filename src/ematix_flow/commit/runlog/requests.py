@@ -107,6 +107,11 @@ def _alive(row: RequestRow) -> bool:
     return process_start(row.pid) == row.pid_started and row.pid_started != ""
 
 
+def is_gone(host: str, pid: int, started: str) -> bool:
+    """Say whether a process is known to have ended; one of another host is not."""
+    return host == socket.gethostname() and process_start(pid) != started
+
+
 def process_start(pid: int) -> str:
     """Give what tells a process from a later one with the same number; empty when it is gone or unknown."""
     try:

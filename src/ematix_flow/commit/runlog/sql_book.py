@@ -13,7 +13,7 @@ from ematix_flow.commit.runlog.records import columns_of, from_values, key_of, t
 from ematix_flow.commit.runlog.sql_sessions import Sessions
 from ematix_flow.commit.runlog.sql_tables import RUN_COLUMNS, RUNS
 from ematix_flow.errors import DeclareError, RunLogError
-from ematix_flow.records import RunRecord, record_key
+from ematix_flow.records import RunRecord, record_key, split_key
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -184,6 +184,10 @@ class SqlBook(Book):
         conditions = [f"{self._tables.quote(name)} = ?" for name in given] + self._of_projects(wanted.projects)
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         values = (*given.values(), *(wanted.projects or ()))
+        if wanted.since is not None:
+            # To the second: some instants are written without a fraction, which would sort before one.
+            where = f"{where} AND started_at >= ?" if where else " WHERE started_at >= ?"
+            values = (*values, f"{wanted.since.astimezone(UTC):%Y-%m-%dT%H:%M:%S}")
         page = f"{where} ORDER BY started_at DESC, run_id DESC LIMIT {int(wanted.limit)} OFFSET {int(wanted.offset)}"
         with self._session() as session:
             total = session.query(f"SELECT COUNT(*) FROM {self._tables.name(RUNS)}{where}", values)[0][0]
@@ -192,7 +196,10 @@ class SqlBook(Book):
 
     def run(self, run_id: str, projects: tuple[str, ...] | None = None) -> RunRecord | None:
         """Ask for the id itself with its other attempts, then for those that begin like it."""
+        whole, number = split_key(run_id)
         with self._session() as session:
+            if number == "#1":
+                return last_of(self._found(session, "run_id = ?", (whole,), projects))
             found = self._found(session, "run_id = ?", (run_id,), projects)
             if found and found[0].run_id == run_id and found[0].request_id:
                 known = (found[0].request_id, found[0].target)

@@ -38,6 +38,7 @@ def _entries() -> list[dict[str, Any]]:
             "kind": "pipeline",
             "schedule": pipeline.schedule,
             "timezone": pipeline.timezone,
+            "timeout": None if pipeline.timeout is None else pipeline.timeout.total_seconds(),
             "depends_on": list(pipeline.depends_on),
             "targets": [target.table.qualified_name for target in pipeline.targets],
         }

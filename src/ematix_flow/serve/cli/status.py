@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 import sys
 import time
+from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ematix_flow.clock import SYSTEM_CLOCK
+from ematix_flow.declare.project import PROJECT
 from ematix_flow.serve.cli.failures import DONE
+from ematix_flow.serve.cli.narrowing import Since, check_names, is_named, names_argument, state_option
 from ematix_flow.serve.cli.options import common_options, format_option, load, module_option, read_log, run_log_options
 from ematix_flow.serve.cli.output import emit, emit_json, has_colours, table, talk
 
@@ -28,7 +32,10 @@ _COLOURS = {"failure": "red", "success": "green", "running": "cyan", "paused": "
 
 
 @click.command()
+@names_argument
 @module_option
+@state_option
+@click.option("--since", type=Since(), help="Only what has run then or later, or so long ago: 6h, 7d.")
 @click.option(
     "--watch", is_flag=False, flag_value=EVERY, type=click.FloatRange(0.1), metavar="[SECONDS]",
     help=f"Show it anew every so many seconds, {EVERY:.0f} unless told, until Ctrl-C.",
@@ -36,38 +43,75 @@ _COLOURS = {"failure": "red", "success": "green", "running": "cyan", "paused": "
 @run_log_options
 @format_option
 @common_options
-def status(module: str | None, watch: float | None, form: str, **place: Any) -> int:
+def status(
+    names: tuple[str, ...],
+    module: str | None,
+    state: str | None,
+    since: datetime | None,
+    watch: float | None,
+    form: str,
+    **place: Any,
+) -> int:
     """Show the last and the next run of everything declared, and why something that is due does not run."""
     load(module)
-    log = read_log(**place)
+    check_names(names, (*PROJECT.pipelines, *PROJECT.workflows, *PROJECT.streams))
+    log, wanted = read_log(**place), Narrowed(names, state, since)
     if watch is None:
-        _show(log, form)
+        _show(log, wanted, form)
     elif form == "text" and has_colours(sys.stdout):
-        _live(log, watch)
+        _live(log, wanted, watch)
     else:
         while True:
-            _show(log, form)
+            _show(log, wanted, form)
             time.sleep(watch)
     return DONE
 
 
-def _found(log: RunLog) -> list[Standing]:
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """What is shown: names, a state, and since when it has to have run."""
+
+    names: tuple[str, ...] = ()
+    state: str | None = None
+    since: datetime | None = None
+
+    def has(self, one: Standing) -> bool:
+        """Say whether something is shown."""
+        if self.since is not None and (
+            one.last_run_at is None or datetime.fromisoformat(one.last_run_at) < self.since.replace(microsecond=0)
+        ):
+            return False
+        return is_named(one.name, self.names) and self.state in (None, one.state)
+
+
+def _found(log: RunLog, wanted: Narrowed) -> list[Standing]:
     from ematix_flow.engine.statusing import standings
 
-    return standings(log, SYSTEM_CLOCK.now())
+    return [one for one in standings(log, SYSTEM_CLOCK.now()) if wanted.has(one)]
 
 
-def _show(log: RunLog, form: str) -> None:
-    found = _found(log)
+def _show(log: RunLog, wanted: Narrowed, form: str) -> None:
+    found = _found(log, wanted)
     if form == "json":
         emit_json([one.as_dict() for one in found])
-        return
-    if not found:
+    elif found:
+        emit(table(HEADERS, [row(one) for one in found]))
+    elif wanted == Narrowed():
         talk("the module declares no pipelines, workflows or streams.")
-        return
-    emit(table(HEADERS, [row(one) for one in found]))
-    for line in notes(found):
+    else:
+        talk("nothing that is declared is like that.")
+    for line in (*(notes(found) if form == "text" else ()), *nobody_looks(log)):
         talk(line)
+
+
+def nobody_looks(log: RunLog) -> list[str]:
+    """Give a line when something is scheduled and nobody looks for what is due."""
+    from ematix_flow.engine.alive import who_looks
+
+    if not PROJECT.has_schedules:
+        return []
+    looking = who_looks(log)
+    return [] if looking.alive else [f"{looking.text}. Start flow scheduler, or call flow run-due every minute."]
 
 
 def row(one: Standing) -> tuple[str, ...]:
@@ -108,14 +152,14 @@ def notes(found: list[Standing]) -> list[str]:
     return [f"{one.name}: {one.reason}" for one in found if one.reason and one.state not in ("due", "paused")]
 
 
-def _live(log: RunLog, watch: float) -> None:
+def _live(log: RunLog, wanted: Narrowed, watch: float) -> None:
     from rich.console import Console, Group
     from rich.live import Live
     from rich.text import Text
 
     def shown() -> Group:
-        found = _found(log)
-        return Group(_table(found), *(Text(line, "dim") for line in notes(found)))
+        found = _found(log, wanted)
+        return Group(_table(found), *(Text(line, "dim") for line in (*notes(found), *nobody_looks(log))))
 
     with Live(shown(), console=Console(), auto_refresh=False, screen=False) as live:
         while True:

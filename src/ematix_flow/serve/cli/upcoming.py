@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from datetime import timedelta
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import click
@@ -13,7 +13,8 @@ import click
 from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.serve.cli.failures import DONE
-from ematix_flow.serve.cli.options import common_options, format_option, load, module_option
+from ematix_flow.serve.cli.narrowing import Since, check_names, is_named, names_argument, state_option
+from ematix_flow.serve.cli.options import common_options, format_option, load, module_option, read_log, run_log_options
 from ematix_flow.serve.cli.output import emit, emit_json, table, talk
 
 if TYPE_CHECKING:
@@ -29,18 +30,26 @@ _MOST = 100
 
 
 @click.command("next")
+@names_argument
 @module_option
+@state_option
+@click.option("--since", type=Since(), help="Begin at this instant in place of now, or so long ago: 6h, 7d.")
 @click.option(
     "--hours", type=click.FloatRange(0, min_open=True), default=24.0, show_default=True, help="How far to look."
 )
 @click.option("--limit", type=click.IntRange(1), default=_MOST, show_default=True, help="At most so many lines.")
+@run_log_options
 @format_option
 @common_options
-def next_(module: str | None, hours: float, limit: int, form: str) -> int:
+def next_(names: tuple[str, ...], module: str | None, hours: float, limit: int, form: str, **options: Any) -> int:
     """Show what fires when, in UTC and in the time zone of each schedule."""
     load(module)
-    now = SYSTEM_CLOCK.now()
-    found = list(islice(fires(now, now + timedelta(hours=hours)), limit + 1))
+    check_names(names, (*PROJECT.pipelines, *PROJECT.workflows))
+    now = options.pop("since") or SYSTEM_CLOCK.now()
+    wanted = _in_state(options.pop("state"), options)
+    every = fires(now, now + timedelta(hours=hours))
+    fit = (one for one in every if is_named(one[2].name, names) and (wanted is None or one[2].name in wanted))
+    found = list(islice(fit, limit + 1))
     shown = found[:limit]
     if form == "json":
         emit_json([as_dict(*one) for one in shown])
@@ -55,6 +64,15 @@ def next_(module: str | None, hours: float, limit: int, form: str) -> int:
     if len(found) > limit:
         talk(f"these are the first {limit}; --limit shows more.")
     return DONE
+
+
+def _in_state(state: str | None, place: dict[str, Any]) -> set[str] | None:
+    """Give the names of what is in a state now; None when every state will do, so that no run log is needed."""
+    if state is None:
+        return None
+    from ematix_flow.engine.statusing import standings
+
+    return {one.name for one in standings(read_log(**place), SYSTEM_CLOCK.now()) if one.state == state}
 
 
 def fires(after: datetime, upto: datetime) -> Iterator[Fired]:
