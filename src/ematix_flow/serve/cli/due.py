@@ -144,7 +144,7 @@ def _show_slots(name: str, slots: list[str], total: int, form: str) -> None:
         return
     emit("\n".join(slots))
     if total > len(slots):
-        talk(f"these are the first {len(slots)} of {total} slots; --limit shows more.")
+        talk(f"these are the first {len(slots)} of {quantity(total, 'slot')}; --limit shows more.")
 
 
 def _had_run(result: Any) -> bool:
