@@ -162,6 +162,10 @@ class TransientError(RunError):
     transient = True
 
 
+class TargetAwayError(TransientError):
+    """The table of a target that was loaded before is not there now; nothing was changed."""
+
+
 class OvertakenError(TransientError):
     """Somebody else committed first, and nothing was changed: the same work may be begun again at once."""
 

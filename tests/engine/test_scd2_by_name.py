@@ -12,7 +12,7 @@ import pytest
 from ematix_flow.declare.stream_toml import stream_from_toml
 from ematix_flow.engine.stream_options import StreamOptions
 from ematix_flow.engine.streaming import run_stream
-from ematix_flow.errors import PlanError
+from ematix_flow.errors import DriftError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,5 +85,5 @@ def test_a_table_that_is_there_needs_the_columns_of_versions(tmp_path: Path) -> 
     customers = Customers(tmp_path)
     with closing(duckdb.connect(str(tmp_path / "there.duckdb"))) as connection:
         connection.execute("CREATE TABLE main.customers (id BIGINT PRIMARY KEY, city TEXT)")
-    with pytest.raises(PlanError, match="column 'valid_from' is missing"):
+    with pytest.raises(DriftError, match=r"column .valid_from. is missing"):
         customers.load({"id": 1, "city": "Rome"})

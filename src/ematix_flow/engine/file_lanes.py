@@ -36,12 +36,13 @@ class FileLane(Lane):
     options: Options
     ordered: bool = False
     """Whether of several rows for one key the last has to be known."""
+    made: bool = False
 
     def load(self, end: Position) -> Counts:
         """Load the files that the target has not seen; those that come meanwhile may be among them."""
         batch = self.batch(end)
         loaded = load_target(batch.pipeline, batch.target, batch.source, batch.slot, self.options)
-        self.position = end
+        self.position, self.made = end, True
         return loaded.committed.counts
 
     reads_first = False
@@ -49,7 +50,7 @@ class FileLane(Lane):
     def batch(self, end: Position) -> Batch:
         """Give the load of the files that the target has not seen."""
         value = SourceValue(self.pipeline.source_connection, path=self.source.query)
-        opened = OpenSource(value, self.source.name, files=self.source.files, ordered=self.ordered)
+        opened = OpenSource(value, self.source.name, files=self.source.files, made=self.made, ordered=self.ordered)
         # What a batch has depends on what becomes of replaced files: a load that left them out is not one that takes them.
         policy = self.pipeline.targets[0].write.on_replaced
         chosen = "" if policy == ERROR else f" {policy}"
@@ -62,8 +63,18 @@ def file_lane(road: Road, target: StreamTarget, source: FileStream) -> Lane:
     if target.declared_table is None or road.rows.transforms:
         return shaped_file_lane(road, target, source)
     pipeline = pipeline_of_files(road.stream, target, road.name)
-    position = file_position(road.stream, target, source, road.options, road.name)
-    return FileLane(road.stream.key_of(target), position, source, pipeline, road.options.load, needs_order(target))
+    loaded = loaded_into(
+        road.stream, target, books_of(road.stream, target, road.options, road.name).database, road.name
+    )
+    return FileLane(
+        road.stream.key_of(target),
+        position_among(source, loaded),
+        source,
+        pipeline,
+        road.options.load,
+        needs_order(target),
+        made=bool(loaded.files),
+    )
 
 
 def file_position(

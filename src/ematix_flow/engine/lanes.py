@@ -47,6 +47,8 @@ class Lane(ABC):
     """Its name in results."""
     position: Position
     """Everything before it is in the target."""
+    made: bool = False
+    """Whether earlier batches are in the target's table, so that it has to be there."""
 
     @abstractmethod
     def load(self, end: Position) -> Counts:

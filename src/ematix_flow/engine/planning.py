@@ -12,7 +12,7 @@ from ematix_flow.engine.choosing import loaded_before
 from ematix_flow.engine.looking import fix_bounds, frame_columns, look_at_source, look_at_target, wait_for
 from ematix_flow.engine.staging import raw_frame
 from ematix_flow.engine.targets import engine_on
-from ematix_flow.errors import PositionMovedError
+from ematix_flow.errors import PositionMovedError, TargetAwayError
 from ematix_flow.plan.assumed import assumed_columns
 from ematix_flow.plan.batch import Aim, plan_target
 from ematix_flow.plan.lake_query import lake_query
@@ -85,6 +85,7 @@ def observing(spark: Callable[[], Any]) -> Callable[[Asked], Look]:
             look = replace(look, observed=replace(look.observed, source_columns=columns))
         seen = look_at_target(asked.pipeline, asked.target, asked.database, look.observed)
         refuse_moved_on(seen)
+        refuse_gone(asked, seen)
         seen = fix_bounds(asked.source, asked.target, seen)
         if asked.target.write.incremental_column is not None and asked.source.database is None:
             seen = bound_rows(Rows(asked.pipeline, asked.target, asked.source, look), seen, spark)
@@ -102,6 +103,19 @@ def refuse_moved_on(seen: Observed) -> None:
     if seen.watermark != wanted:
         message = f"the position of {span.source} in the target is not where this load begins"
         raise PositionMovedError(message, hint="another process runs this stream; nothing was changed.")
+
+
+def refuse_gone(asked: Asked, seen: Observed) -> None:
+    """Refuse to make a table anew that was loaded before: whoever replaces it by another one renames it for a moment."""
+    if asked.source.made and seen.found is None and asked.database.capabilities.answers_sql:
+        raise away(asked.target.table.qualified_name)
+
+
+def away(table: str) -> TargetAwayError:
+    """Return the error for a table that has rows of a stream and is missing."""
+    message = f"table {table} is not there, though earlier batches of the stream are in it"
+    hint = "give it back; or let the stream make it anew: flow stream rewind NAME --to earliest."
+    return TargetAwayError(message, hint=hint)
 
 
 def _look(asked: Asked) -> Look:

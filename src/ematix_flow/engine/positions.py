@@ -70,6 +70,20 @@ def _has_loaded(ledger: Ledger, session: Session, books: Books, source_id: str) 
     return int(rows[0][0]) > 0
 
 
+def ended_at(books: Books, source_id: str, position: Position) -> bool:
+    """Say whether a position is the end of a load, and not one that an operator chose."""
+    ledger, session = Ledger(books.database), books.database.session()
+    try:
+        rows = session.query(
+            f"SELECT slot FROM {ledger.name('ledger')} WHERE pipeline_name = ? AND target_name = ? "
+            "ORDER BY committed_at DESC LIMIT 20",
+            (books.stream, books.target),
+        )
+    finally:
+        session.close()
+    return any(slot.startswith(f"{source_id} ") and slot.endswith(f" {as_text(position)}") for (slot,) in rows)
+
+
 def onward(position: Position, end: Position) -> Position:
     """Give the end of a stretch with what its beginning says beside the place."""
     return end | {TURN: position[TURN]} if TURN in position else end

@@ -11,7 +11,9 @@ from ematix_flow.engine.choosing import loaded_before, refuse_changed
 from ematix_flow.engine.lanes import Batch, Lane
 from ematix_flow.engine.loading import load_target
 from ematix_flow.engine.looking import wait_for
+from ematix_flow.engine.planning import away
 from ematix_flow.engine.sourcing import OpenSource
+from ematix_flow.engine.stream_tables import is_there, name_of
 from ematix_flow.engine.table_lanes import books_of, needs_order, pipeline_into, pipeline_of, typed_declaration
 from ematix_flow.plan.new_files import choose_files, refused
 from ematix_flow.plan.source import SourceValue
@@ -44,6 +46,7 @@ class ShapedFileLane(Lane):
     target: StreamTarget
     source: FileStream
     database: Database
+    made: bool = False
 
     def load(self, end: Position) -> Counts:
         """Load the files that the target has not seen, some at a time; those that come meanwhile may be among them."""
@@ -54,6 +57,7 @@ class ShapedFileLane(Lane):
             return Counts()
         batch = self._batch(some, paths, end)
         done = load_target(batch.pipeline, batch.target, batch.source, batch.slot, self.road.options.load)
+        self.made = True
         known = (*loaded.files.values(), *some.chosen)
         self.position = end if some == choice else self.source.look_at(known)
         return done.committed.counts
@@ -77,8 +81,9 @@ class ShapedFileLane(Lane):
     def _batch(self, choice: FileChoice, there: Mapping[SourceFile, str], end: Position) -> Batch:
         from ematix_flow.run.typed_files import file_rows
 
+        if self.made and not is_there(self.target, self.database):
+            raise away(".".join(name_of(self.target)))
         paths = tuple(there[file] for file in choice.chosen)
-
         files = self.source.files.described(paths, {})
         road = self.road
         shown = road.rows.transforms or not self.database.capabilities.constraints
@@ -90,7 +95,7 @@ class ShapedFileLane(Lane):
         declared = replace(declared, write=replace(declared.write, incremental=FILES))
         value = SourceValue(self.source.name, path=self.source.query, frame=rows)
         known = OpenSource(value, self.source.name, files=self.source.files, rejects=found.rejects, chosen=choice)
-        opened = replace(known, ordered=needs_order(self.target))
+        opened = replace(known, ordered=needs_order(self.target), made=self.made)
         slot = f"{self.source.source_id} {as_text(self.source.look_at(choice.chosen))} {as_text(end)}"
         return Batch(pipeline_of(road.stream, declared, road.name), declared, opened, slot)
 
@@ -98,8 +103,9 @@ class ShapedFileLane(Lane):
 def shaped_file_lane(road: Road, target: StreamTarget, source: FileStream) -> ShapedFileLane:
     """Give a target where it stands."""
     database = books_of(road.stream, target, road.options, road.name).database
-    position = position_among(source, loaded_into(road.stream, target, database, road.name))
-    return ShapedFileLane(road.stream.key_of(target), position, road, target, source, database)
+    loaded = loaded_into(road.stream, target, database, road.name)
+    position, made = position_among(source, loaded), bool(loaded.files)
+    return ShapedFileLane(road.stream.key_of(target), position, road, target, source, database, made)
 
 
 def position_among(source: FileStream, loaded: Loaded) -> Position:

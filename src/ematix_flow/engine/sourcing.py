@@ -47,6 +47,8 @@ class OpenSource:
     """Messages that could not be read before the rows were made, as rejects are staged."""
     chosen: FileChoice | None = None
     """The files that rows in memory were made of; the target remembers them."""
+    made: bool = False
+    """Whether earlier loads of a stream are in the target's table, so that it is not made anew when it is missing."""
     ordered: bool = False
     """Whether rows of files are told their place, and rows in memory have it, because the last of a key counts."""
     user_dialect: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.event_times import forget_events, newest_event
 from ematix_flow.connect.redact import safe_text
-from ematix_flow.errors import FencedError, FlowError, PositionMovedError
+from ematix_flow.errors import FencedError, FlowError, PositionMovedError, RefusedError, TargetAwayError
 from ematix_flow.events import StreamFailed, StreamIdle, StreamLag, StreamWatermark, StretchLoaded
 from ematix_flow.failpoints import failpoint
 
@@ -22,12 +23,19 @@ if TYPE_CHECKING:
     from ematix_flow.engine.lanes import Lane
     from ematix_flow.engine.stream_options import StreamOptions
     from ematix_flow.engine.supervising import Patience
+    from ematix_flow.records import Counts
 
 MOST = 100_000
 """Messages of a batch, where nobody says."""
 
 TIDY_AFTER = 100
 """Batches after which the books of a target are tidied."""
+
+AWAY_SECONDS = 30.0
+"""How long a table that was loaded before is waited for when it is gone."""
+
+_MISSING = re.compile(r"does not exist|doesn't exist|no such table|not found", re.IGNORECASE)
+"""How databases say that a table went away between the plan and the commit."""
 
 MOVES = 3
 """How often a target may have moved on before its first load; a process that goes on moving it is alive."""
@@ -147,7 +155,7 @@ class Loop:
             return False
         begun = self.options.clock.ticks()
         try:
-            counts = lane.load(end)
+            counts = self._loaded(track, lane, end)
         except PositionMovedError:
             if not track.asks_again():
                 raise
@@ -164,6 +172,22 @@ class Loop:
         if track.loads % TIDY_AFTER == 0:
             lane.tidy()
         return True
+
+    def _loaded(self, track: Track, lane: Lane, end: Position) -> Counts:
+        """Load, and again after a pause while the table of the target is gone, as it is when another one takes its name."""
+        clock, pause = self.options.clock, 0.1
+        deadline = clock.ticks() + AWAY_SECONDS
+        while True:
+            try:
+                return lane.load(end)
+            except (TargetAwayError, RefusedError) as error:
+                gone = isinstance(error, TargetAwayError) or (lane.made and _MISSING.search(error.what))
+                if not gone or clock.ticks() + pause > deadline:
+                    raise
+                self.options.bus.emit(StreamFailed(self.stream.name, track.key, safe_text(error), pause))
+                if self.options.stop.wait(pause):
+                    raise
+            pause = min(2 * pause, 5.0)
 
     def _watermark(self) -> None:
         """Tell how far event time has come: the newest event that was seen, less what may come late."""

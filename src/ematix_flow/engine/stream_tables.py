@@ -67,6 +67,11 @@ def columns_there(target: StreamTarget, database: Database) -> frozenset[str]:
     return frozenset() if found is None else frozenset(column.name for column in found.columns)
 
 
+def is_there(target: StreamTarget, database: Database) -> bool:
+    """Say whether the table of a target exists; a folder of files always does."""
+    return target.table_name is None or _found(database, *target.table_name) is not None
+
+
 def with_drift(target: StreamTarget, database: Database) -> StreamTarget:
     """Let a table grow that no one declared and that is made of rows."""
     if target.declared_table is None and _may_create(target, database):

@@ -17,11 +17,11 @@ from ematix_flow.declare.write import DROP
 from ematix_flow.engine.dead_letter_topic import forward, wants_topic
 from ematix_flow.engine.lanes import Batch, Lane
 from ematix_flow.engine.loading import load_target
-from ematix_flow.engine.planning import token_for
-from ematix_flow.engine.positions import Books, onward, position_in, remember
+from ematix_flow.engine.planning import away, token_for
+from ematix_flow.engine.positions import Books, ended_at, onward, position_in, remember
 from ematix_flow.engine.sourcing import OpenSource
 from ematix_flow.engine.spark import session_for
-from ematix_flow.engine.stream_tables import UNKNOWN, columns_there, name_of, table_of, with_drift
+from ematix_flow.engine.stream_tables import UNKNOWN, columns_there, is_there, name_of, table_of, with_drift
 from ematix_flow.engine.targets import target_for
 from ematix_flow.errors import PlanError, did_you_mean
 from ematix_flow.plan.batch import history_name
@@ -63,13 +63,14 @@ class TableLane(Lane):
     """Whether dead letters are copied into a topic."""
     beside: frozenset[str] | None = None
     """What the table has a column for that messages tell beside their payload; None before that was asked."""
+    made: bool = False
 
     def load(self, end: Position) -> Counts:
         """Load the messages up to a position, and stand there."""
         end = onward(self.position, end)
         batch = self.batch(end)
         loaded = load_target(batch.pipeline, batch.target, batch.source, batch.slot, self.road.options.load)
-        self.position, self.known = end, True
+        self.position, self.known, self.made = end, True, True
         if self.forwards and loaded.committed.counts.rejected:
             forward(self.road.stream, batch.pipeline, self.books.database)
         return loaded.committed.counts
@@ -78,6 +79,7 @@ class TableLane(Lane):
         """Give the load of the messages up to a position; they are read when it is made, unless SQL needs them before."""
         span = Span(self.road.source.source_id, as_text(self.position), as_text(end), self.known)
         declared, opened = self.exact(span) or self._typed(span)
+        opened = replace(opened, made=self.made)
         pipeline = pipeline_of(self.road.stream, declared, self.road.name)
         return Batch(pipeline, declared, opened, f"{span.source} {span.begin} {span.end}")
 
@@ -106,6 +108,8 @@ class TableLane(Lane):
 
     def _typed(self, span: Span) -> tuple[TargetDeclaration, OpenSource]:
         """Give the messages as rows in the types they show."""
+        if self.made and not is_there(self.target, self.books.database):
+            raise away(".".join(name_of(self.target)))
         found = self.road.rows.rows(span, self._beside())
         declared, rows = typed_declaration(
             self.road.stream, self.target, found.rows, refuse=self.road.rows.transforms, database=self.books.database
@@ -137,7 +141,8 @@ def table_lane(road: Road, target: StreamTarget, kind: type[TableLane], *, looks
     forwards = wants_topic(road.stream)
     if forwards and found is not None and not looks:
         forward(road.stream, pipeline_into(road.stream, target, road.name), books.database)
-    return kind(road.stream.key_of(target), position, known, road, target, books, forwards)
+    made = found is not None and ended_at(books, source.source_id, position)
+    return kind(road.stream.key_of(target), position, known, road, target, books, forwards, made=made)
 
 
 def books_of(stream: Stream, target: StreamTarget, options: StreamOptions, name: str) -> Books:

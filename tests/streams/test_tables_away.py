@@ -1,0 +1,103 @@
+"""Tables of streams that are gone for a moment, as they are when another one takes their name: waited for, never made anew."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pytest
+
+from ematix_flow import ematix, pk
+from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.engine import stream_loop
+from ematix_flow.engine.stream_control import move_stream
+from ematix_flow.engine.stream_options import StreamOptions
+from ematix_flow.engine.streaming import run_stream
+from ematix_flow.errors import TargetAwayError
+from ematix_flow.events import StreamFailed
+from ematix_flow.types import BigInt  # noqa: TC001 - read from the annotations
+from tests.streams.feeds import drain
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ematix_flow.declare.stream import Stream
+    from tests.streams.feeds import Topic
+
+pytestmark = [pytest.mark.service, pytest.mark.xdist_group("streams")]
+
+
+@ematix.table(schema="main", name="things")
+class Things:
+    """Numbered things."""
+
+    id: Annotated[BigInt, pk()]
+
+
+NAMED = {"target_table": ("main", "things"), "create_table": True, "target_primary_key": ["id"]}
+FILES = "files"
+
+
+class Shop:
+    """A stream into an SQLite file, from a topic or from a folder."""
+
+    def __init__(self, folder: Path, topic: Topic, how: str) -> None:
+        self.path, self.topic, self.folder = folder / "shop.db", topic, folder / "inbox"
+        self.folder.mkdir()
+        target = connection_from_fields("shop", {"kind": "sqlite", "path": str(self.path)})
+        table: dict[str, Any] = dict(NAMED) if "named" in how else {"target_table": Things}
+        self.files = FILES in how
+        if self.files:
+            fields = {"kind": "object_store_local", "path": str(self.folder), "format": "jsonl"}
+            table |= {"source": connection_from_fields("inbox", fields), "source_query": "*.jsonl"}
+        self.stream: Stream = topic.stream(target, **table)
+        self.count = 0
+
+    def bring(self) -> None:
+        self.count += 1
+        if self.files:
+            (self.folder / f"{self.count}.jsonl").write_text(f'{{"id": {self.count}}}\n')
+        else:
+            self.topic.write([{"id": self.count}], partition=0)
+
+    def run(self, sql: str) -> list[tuple[Any, ...]]:
+        with sqlite3.connect(self.path) as connection:
+            return connection.execute(sql).fetchall()
+
+
+@pytest.mark.parametrize("how", ["declared", "named", "declared files", "named files"])
+def test_a_table_that_is_renamed_for_a_moment_is_waited_for(topic: Topic, tmp_path: Path, how: str) -> None:
+    shop = Shop(tmp_path, topic, how)
+    shop.bring()
+    drain(shop.stream)
+    shop.run("ALTER TABLE things RENAME TO things_aside")
+    shop.bring()
+    options, waited = StreamOptions(available_now=True), []
+
+    def hear(event: object) -> None:
+        if isinstance(event, StreamFailed) and not waited:
+            waited.append(event.message)
+            shop.run("ALTER TABLE things_aside RENAME TO things")
+
+    options.bus.subscribe(hear)
+    assert run_stream(shop.stream, options)["total_rows"] == 1
+    assert "main.things is not there, though earlier batches of the stream are in it" in waited[0]
+    assert sorted(shop.run("SELECT id FROM things")) in ([(1,), (2,)], [("1",), ("2",)])
+
+
+@pytest.mark.parametrize("how", ["declared", "named", "declared files", "named files"])
+def test_a_table_that_stays_away_is_not_made_anew(
+    topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(stream_loop, "AWAY_SECONDS", 0.25)
+    shop = Shop(tmp_path, topic, how)
+    shop.bring()
+    drain(shop.stream)
+    shop.run("DROP TABLE things")
+    shop.bring()
+    with pytest.raises(TargetAwayError, match="is not there"):
+        drain(shop.stream)
+    assert shop.run("SELECT name FROM sqlite_master WHERE name = 'things'") == []
+    if not shop.files:
+        move_stream(shop.stream, "earliest", StreamOptions())
+        assert drain(shop.stream)["total_rows"] == 2
