@@ -90,7 +90,7 @@ def test_a_file_that_changed_stops_the_stream(inbox: Inbox) -> None:
     inbox.put("a.csv", 1)
     drained(inbox)
     inbox.put("a.csv", 1, 2)
-    with pytest.raises(PlanError, match="changed since they were loaded"):
+    with pytest.raises(PlanError, match="changed since it was loaded"):
         drained(inbox)
     assert inbox.ids() == [1]
 

@@ -1,4 +1,4 @@
-"""Files of streams that have changed since they were loaded: refused, loaded again or left alone, as the stream says."""
+"""Files of streams that has changed since it was loaded: refused, loaded again or left alone, as the stream says."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_stream_says_what_happens_to_a_replaced_file(tmp_path: Path, *, declar
     folder.put(1)
     drain(folder.stream())
     folder.put(1, 2)
-    with pytest.raises(PlanError, match="have changed since they were loaded") as refused:
+    with pytest.raises(PlanError, match="has changed since it was loaded") as refused:
         drain(folder.stream())
     assert 'on_replaced="load"' in str(refused.value)
     assert folder.ids() == [1]

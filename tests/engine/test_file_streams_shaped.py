@@ -76,7 +76,7 @@ def test_a_file_that_changed_under_its_name_is_refused(table: dict[str, Any]) ->
     _write("a.csv", "id,code,price\n1,x,1\n")
     _run(table, target_table=("main", "parts"))
     _write("a.csv", "id,code,price\n1,x,22\n")
-    with pytest.raises(FlowError, match="have changed since they were loaded"):
+    with pytest.raises(FlowError, match="has changed since it was loaded"):
         _run(table, target_table=("main", "parts"))
 
 
