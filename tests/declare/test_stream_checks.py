@@ -120,6 +120,8 @@ def test_every_kind_has_its_place(connection: Connection, place: dict[str, Any])
         (csv, {"prefix": "a", "parquet_compression": "zstd"}, "is for parquet files, and these are csv"),
         (parquet, {"prefix": "a", "csv_header": False}, "is for csv files, and these are parquet"),
         (parquet, {"prefix": "a", "csv_read_options": {"quote": "'"}}, "is for csv files"),
+        (jsonl, {"prefix": "a", "csv_read_options": {"quote": "'"}}, "is for csv files, and these are json_lines"),
+        (csv, {"prefix": "a", "json_read_options": {"batch_size": 1}}, "is for json_lines files, and these are csv"),
         (parquet, {"prefix": "a", "json_read_options": {"batch_size": 1}}, "is for json_lines files"),
         (csv, {"prefix": "a", "csv_delimiter": ";;"}, "is not one ASCII character"),
         (csv, {"prefix": "a", "primary_key": ["id"]}, "primary_key= does not go with"),

@@ -13,7 +13,7 @@ from ematix_flow import Source, Target, ematix, pk
 from ematix_flow.connect.files import Files
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.engine import Options, run_pipeline
-from ematix_flow.errors import FlowError, UnsupportedError
+from ematix_flow.errors import DeclareError, FlowError, RunError
 from ematix_flow.run.file_pieces import file_pieces
 from ematix_flow.types import BigInt, Text
 from tests.engine.files import load
@@ -78,6 +78,15 @@ def test_parquet_is_compressed_as_the_target_says(compression: str, tmp_path: Pa
         ({"null_regex": r"^(NA|NULL|\\N)$"}, b"id,what\n1,NA\n2,\\N\n3,NAN\n", {1: (None,), 2: (None,), 3: ("NAN",)}),
         ({"truncated_rows_ok": True}, b"id,what\n1\n2,b\n", {1: (None,), 2: ("b",)}),
         ({"terminator": "\r"}, b"id,what\r1,a\r", {1: ("a",)}),
+        ({"terminator": "|"}, b"id,what|1,a|2,|3,b", {1: ("a",), 2: (None,), 3: ("b",)}),
+        ({"terminator": "|", "comment": "#"}, b'id,what|# no\nrow|1,"a|b"|', {1: ("a|b",)}),
+        (
+            {"terminator": "\x1e"},
+            b'id,what\x1e1,two\nlines\x1e2,"a ""b""\r\n"\x1e',
+            {1: ("two\nlines",), 2: ('a "b"\r\n',)},
+        ),
+        ({"terminator": "|", "escape": "\\"}, b'id,what|1,x\ny "z"|2,"a\\"b|"|', {1: ('x\ny "z"',), 2: ('a"b|',)}),
+        ({"terminator": "|", "truncated_rows_ok": True}, b"id,what|1|2,b|", {1: (None,), 2: ("b",)}),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) and isinstance(next(iter(value)), str) else "",
 )
@@ -98,11 +107,21 @@ def test_a_file_without_names_gets_some(tmp_path: Path) -> None:
     assert load(place, {"a.csv": b"1,a\n"}, COLUMNS, settings=settings, column_map=mapped).rows == {1: ("a",)}
 
 
-def test_a_line_end_that_nobody_writes_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("terminator", "said"), [("||", "is not one ASCII character"), (",", "are the same character")]
+)
+def test_a_terminator_is_one_character_of_its_own(tmp_path: Path, terminator: str, said: str) -> None:
     place = tmp_path / "in"
     place.mkdir()
-    with pytest.raises(UnsupportedError, match=r"terminator '\|' cannot be read"):
-        load(place, {"a.csv": b"id,what|1,a|"}, COLUMNS, settings={"csv_read_options": {"terminator": "|"}})
+    with pytest.raises(DeclareError, match=said):
+        load(place, {"a.csv": b"id,what|1,a|"}, COLUMNS, settings={"csv_read_options": {"terminator": terminator}})
+
+
+def test_quotes_that_do_not_match_are_told_with_the_record(tmp_path: Path) -> None:
+    place = tmp_path / "in"
+    place.mkdir()
+    with pytest.raises(RunError, match="the quotes of the record at line 3 do not match"):
+        load(place, {"a.csv": b'id,what|1,a|2,"b|'}, COLUMNS, settings={"csv_read_options": {"terminator": "|"}})
 
 
 def test_what_was_written_in_a_dialect_is_read_in_it(tmp_path: Path) -> None:

@@ -95,6 +95,21 @@ def test_a_table_is_read_at_the_version_that_is_asked_for(lane: Lane) -> None:
         copied(lane, "SELECT id, word FROM shop.nothing")
 
 
+@every_lake
+@pytest.mark.parametrize("returned", ["shop/things", "shop.things"])
+def test_a_function_may_return_the_folder_of_a_table(lane: Lane, returned: str, tmp_path: Path) -> None:
+    lane.load(ROWS)
+    target = connection_from_fields("copy", {"kind": "sqlite", "path": str(tmp_path / "copy.db")})
+    pipeline = Pipeline(
+        name="copies",
+        function=lambda: returned,
+        targets=(TargetDeclaration(replace(lane.table, schema="main"), write("append"), target),),
+        source_connection=lane.connection,
+    )
+    assert "lake" in preview_pipeline(pipeline).text()
+    assert run_pipeline(pipeline, Options())["rows_inserted"] == len(ROWS)
+
+
 def test_an_incremental_load_reads_only_what_is_new_in_a_lake(lane: Lane) -> None:
     lane.load(ROWS)
     query = "SELECT id, word FROM shop.things"

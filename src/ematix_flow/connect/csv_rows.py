@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import IO, TYPE_CHECKING, Any
 
 from ematix_flow.connect.file_rows import BOM, LONGEST_RECORD, NOT_UTF8, Rows, naming, open_bytes
-from ematix_flow.errors import DeclareError, RunError, UnsupportedError
+from ematix_flow.errors import DeclareError, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -35,11 +35,22 @@ class Dialect:
     header: bool = True
     null_regex: str = ""
     pads_short_rows: bool = False
+    terminator: str = ""
+    """The one character that ends a record; empty where lines do."""
+
+    @property
+    def ends(self) -> tuple[bytes, ...]:
+        """Give what a record may end with."""
+        return (self.terminator.encode(),) if self.terminator else (b"\n", b"\r")
+
+
+LINE_ENDS = (None, "", "\n", "\r\n", "\r")
+"""Terminators that are recognised without being said."""
 
 
 def dialect_of(path: str, options: Mapping[str, Any]) -> Dialect:
     """Give the dialect that the options of a connection and the name of the file say."""
-    quote = str(options.get("quote") or '"')
+    quote, terminator = str(options.get("quote") or '"'), options.get("terminator")
     dialect = Dialect(
         delimiter=str(options.get("delimiter") or ("\t" if ".tsv" in path else ",")),
         quote=quote,
@@ -48,16 +59,23 @@ def dialect_of(path: str, options: Mapping[str, Any]) -> Dialect:
         header=options.get("has_header", True) is not False,
         null_regex=str(options.get("null_regex") or ""),
         pads_short_rows=bool(options.get("truncated_rows_ok")),
+        terminator="" if terminator in LINE_ENDS else str(terminator),
     )
-    for name in ("delimiter", "quote", "escape", "comment"):
+    _check(dialect)
+    return dialect
+
+
+def _check(dialect: Dialect) -> None:
+    """Refuse characters that are none, and a terminator that means something else too."""
+    for name in ("delimiter", "quote", "escape", "comment", "terminator"):
         character = getattr(dialect, name)
         if character and (len(character) != 1 or not character.isascii() or character in "\r\n"):
             message = f"csv_read_options: {name} {character!r} is not one ASCII character"
             raise DeclareError(message)
-    if options.get("terminator") not in (None, "", "\n", "\r\n", "\r"):
-        message = f"csv_read_options: terminator {options['terminator']!r} cannot be read"
-        raise UnsupportedError(message, hint="lines end with \\n, \\r\\n or \\r; all three are recognised.")
-    return dialect
+    same = [n for n in ("delimiter", "quote", "escape", "comment") if getattr(dialect, n) == dialect.terminator != ""]
+    if same:
+        message = f"csv_read_options: terminator and {same[0]} are the same character {dialect.terminator!r}"
+        raise DeclareError(message)
 
 
 def header_of(path: str, dialect: Dialect) -> tuple[str, ...] | None:
@@ -69,7 +87,7 @@ def header_of(path: str, dialect: Dialect) -> tuple[str, ...] | None:
     found = _grammar(dialect).record.match(first)
     assert found is not None  # noqa: S101 - the chunk consists of records
     try:
-        fields = _fields(found.group().decode(), dialect)
+        fields = _fields(_in_lines(found.group(), dialect).decode(), dialect)
     except UnicodeDecodeError:
         message = f"file {path} cannot be read as csv: its first line is not UTF-8"
         raise RunError(message, hint="convert the file to UTF-8.") from None
@@ -86,9 +104,9 @@ def read_rows(path: str, dialect: Dialect) -> Iterator[Rows]:
         for chunk in _records(stream, path, dialect, BLOCK):
             start = _grammar(dialect).record.match(chunk).end() if skip else 0  # type: ignore[union-attr]
             skip = False
-            records = chunk[start:].lstrip(b"\r\n")
+            records = chunk[start:] if dialect.terminator else chunk[start:].lstrip(b"\r\n")
             if records:
-                yield _split(records, names, dialect)
+                yield _split(_in_lines(records, dialect), names, dialect)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,24 +114,50 @@ class _Grammar:
     record: re.Pattern[bytes]
     records: re.Pattern[bytes]
     comment: re.Pattern[bytes] | None
+    field: re.Pattern[bytes]
 
 
 @lru_cache(maxsize=8)
 def _grammar(dialect: Dialect) -> _Grammar:
     quote, escape, end = (re.escape(c.encode()) for c in (dialect.quote, dialect.escape, dialect.delimiter))
+    ends = b"".join(re.escape(one) for one in dialect.ends)
     if dialect.escape == dialect.quote:
         inside = b"[^%b]*+(?:%b%b[^%b]*+)*+" % (quote, quote, quote, quote)
-        plain = b"[^%b%b\r\n][^%b\r\n]*+" % (quote, end, end)
+        plain = b"[^%b%b%b][^%b%b]*+" % (quote, end, ends, end, ends)
     else:
         inside = b"[^%b%b]*+(?:%b.[^%b%b]*+)*+" % (quote, escape, escape, quote, escape)
-        plain = b"(?:[^%b%b%b\r\n]|%b.)(?:[^%b%b\r\n]|%b.)*+" % (quote, end, escape, escape, end, escape, escape)
+        plain = b"(?:[^%b%b%b%b]|%b.)(?:[^%b%b%b]|%b.)*+" % (
+            quote, end, escape, ends, escape, end, escape, ends, escape,
+        )  # fmt: skip
     field = b"(?:%b%b%b|%b)?+" % (quote, inside, quote, plain)
-    line_end = b"(?:\r\n|\n|\r)"
+    line_end = ends if dialect.terminator else b"(?:\r\n|\n|\r)"
     record = b"%b(?:%b%b)*+%b" % (field, end, field, line_end)
-    comment = b"%b[^\r\n]*+%b" % (re.escape(dialect.comment.encode()), line_end) if dialect.comment else b""
+    comment = b"%b[^%b]*+%b" % (re.escape(dialect.comment.encode()), ends, line_end) if dialect.comment else b""
     record = b"(?:%b|%b)" % (comment, record) if comment else record
-    made = [re.compile(pattern, re.DOTALL) for pattern in (record, b"(?:%b)*+" % record)]
-    return _Grammar(made[0], made[1], re.compile(comment) if comment else None)
+    made = [re.compile(pattern, re.DOTALL) for pattern in (record, b"(?:%b)*+" % record, field)]
+    return _Grammar(made[0], made[1], re.compile(comment) if comment else None, made[2])
+
+
+def _in_lines(chunk: bytes, dialect: Dialect) -> bytes:
+    """Give whole records as lines; what was no end of a line before is put into quotes."""
+    if not dialect.terminator:
+        return chunk
+    found = _grammar(dialect).record.finditer(chunk)
+    return b"".join(_line(match.group()[:-1], dialect) + b"\n" for match in found)
+
+
+def _line(record: bytes, dialect: Dialect) -> bytes:
+    if b"\n" not in record and b"\r" not in record:
+        return record
+    quote, escape = dialect.quote.encode(), dialect.escape.encode()
+    place, fields = 0, []
+    while place <= len(record):
+        found = _grammar(dialect).field.match(record, place)
+        text = found.group() if found is not None else b""
+        place += len(text) + 1
+        plain = not text.startswith(quote) and (b"\n" in text or b"\r" in text)
+        fields.append(quote + text.replace(quote, escape + quote) + quote if plain else text)
+    return dialect.delimiter.encode().join(fields)
 
 
 def _records(stream: IO[bytes], path: str, dialect: Dialect, size: int) -> Iterator[bytes]:
@@ -125,18 +169,25 @@ def _records(stream: IO[bytes], path: str, dialect: Dialect, size: int) -> Itera
         data = rest + block
         if not started:
             started, data = True, data.removeprefix(BOM)
-        data = data if block or not data or data.endswith((b"\n", b"\r")) else data + b"\n"
+        data = data if block or not data or data.endswith(dialect.ends) else data + dialect.ends[0]
         end = _end_of_records(data, dialect, grammar)
         whole, rest = data[:end], data[end:]
-        line += whole.count(b"\n") + (whole.count(b"\r") - whole.count(b"\r\n") if b"\r" in whole else 0)
+        line += _lines(whole, dialect)
         if rest and (not block or len(rest) > LONGEST_RECORD):
             message = f"file {path} cannot be read as csv: the quotes of the record at line {line} do not match"
             raise RunError(message, hint="a quote inside a quoted field is written twice; nothing was loaded.")
-        whole = _without_comments(whole, grammar).lstrip(b"\r\n")
+        whole = _without_comments(whole, grammar)
+        whole = whole if dialect.terminator else whole.lstrip(b"\r\n")
         if whole:
             yield whole
         if not block:
             return
+
+
+def _lines(whole: bytes, dialect: Dialect) -> int:
+    if dialect.terminator:
+        return whole.count(dialect.ends[0])
+    return whole.count(b"\n") + (whole.count(b"\r") - whole.count(b"\r\n") if b"\r" in whole else 0)
 
 
 def _end_of_records(data: bytes, dialect: Dialect, grammar: _Grammar) -> int:
@@ -144,7 +195,7 @@ def _end_of_records(data: bytes, dialect: Dialect, grammar: _Grammar) -> int:
     special = {dialect.quote.encode(), dialect.escape.encode()}
     if any(character in data for character in special):
         return grammar.records.match(data).end()  # type: ignore[union-attr]
-    return max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+    return max(data.rfind(end) for end in dialect.ends) + 1
 
 
 def _without_comments(chunk: bytes, grammar: _Grammar) -> bytes:

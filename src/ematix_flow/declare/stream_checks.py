@@ -210,8 +210,8 @@ def _check_format(target: StreamTarget, file_format: str) -> None:
     if is_open(file_format):
         return
     check_written_as(target.files, file_format)
-    if file_format in {wanted for wanted, _ in READ_OPTIONS.values()}:
-        # One target may bring the options of both formats; those of its own count.
+    if any(READ_OPTIONS[name][0] == file_format for name in target.read_options):
+        # A target may bring the options of both formats, of which those of its own count.
         return
     for name in READ_OPTIONS:
         check_read_options(name, target.read_options.get(name), file_format)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 FILE_KINDS = ("object_store_local", "object_store_s3", "object_store_gcs", "object_store_azure")
 
 
+LAKE_KINDS = ("delta_local", "delta_s3", "iceberg")
+
+
 @dataclass(frozen=True, slots=True)
 class SourceValue:
     """The source of one run: SQL on a connection, files below one, or rows in memory."""
@@ -49,6 +52,8 @@ def source_value(
     if isinstance(returned, str):
         if kind in FILE_KINDS and not _is_query(returned):
             return SourceValue(connection, path=returned)
+        if kind in LAKE_KINDS and not _is_query(returned):
+            return SourceValue(connection, table=_lake_table(returned))
         return SourceValue(connection, sql=_query(returned, "the pipeline's function returned"))
     if _is_frame(returned):
         return SourceValue(connection, frame=returned)
@@ -77,6 +82,16 @@ def _query(text: str, who: str) -> str:
 def _is_query(text: str) -> bool:
     words = text.lstrip().split(None, 1)
     return bool(words) and words[0].lower() in ("select", "with", "from", "values", "(")
+
+
+def _lake_table(text: str) -> tuple[str, str]:
+    """Give schema and name of a table of a lake by its folder, `schema/name`, or by its name, `schema.name`."""
+    named = text.strip().strip("/")
+    parts = named.split("/") if "/" in named else named.split(".")
+    if len(parts) > 2 or not all(parts) or any(letter in named for letter in "*?["):  # noqa: PLR2004 - schema and name
+        message = f"the pipeline's function returned {text!r}, which is no table of a lake"
+        raise DeclareError(message, hint="return the folder of one table, such as 'shop/orders', or a SELECT.")
+    return ("", parts[0]) if len(parts) == 1 else (parts[0], parts[1])
 
 
 def _is_frame(value: Any) -> bool:
