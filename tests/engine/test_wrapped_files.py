@@ -149,3 +149,14 @@ def test_a_database_whose_rows_spark_shapes_has_its_bad_rows_beside_the_wrap(spa
         assert connection.execute("SELECT id, number, note FROM main.loaded").fetchall() == [(1, 5, "-a")]
     [reject] = list_rejects(source.pipeline)
     assert json.loads(reject.row_json) == {"id": 2, "number": "x", "note": "c"}
+
+
+@pytest.mark.spark
+def test_source_is_every_file_also_where_a_folder_is_called_so(spark: Any, tmp_path: Path) -> None:
+    place = folder(tmp_path)
+    for name in ("source", "other"):
+        (place / name).mkdir()
+    files = {"source/a.csv": b"id,note\n1,a\n", "other/b.csv": b"id,note\n2,b\n"}
+    columns = {"id": Annotated[BigInt, pk()], "note": Text | None}
+    found = load(place, files, columns, query="SELECT id, note FROM source", spark=spark)
+    assert found.rows == {1: ("a",), 2: ("b",)}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.file_rows import StoredFile, reaching
 from ematix_flow.connect.file_session import FileSession, visible
-from ematix_flow.connect.files import Files
+from ematix_flow.connect.files import ALL_FILES, Files
 from ematix_flow.connect.store_session import COMMITS, HOME
 from ematix_flow.records import SourceFile
 
@@ -62,10 +62,10 @@ class BucketFiles(Files):
             return self.store.probe()
 
     def folders(self) -> tuple[str, ...]:
-        """Give the names up to the first slash."""
+        """Give the names up to the first slash that queries may use as tables."""
         with reaching():
             names = self.store.folders()
-        return tuple(sorted(name for name in names if name and visible(name)))
+        return tuple(sorted(name for name in names if name and visible(name) and name.lower() != ALL_FILES))
 
     def seen_at(self, path: str) -> SourceFile:
         """Give an object by its key below the prefix, with the tag that the service gave its content."""

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     from ematix_flow.declare.connection import ObjectStoreLocalConnection
 
+ALL_FILES = "source"
+"""What a query calls all files of a connection together; a folder of this name is only a part of them."""
+
 SAMPLE_LINES = 10_000
 """Lines of all JSON files together in which keys are looked for, unless `schema_infer_max_records` says another."""
 
@@ -81,10 +84,11 @@ class Files:
         return str(self.root)
 
     def folders(self) -> tuple[str, ...]:
-        """Give the names of the folders below the root; queries may use them as tables."""
+        """Give the names of the folders below the root that queries may use as tables."""
         if not self.root.is_dir():
             return ()
-        return tuple(sorted(p.name for p in self.root.iterdir() if p.is_dir() and not p.name.startswith(("_", "."))))
+        names = [p.name for p in self.root.iterdir() if p.is_dir() and not p.name.startswith(("_", "."))]
+        return tuple(sorted(name for name in names if name.lower() != ALL_FILES))
 
     def file_set(self, pattern: str, options: Mapping[str, Any]) -> FileSet:
         """Give the files that a path or glob below the root means, with their common columns."""

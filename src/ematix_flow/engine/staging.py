@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base import StageSpec
+from ematix_flow.connect.files import ALL_FILES
 from ematix_flow.engine.choosing import refuse_changed
 from ematix_flow.engine.counting import counting
 from ematix_flow.plan.steps import HERE, TASK
@@ -188,7 +189,7 @@ def raw_frame(spark: Any, source: OpenSource, look: Look, sql: str, kept: ExitSt
     if look.files is not None and source.files is not None:
         if not source.value.sql:
             return frames.file_frame(spark, look.files, ordered=source.ordered)
-        views = {"source": frames.file_frame(spark, look.files, strict=True)}
+        views = {ALL_FILES: frames.file_frame(spark, look.files, strict=True)}
         for folder in source.files.folders():
             if folder in source.value.sql:
                 chosen = source.files.file_set(folder, source.value.options)

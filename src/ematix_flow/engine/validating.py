@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base import WorkTable
+from ematix_flow.connect.files import ALL_FILES
 from ematix_flow.connect.redact import redact, safe_text
 from ematix_flow.connect.registry import open_database
 from ematix_flow.declare.pipeline import TransformRef
@@ -176,7 +177,7 @@ def _check_read(plan: TargetPlan, source: OpenSource, found: Findings) -> None:
             database.explain(session, plan.read.sql)
     elif source.files is not None and source.value.sql:
         with found.about("source query"):
-            tables = {"source": _file_columns(source.files, "", source.value.options)}
+            tables = {ALL_FILES: _file_columns(source.files, "", source.value.options)}
             for folder in source.files.folders():
                 tables[folder] = _file_columns(source.files, folder, source.value.options)
             check_query(source.value.sql, tables)
