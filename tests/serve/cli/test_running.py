@@ -177,6 +177,27 @@ def test_without_a_stdout_there_is_nobody_to_wait_for(project: Path) -> None:
         assert (code, _count("plain")) == (0, 2 * number), said
 
 
+@pytest.mark.parametrize(("point", "code", "rows"), [("after_print", 143, 2), ("after_close", 0, 4)])
+def test_the_exit_code_of_a_stopped_run_says_whether_to_run_it_again(
+    flow_process: Flow, project: Path, point: str, code: int, rows: int
+) -> None:
+    Path("unkeyed.py").write_text(UNKEYED, encoding="utf-8")
+    note = Path("reached")
+    with subprocess.Popen(
+        [sys.executable, "-m", "ematix_flow", "run", "plain", "-m", "unkeyed"],
+        env={**os.environ, "PYTHONPATH": SRC, "FLOW_FAILPOINTS": f"result.{point}=sleep:30@file:{note.absolute()}"},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as run:
+        while not note.exists():
+            assert run.poll() is None
+        run.terminate()
+        out, _ = run.communicate()
+    assert (run.returncode, json.loads(out)["rows_inserted"]) == (code, 2)
+    assert flow_process("run", "plain", "-m", "unkeyed").code == 0
+    assert _count("plain") == rows, "a run that ended well is followed by a new one"
+
+
 COPIED = """
 import duckdb
 from flows import Copies

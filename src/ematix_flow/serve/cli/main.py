@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -91,12 +92,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     with_colours()
     with stopping() as stop, warnings.catch_warnings():
         warnings.showwarning = _show_warning
-        state = State(stop=stop)
-        try:
+        state, code = State(stop=stop), FAILED
+        with suppress(StoppedError):
             code = _call(list(sys.argv[1:] if argv is None else argv), state)
             _end(state)
-        except StoppedError:
-            return stop.code
+        # A signal that comes after everything is done and closed has nothing left to stop.
         return stop.code if stop.number and not state.settled else code
 
 
