@@ -39,7 +39,7 @@ def state(store: Store, folder: str) -> LogState | None:
         _note(row, found, numbers)
     while (data := store.read(commit_key(folder, number + 1))) is not None:
         number += 1
-        for action in _actions(data):
+        for action in actions_of(data):
             _note(action, found, numbers)
     if "metaData" not in found or "protocol" not in found:
         return None
@@ -68,14 +68,13 @@ def commits(store: Store, folder: str, after: int = -1) -> Iterator[list[dict[st
 def _numbered(store: Store, folder: str, after: int = -1) -> Iterator[tuple[int, list[dict[str, Any]]]]:
     keys = [f.key for f in store.listed(f"{folder}{LOG}") if _is_commit(f.key) and _number(f.key) > after]
     for key in reversed(keys):
-        yield _number(key), _actions(store.read(key) or b"")
+        yield _number(key), actions_of(store.read(key) or b"")
 
 
-def dated_commits(store: Store, folder: str, now: datetime) -> Iterator[tuple[datetime, list[dict[str, Any]]]]:
-    """Give when each commit that the log still holds was written, and its actions, the newest first."""
+def commit_times(store: Store, folder: str, now: datetime) -> dict[str, datetime]:
+    """Return the key of each commit that the log still holds and when it was written, the newest first."""
     found = [f for f in store.listed(f"{folder}{LOG}") if _is_commit(f.key)]
-    for file in reversed(found):
-        yield now - timedelta(seconds=file.age), _actions(store.read(file.key) or b"")
+    return {file.key: now - timedelta(seconds=file.age) for file in reversed(found)}
 
 
 def versions(store: Store, folder: str) -> list[int]:
@@ -91,7 +90,7 @@ def version(store: Store, folder: str) -> int | None:
 def commit(store: Store, folder: str, number: int) -> list[dict[str, Any]] | None:
     """Give the actions of one commit, or None where the log does not hold it any more."""
     data = store.read(commit_key(folder, number))
-    return None if data is None else _actions(data)
+    return None if data is None else actions_of(data)
 
 
 def last_change(store: Store, folder: str) -> str:
@@ -155,7 +154,8 @@ def _names(said: str) -> str:
         return ""
 
 
-def _actions(data: bytes) -> list[dict[str, Any]]:
+def actions_of(data: bytes) -> list[dict[str, Any]]:
+    """Return the actions of a commit."""
     return [json.loads(line) for line in data.splitlines() if line]
 
 

@@ -10,13 +10,14 @@ import math
 import re
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect import delta_log
 from ematix_flow.errors import RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
     from ematix_flow.connect.store import Store
@@ -85,18 +86,21 @@ def promised(store: Store, folder: str, rules: Maintenance, now: datetime) -> ti
     """Give how long ago the oldest version was made that can still be read until the next maintenance."""
     if not rules.keep and rules.keep_versions == 1:
         return timedelta(0)
-    oldest = newer = now
-    number = 0
-    for at, actions in delta_log.dated_commits(store, folder, now):
-        if not delta_log.changes_files(actions):
-            continue
-        # A version is kept so long after a newer one came.
-        if number >= rules.keep_versions and newer <= now - rules.keep:
-            break
-        times = [at, *_times(actions, now)]
-        oldest, newer = min(oldest, *times), max(times)
-        number += 1
+    written = delta_log.commit_times(store, folder, now)
+    # A version is kept so long after a newer one came: the one that was the newest at the border is still needed.
+    border = next((at for at in written.values() if at <= now - rules.keep), min(written.values(), default=now))
+    changes = ((at, actions) for at, actions in _read_one_by_one(store, written) if delta_log.changes_files(actions))
+    newest = [time for at, actions in islice(changes, rules.keep_versions) for time in (at, *_times(actions, now))]
+    oldest = min(border, *newest, now)
     return max(rules.keep, now - oldest + rules.every)
+
+
+def _read_one_by_one(
+    store: Store, written: Mapping[str, datetime]
+) -> Iterator[tuple[datetime, Sequence[Mapping[str, Any]]]]:
+    """Return commits with their actions; a stream writes thousands of them in a day, so only those that are asked for are read."""
+    for key, at in written.items():
+        yield at, delta_log.actions_of(store.read(key) or b"")
 
 
 def _log(said: Mapping[str, str], files: timedelta) -> dict[str, str]:
