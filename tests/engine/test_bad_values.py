@@ -8,11 +8,12 @@ import pytest
 
 from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
-from ematix_flow.declare.types import BigInt, String
+from ematix_flow.declare.types import JSONB, BigInt, String
 from ematix_flow.declare.write import write
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.engine.rejecting import list_rejects
 from ematix_flow.errors import FlowError
+from ematix_flow.normalize import sql
 from tests.engine.conftest import SYSTEMS
 from tests.engine.existing_tables import existing_on
 
@@ -86,3 +87,25 @@ def test_a_constraint_of_the_target_is_told_with_the_row_that_breaks_it(system: 
     assert "refused; row {" in said
     assert '"id":2,' in said.replace(" ", "")
     assert "milk" in said
+
+
+@pytest.mark.parametrize("kind", ["duckdb", pytest.param("postgres", marks=pytest.mark.service)])
+def test_a_value_that_the_database_itself_cannot_read_is_told_with_its_column_and_row(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    system = existing_on(kind, tmp_path, request)
+    system.run("CREATE TABLE source_rows (id INTEGER, doc VARCHAR(200), n VARCHAR(200))")
+    system.run("""INSERT INTO source_rows VALUES (1, '{"a": 1}', '1'), (22, '{"a": 1}', 'five'), (3, NULL, '3')""")
+    columns = (
+        COLUMNS[0],
+        Column(JSONB(), name="doc"),
+        Column(BigInt(), name="n", normalizers=(sql("CAST(col AS INT)"),)),
+    )
+    target = TargetDeclaration(Table(system.schema, "fitting", columns), write("append"), system.connection)
+    load = Pipeline("read", lambda: "SELECT * FROM source_rows", (target,), source_connection=system.connection)
+    with pytest.raises(FlowError, match=r"\n  n: refused; row \{.*five"):
+        run_pipeline(load, Options())
+    if kind == "postgres":
+        system.run("UPDATE source_rows SET n = '5', doc = '{oops' WHERE id = 22")
+        with pytest.raises(FlowError, match=r"\n  doc: refused; row \{.*oops"):
+            run_pipeline(load, Options())

@@ -15,6 +15,7 @@ from ematix_flow.commit.order import Excluded
 from ematix_flow.commit.publish import rehearse
 from ematix_flow.commit.rejects import row_json
 from ematix_flow.commit.relation import SHOWN, staged_rows, work_tables
+from ematix_flow.commit.unreadable import unreadable_row
 from ematix_flow.connect.redact import redact
 from ematix_flow.errors import CommitError, FlowError, RefusedError
 
@@ -67,6 +68,9 @@ def _first_offender(search: _Search, error: RefusedError) -> Excluded | None:
     """Return the first refused row; what goes wrong on the way there says less than the error that is known."""
     lost: tuple[type[BaseException], ...] = (FlowError, *search.database.failures)
     try:
+        unread = unreadable_row(search.order, search.database, error.what)
+        if unread is not None:
+            return unread
         total = search.total()
         if total > SEARCHED or search.refusal(Only(up_to=total)) is None:
             return None
