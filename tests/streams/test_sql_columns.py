@@ -9,6 +9,7 @@ import pytest
 
 from ematix_flow import ematix, pk
 from ematix_flow.declare.stream_options import Lookup
+from ematix_flow.engine.dead_letters import Selection, replay
 from ematix_flow.engine.stream_planning import dry_run_stream, preview_stream, validate_stream
 from ematix_flow.errors import FlowError, PlanError
 from ematix_flow.types import BigInt, Text  # noqa: TC001 - read from the annotations
@@ -181,3 +182,16 @@ def test_capitals_do_not_make_a_second_column(topic: Topic, warehouse: Path) -> 
         )
     )
     assert found(warehouse) == [(1, "a", None)]
+
+
+def test_a_row_at_which_the_sql_fails_can_be_replayed_alone(topic: Topic, warehouse: Path) -> None:
+    topic.write(
+        [{"id": 1, "n": "1", "nick": "a", "doc": {"x": 1}}, {"id": 2, "n": "two", "doc": {"x": 2}}], partition=0
+    )
+    sql = "SELECT id, nick AS word, CAST(n AS BIGINT) + doc.x - 1 AS rn FROM source"
+    given = {"target_table": Rows, "transform_on_error": "dlq", "dialect": "spark"}
+    drain(topic.stream(duckdb_at(warehouse), transform_sql=sql, **given))
+    assert found(warehouse) == [(1, "a", 1)]
+    mended = topic.stream(duckdb_at(warehouse), transform_sql=sql.replace("CAST", "TRY_CAST"), **given)
+    assert replay(mended, Selection())["succeeded"] == 1
+    assert found(warehouse) == [(1, "a", 1), (2, None, None)]

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 _WORDS = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
 
 
-def json_rows(rows: pa.Table, names: Sequence[str]) -> list[str]:
-    """Give each row as one JSON object of the named columns."""
+def json_rows(rows: pa.Table, names: Sequence[str], *, nulls: bool = False) -> list[str]:
+    """Give each row as one JSON object of the named columns; with `nulls` every one of them is in it."""
     labels = [json.dumps(name, ensure_ascii=False) for name in names]
     columns = [_written(rows.column(name)) for name in names]
+    if nulls:
+        columns = [["null" if value is None else value for value in column] for column in columns]
     return [_object(labels, values) for values in zip(*columns, strict=True)]
 
 
@@ -37,6 +39,11 @@ def _written(column: ChunkedArray) -> list[str | None]:
     if pa.types.is_floating(kind):
         # The shortest text that gives a number of this width back.
         return [None if value is None else _float(value) for value in pc.cast(column, pa.string()).to_pylist()]
+    if pa.types.is_nested(kind):
+        return [
+            None if value is None else json.dumps(value, ensure_ascii=False, default=str)
+            for value in column.to_pylist()
+        ]
     return [None if value is None else _quoted(value) for value in column.to_pylist()]
 
 

@@ -180,6 +180,7 @@ def _rejected(table: pa.Table, error: Exception) -> pa.Table:
     reason = str(error).strip().splitlines()[0][:500]
     rows = [
         {"reason": f"{SQL_FAILED}{reason}", "column_name": None, "source_position": None, "row_json": row}
-        for row in json_rows(table, table.column_names)
+        # A field that is NULL here is one that this row alone would lack when it is replayed.
+        for row in json_rows(table, table.column_names, nulls=True)
     ]
     return pa.Table.from_pylist(rows, schema=REJECTS)
