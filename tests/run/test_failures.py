@@ -45,6 +45,11 @@ Caused by: org.apache.spark.sql.delta.schema.DeltaInvariantViolationException: [
     [
         (REFUSED, "a task failed: CHECK violated by row: word : bad, id : 2 (DELTA_VIOLATE)"),
         ("[DIVIDE_BY_ZERO] Division by zero.\n== SQL ==\n1/0", "Spark could not run the load: Division by zero. (DIVIDE_BY_ZERO)"),
+        (
+            ("An error occurred while calling o1.sql.\n: org.apache.iceberg.RESTException: Error occurred\n\tat a.b(c:1)\n"
+            "Caused by: org.apache.http.HttpHostConnectException: Connect to http://here:9 failed\n\tat a.b(c:1)\n"),
+            "Spark could not run the load: Connect to http://here:9 failed (HttpHostConnectException)",
+        ),
         ("Cannot find it", "Spark could not run the load: Cannot find it"),
     ],
 )  # fmt: skip

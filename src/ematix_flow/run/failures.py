@@ -40,10 +40,10 @@ def _said(text: str) -> str:
     file = _FILE.search(text)
     if file:
         return f"file {file[1]} cannot be read: {java[-1] if java else 'it is malformed'}"
-    if java:
+    if java and "stage failure" in text:
         return f"a task failed: {java[-1]}"
     first = next((line.strip() for line in text.splitlines() if line.strip()), "unknown")
-    return f"Spark could not run the load: {_fact('', first)}"
+    return f"Spark could not run the load: {java[-1] if java else _fact('', first)}"
 
 
 def _fact(name: str, text: str) -> str:
