@@ -116,3 +116,30 @@ def test_a_replay_takes_the_dead_letters_that_a_topic_has_once(topic: Topic, war
     assert dead_letters.stats(stream) | {"pending_by_target": 0} == {
         "pipeline": stream.name, "pending": 0, "parked": 1, "sent": 0, "replayed": 2, "pending_by_target": 0,
     }  # fmt: skip
+
+
+def test_dead_letters_that_only_a_topic_has_are_replayed_once(topic: Topic) -> None:
+    out, dead = topic.broker.create_topic(1), topic.broker.create_topic(1)
+    given = {"target_topic": out, "transform_on_error": "dlq", "dead_letter_topic": dead, "dlq_max_attempts": 3}
+    stream = topic.stream(topic.connection, **given)
+    topic.write([{"id": 1}, *POISON], partition=0)
+    drain(stream)
+    first = dead_letters.replay(stream, dead_letters.Selection(first=1))
+    assert (first["taken"], first["succeeded"], first["redeadlettered"]) == (1, 0, 1)
+    topic.options["payload_format"] = "raw_bytes"
+    mended = topic.stream(topic.connection, **given)
+    done = dead_letters.replay(mended, dead_letters.Selection())
+    assert (done["taken"], done["succeeded"], done["parked"]) == (3, 3, 0)
+    assert dead_letters.replay(mended, dead_letters.Selection())["taken"] == 0
+    assert payloads_of(topic.broker.address, out) == [b'{"id": 1}', b"{two", b"{three", b"{one"]
+
+
+def test_a_letter_of_a_topic_that_fails_too_often_is_parked(topic: Topic) -> None:
+    out, dead = topic.broker.create_topic(1), topic.broker.create_topic(1)
+    given = {"target_topic": out, "transform_on_error": "dlq", "dead_letter_topic": dead, "dlq_max_attempts": 2}
+    stream = topic.stream(topic.connection, **given)
+    topic.write(POISON[:1], partition=0)
+    drain(stream)
+    done = dead_letters.replay(stream, dead_letters.Selection())
+    assert (done["taken"], done["parked"], done["redeadlettered"]) == (1, 1, 0)
+    assert dead_letters.replay(stream, dead_letters.Selection())["taken"] == 0

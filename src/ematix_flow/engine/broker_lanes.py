@@ -19,14 +19,16 @@ from ematix_flow.plan.guarantees import sent_as
 from ematix_flow.plan.steps import Span
 from ematix_flow.records import Counts
 from ematix_flow.run.outgoing import Ids, encoded, passed_on
-from ematix_flow.run.typed_messages import typed_rows
+from ematix_flow.run.typed_messages import piece_of, typed_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
     from ematix_flow.connect.encoders import Encoder
     from ematix_flow.connect.sinks import Sink
-    from ematix_flow.connect.stream import Position, StreamSource
+    from ematix_flow.connect.stream import MessagePiece, Position, StreamSource
     from ematix_flow.declare.stream import Stream, StreamTarget
     from ematix_flow.engine.lanes import Road
     from ematix_flow.run.outgoing import Outgoing
@@ -75,7 +77,18 @@ class BrokerLane(Lane):
             span = Span(self.way.source, as_text(self.position), as_text(end), known=True)
             return encoded(rows.rows(span), self.encoder, key, ids, f"{span.begin}\x1f{span.end}")
         beside = [column.name for column in source.columns if column.name == key]
-        pieces = timed_pieces(source, self.position, end, beside)
+        return self._sent_as(timed_pieces(source, self.position, end, beside), ids, beside)
+
+    def again(self, payloads: Sequence[tuple[bytes, str]], way: Way) -> Outgoing:
+        """Return what payloads become that the stream has read before, each with the place it came from."""
+        ids = Ids(f"{way.name}\x1f{way.source}")
+        if self.road.rows.transforms:
+            found = self.road.rows.of_payloads(payloads, transform=True)
+            return encoded(found, self.encoder, self.target.message_key_column, ids, payloads[0][1] if payloads else "")
+        return self._sent_as((piece_of(payloads),), ids, ())
+
+    def _sent_as(self, pieces: Sequence[MessagePiece], ids: Ids, beside: Sequence[str]) -> Outgoing:
+        source, key = self.road.source, self.target.message_key_column
         if _passes_on(source, self.encoder):
             return passed_on(pieces, key, ids, objects=self.encoder.format == JSON)
         found = typed_rows(pieces, reader_for(source), [PLACE, *beside])

@@ -14,7 +14,7 @@ from ematix_flow.engine.rejecting import list_rejects
 from ematix_flow.errors import PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     import pyarrow as pa
@@ -61,6 +61,16 @@ def send_rejects(stream: Stream, rejects: pa.Table, now: datetime) -> None:
     A batch that is tried again writes them again, under the same ids.
     """
     _send(stream, [_unkept(stream, row, now) for row in rejects.to_pylist()])
+
+
+def send_again(stream: Stream, rejects: Sequence[dict[str, Any]], attempts: Mapping[str, int], now: datetime) -> None:
+    """Write messages that have failed again into the topic; `attempts` tells by their place how often that was."""
+    letters = [_unkept(stream, row, now) for row in rejects]
+    for letter in letters:
+        letter["attempt"] = attempts.get(letter["place"], 1)
+        letter["id"] = f"{letter['id']}:{letter['attempt']}"
+    if letters:
+        _send(stream, letters)
 
 
 def _send(stream: Stream, letters: Sequence[_Letter]) -> None:

@@ -115,14 +115,7 @@ def replay(stream: Stream, chosen: Selection, options: StreamOptions | None = No
     """
     options, stream = options or StreamOptions(), filled_in(stream)
     started = options.clock.now()
-    letters = chosen.among(waiting(stream))
-    done = Counter({"taken": len(letters)})
-    with ExitStack() as kept:
-        source = kept.enter_context(closing(source_of(stream, options)))
-        again = _Replay(stream, StreamRows(stream, source, options, kept), options)
-        for target in _tables(stream):
-            for group in _groups(letters, target):
-                done.update(again.load(target, group))
+    done = _replayed(stream, chosen, options)
     return {
         "taken": done["taken"],
         "succeeded": done["succeeded"],
@@ -131,6 +124,22 @@ def replay(stream: Stream, chosen: Selection, options: StreamOptions | None = No
         "started_at_ms": int(started.timestamp() * 1000),
         "finished_at_ms": int(options.clock.now().timestamp() * 1000),
     }
+
+
+def _replayed(stream: Stream, chosen: Selection, options: StreamOptions) -> Counter[str]:
+    if not any(map(_is_table, stream.targets)):
+        from ematix_flow.engine.topic_letters import replay_topic
+
+        return Counter(replay_topic(stream, chosen, options, stream.dlq_max_attempts or ATTEMPTS))
+    letters = chosen.among(waiting(stream))
+    done = Counter({"taken": len(letters)})
+    with ExitStack() as kept:
+        source = kept.enter_context(closing(source_of(stream, options)))
+        again = _Replay(stream, StreamRows(stream, source, options, kept), options)
+        for target in _tables(stream):
+            for group in _groups(letters, target):
+                done.update(again.load(target, group))
+    return done
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +197,12 @@ def _belongs(letter: Reject, target: StreamTarget) -> bool:
 
 
 def _tables(stream: Stream) -> list[StreamTarget]:
-    found = [target for target in stream.targets if target.table is not None or target.prefix is not None]
+    found = [target for target in stream.targets if _is_table(target)]
     if not found:
         message = f"stream {stream.name!r} writes to no table, so its dead letters are in its dead-letter topic"
         raise UnsupportedError(message)
     return found
+
+
+def _is_table(target: StreamTarget) -> bool:
+    return target.table is not None or target.prefix is not None

@@ -71,13 +71,18 @@ def typed_rows(
 
 def rows_of_payloads(messages: Sequence[tuple[bytes, str]], read: Callable[[bytes], dict[str, Any] | str]) -> TypedRows:
     """Give the rows of payloads that are at hand, each with the place it came from."""
+    return typed_rows([piece_of(messages)], read, ())
+
+
+def piece_of(messages: Sequence[tuple[bytes, str]]) -> MessagePiece:
+    """Return payloads that are at hand, each with the place it came from, as a piece that is read from memory."""
     table = pa.table(
         {
             VALUE: pa.array([payload for payload, _ in messages], pa.binary()),
             PLACE: pa.array([place for _, place in messages], pa.string()),
         }
     )
-    return typed_rows([MessagePiece("", len(messages), lambda: iter((table,)))], read, ())
+    return MessagePiece("", len(messages), lambda: iter((table,)))
 
 
 def json_payload(payload: bytes) -> dict[str, Any] | str:
