@@ -79,6 +79,7 @@ def test_parquet_is_compressed_as_the_target_says(compression: str, tmp_path: Pa
         ({"truncated_rows_ok": True}, b"id,what\n1\n2,b\n", {1: (None,), 2: ("b",)}),
         ({"terminator": "\r"}, b"id,what\r1,a\r", {1: ("a",)}),
         ({"terminator": "|"}, b"id,what|1,a|2,|3,b", {1: ("a",), 2: (None,), 3: ("b",)}),
+        ({"terminator": "|"}, b"id,what|1,a|\r\n", {1: ("a",)}),
         ({"terminator": "|", "comment": "#"}, b'id,what|# no\nrow|1,"a|b"|', {1: ("a|b",)}),
         (
             {"terminator": "\x1e"},

@@ -169,7 +169,7 @@ def _records(stream: IO[bytes], path: str, dialect: Dialect, size: int) -> Itera
         data = rest + block
         if not started:
             started, data = True, data.removeprefix(BOM)
-        data = data if block or not data or data.endswith(dialect.ends) else data + dialect.ends[0]
+        data = data if block else _finished(data, dialect)
         end = _end_of_records(data, dialect, grammar)
         whole, rest = data[:end], data[end:]
         line += _lines(whole, dialect)
@@ -182,6 +182,13 @@ def _records(stream: IO[bytes], path: str, dialect: Dialect, size: int) -> Itera
             yield whole
         if not block:
             return
+
+
+def _finished(rest: bytes, dialect: Dialect) -> bytes:
+    """Give the end of a file with the end of its last record; the line end that editors put behind that is no record."""
+    if dialect.terminator and not rest.strip(b"\r\n"):
+        return b""
+    return rest if not rest or rest.endswith(dialect.ends) else rest + dialect.ends[0]
 
 
 def _lines(whole: bytes, dialect: Dialect) -> int:
