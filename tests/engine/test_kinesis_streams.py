@@ -74,6 +74,23 @@ class Flow:
     def ids(self) -> list[int]:
         return [row[0] for row in self.rows()]
 
+    def merged(self, records: list[tuple[str, str]]) -> list[tuple[Any, ...]]:
+        """Give what a table has after states of one key came, each with the key of its shard."""
+        import sqlite3
+
+        for key, state in records:
+            data = json.dumps({"id": 1, "state": state}).encode()
+            self.client.put_record(StreamName=self.name, Data=data, PartitionKey=key)
+        columns = (Column(BigInt(), primary_key=True, name="id"), Column(Text(), name="state"))
+        into = StreamTarget(self.there, write(mode="merge"), table=Table("main", "states", columns))
+        stream = Stream("states", (StreamSource(self.connection, self.name, "k"),), (into,), idle_pause_ms=50)
+        run_stream(stream, StreamOptions(available_now=True))
+        connection = sqlite3.connect(self.there.path)
+        try:
+            return connection.execute("SELECT id, state FROM states").fetchall()
+        finally:
+            connection.close()
+
 
 @pytest.fixture
 def flow(s3_server: S3Server, tmp_path: Path) -> Flow:
@@ -157,3 +174,11 @@ def test_a_stream_that_was_made_again_is_not_gone_on_with(flow: Flow) -> None:
     flow.client.get_waiter("stream_exists").wait(StreamName=flow.name)
     with pytest.raises(StreamLostError, match="made again"):
         flow.run()
+
+
+def test_the_last_record_of_a_key_counts_within_a_shard(s3_server: S3Server, tmp_path: Path) -> None:
+    assert Flow(s3_server, tmp_path, shards=1).merged([("k", state) for state in "zbay"]) == [(1, "y")]
+
+
+def test_records_of_one_key_in_several_shards_end_as_one_row(flow: Flow) -> None:
+    assert len(flow.merged([(f"key {number}", str(number)) for number in range(6)])) == 1

@@ -15,6 +15,9 @@ import pytest
 from ematix_flow.connect import spool
 from ematix_flow.connect.registry import open_stream
 from ematix_flow.connect.stream import EARLIEST, LATEST
+from ematix_flow.declare.layout import Column, Table
+from ematix_flow.declare.types import BigInt, Text
+from ematix_flow.declare.write import write
 from ematix_flow.engine.stream_options import StreamOptions
 from ematix_flow.engine.streaming import run_stream
 from ematix_flow.errors import RunError, StreamLostError, TransientError
@@ -193,3 +196,16 @@ def test_odd_properties_of_a_message_stop_nothing(
     channel.connection.close()
     assert journey.drain()["total_rows"] == 2
     assert journey.found() == [1, 2]
+
+
+def test_the_last_message_of_a_key_counts(journey: Journey, rabbitmq_server: RabbitMQServer, tmp_path: Path) -> None:
+    channel = rabbitmq_server.channel()
+    for state in "zbay":
+        channel.basic_publish("", journey.queue, json.dumps({"id": 1, "state": state}).encode())
+    channel.connection.close()
+    columns = (Column(BigInt(), primary_key=True, name="id"), Column(Text(), name="state"))
+    given = journey.stream()
+    target = replace(given.targets[0], write=write(mode="merge"), table=Table("main", "states", columns))
+    run_stream(replace(given, targets=(target,)), StreamOptions(available_now=True))
+    with closing(sqlite3.connect(tmp_path / "there.db")) as connection:
+        assert connection.execute("SELECT id, state FROM states").fetchall() == [(1, "y")]
