@@ -49,7 +49,7 @@ def sentence(event: Event) -> str | None:
         case QualityMeasured():
             return _measured(event)
         case RunCommitted():
-            again = "the run that did not finish had committed this load; nothing was loaded again"
+            again = "an earlier run had committed this load; nothing was loaded again"
             return f"{event.target}: {again if event.replayed else f'committed, {counted(event.counts)}'}."
         case PostFinished():
             return f"{event.step}: done." if event.ok else f"{event.step}: failed: {event.message}"
