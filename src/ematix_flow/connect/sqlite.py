@@ -179,7 +179,7 @@ class SQLite(Database):
 
     def find_table(self, session: Session, table: TableName) -> FoundTable | None:
         """Describe a table."""
-        return sqlite_catalog.find_table(session, table.name)
+        return sqlite_catalog.find_table(session, table.name, bounds=True)
 
     # Reading
 

@@ -17,8 +17,8 @@ SAMPLE_ROWS = 1000
 VIEW = "_flow_described"
 
 
-def find_table(session: Session, name: str) -> FoundTable | None:
-    """Describe a table from SQLite's pragmas."""
+def find_table(session: Session, name: str, *, bounds: bool = False) -> FoundTable | None:
+    """Describe a table from SQLite's pragmas; with `bounds`, whole numbers are as wide as the table's conditions allow."""
     found = session.query(
         "SELECT type, sql FROM main.sqlite_master WHERE lower(name) = lower(?) AND type IN ('table', 'view')", (name,)
     )
@@ -32,7 +32,7 @@ def find_table(session: Session, name: str) -> FoundTable | None:
         columns=tuple(
             FoundColumn(
                 column,
-                sqlite_types.as_enforced(column, declared or "no type", found[0][1] or ""),
+                sqlite_types.as_enforced(column, declared, found[0][1] or "") if bounds else declared or "no type",
                 nullable=not not_null and not _is_row_id(column, declared, key),
             )
             for column, declared, not_null, _ in rows

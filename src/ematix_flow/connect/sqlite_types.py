@@ -128,7 +128,7 @@ def integer_definition(name: str, word: str, *, nullable: bool) -> str:
 def as_enforced(column: str, declared: str, table_sql: str) -> str:
     """Return the type of a column: whole numbers that no condition of ours bounds have 64 bits, whatever they are called."""
     if declared not in INTEGERS:
-        return declared
+        return declared or "no type"
     defined = (integer_definition(quoted(column), declared, nullable=may) for may in (True, False))
     return declared if any(text in table_sql for text in defined) else "INTEGER"
 
