@@ -8,10 +8,11 @@ the shape and hands Arrow batches to the staging function.
 from __future__ import annotations
 
 import uuid
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ematix_flow.connect.halting import current
 from ematix_flow.errors import RunError, TransientError
@@ -20,7 +21,7 @@ from ematix_flow.records import Part
 from ematix_flow.run.conform import conform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -77,19 +78,36 @@ def stage_frame(frame: DataFrame, work: StageWork) -> tuple[Part, ...]:
 def _collect(
     frame: DataFrame, task: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 ) -> tuple[Part, ...]:
-    tag, spark = f"flow-{uuid.uuid4().hex}", frame.sparkSession
-    spark.addTag(tag)
-
-    def interrupt() -> None:
-        spark.interruptTag(tag)
-
-    try:
-        with current().waking(interrupt):
-            rows = frame.mapInArrow(task, REPORT).collect()
-    finally:
-        spark.removeTag(tag)
+    with _interruptible(frame.sparkSession):
+        rows = frame.mapInArrow(task, REPORT).collect()
     failpoint("stage.collected")
     return tuple(Part(**row.asDict()) for row in rows)
+
+
+@contextmanager
+def _interruptible(spark: SparkSession) -> Iterator[None]:
+    """Interrupt the jobs of this block when the run is to stop."""
+    mark = f"flow-{uuid.uuid4().hex}"
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+
+        def interrupt() -> None:
+            spark.interruptTag(mark)
+
+        spark.addTag(mark)
+        try:
+            with current().waking(interrupt):
+                yield
+        finally:
+            spark.removeTag(mark)
+        return
+    # A classic session keeps the tags of its own API for itself; groups of jobs it shares with everybody.
+    context = spark.sparkContext
+    context.setJobGroup(mark, "", True)  # noqa: FBT003 - as Spark has it
+    try:
+        with current().waking(lambda: context.cancelJobGroup(mark)):
+            yield
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", cast("str", None))
 
 
 def _attempt() -> tuple[int, int]:
