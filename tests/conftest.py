@@ -104,6 +104,10 @@ def blank_surroundings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: py
     monkeypatch.chdir(tmp_path_factory.mktemp("cwd"))
     for name in [name for name in os.environ if name.startswith("EMATIX_FLOW_")]:
         monkeypatch.delenv(name)
+    # Most tests are about something else than the engine, and a session of Spark for each would take hours; tests with
+    # `on_spark` and the contract suite move rows through Spark.
+    monkeypatch.setenv("EMATIX_FLOW_ENGINE", "local")
+    monkeypatch.setenv("EMATIX_FLOW_SPARK_WARM", "off")
     _forget_declarations()
     yield
     _forget_declarations()

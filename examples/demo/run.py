@@ -23,8 +23,6 @@ def main() -> int:
     FOLDER.mkdir()
     os.environ["SHOP_FOLDER"] = str(FOLDER)
     os.environ["EMATIX_FLOW_RUN_LOG_PATH"] = str(FOLDER / "run_log.db")
-    # A Spark that is named is used; so few rows would be loaded without one.
-    os.environ["EMATIX_FLOW_SPARK_MASTER"] = "local[2]"
     sys.path.insert(0, str(HERE))
     from shop_data import Shop
 

@@ -166,6 +166,10 @@ class TargetAwayError(TransientError):
     """The table of a target that was loaded before is not there now; nothing was changed."""
 
 
+class EngineLostError(TransientError):
+    """The Spark that worked on a load ended in the middle of it; nothing was changed, and another one can do it again."""
+
+
 class OvertakenError(TransientError):
     """Somebody else committed first, and nothing was changed: the same work may be begun again at once."""
 

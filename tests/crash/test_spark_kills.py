@@ -80,6 +80,7 @@ class Route:
             "CRASH_BATCH": str(self.batch),
             "FLOW_FAILPOINTS": failpoints,
             # Named, so that rows between two databases pass through Spark as well.
+            "EMATIX_FLOW_ENGINE": "spark",
             "EMATIX_FLOW_SPARK_MASTER": "local[2, 4]",
         }
         with (self.folder / "log").open("ab") as log:

@@ -74,9 +74,9 @@ def test_a_declaration_may_need_spark(kind: Any, options: dict[str, Any], reason
     [
         (replace(SEEN, source_sql="SELECT 1"), "the source is a query over files"),
         (replace(SEEN, source_format="", rows_in_spark=True), "the source is a frame of Spark"),
-        (replace(SEEN, source_format="", spark_chosen=True), "rows in memory are handed to the Spark that was chosen"),
-        (replace(SEEN, source_format=""), ""),
-        (replace(SEEN, spark_chosen=True), ""),
+        (replace(SEEN, source_format=""), "rows in memory are handed to Spark"),
+        (replace(SEEN, source_format="", local_reason="engine = local"), ""),
+        (SEEN, ""),
         (replace(SEEN, source_columns=(*PLAIN, SourceColumn("Name", "text"))), "two columns differ in case only"),
         (replace(SEEN, source_columns=(*PLAIN, SourceColumn("l", "json", "list<int>"))), "column 'l' is list<int>"),
         (replace(SEEN, source_columns=(*PLAIN, SourceColumn("l", "json", "assumed"))), ""),

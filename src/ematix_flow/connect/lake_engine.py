@@ -26,6 +26,8 @@ class SparkNeeds:
     """Files of this installation."""
     heavy: bool = False
     """The work is so much that Java had better run quickly than start quickly."""
+    own: bool = False
+    """The work runs code of the user or goes on for long, so that it has a Java process of its own."""
 
     def __add__(self, other: SparkNeeds) -> SparkNeeds:
         """Give the needs of both."""
@@ -35,6 +37,7 @@ class SparkNeeds:
             self.excludes + other.excludes,
             self.jars + other.jars,
             self.heavy or other.heavy,
+            self.own or other.own,
         )
 
 

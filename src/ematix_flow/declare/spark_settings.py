@@ -16,10 +16,14 @@ DEFAULT_MASTER = "local[*, 4]"
 
 _CONF_PREFIX = f"{PREFIX}CONF_"
 _CHECKPOINT_VARIABLE = "EMATIX_FLOW_CHECKPOINT_ROOT"
+ENGINE_VARIABLE = "EMATIX_FLOW_ENGINE"
+_LONGEST_MINUTES = 24 * 60
 _LISTS = frozenset({"packages", "excludes", "repositories", "jars"})
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "profile": ("auto", "short", "long"),
     "archive": ("auto", "off"),
+    "engine": ("spark", "local"),
+    "warm": ("auto", "off"),
     "log_level": ("OFF", "ERROR", "WARN", "INFO", "DEBUG"),
 }
 
@@ -28,6 +32,8 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
 class SparkSettings:
     """The session that a run asks for; two equal values can share one session."""
 
+    engine: Literal["spark", "local"] = field(default="spark", compare=False)
+    """Who moves rows between systems: Spark, or `local` for threads of the command, which need no Java."""
     master: str = DEFAULT_MASTER
     remote: str | None = field(default=None, repr=False)
     """A Spark Connect address; it may carry a token and so has no place in a repr."""
@@ -42,15 +48,21 @@ class SparkSettings:
     log_level: str = "ERROR"
     archive: Literal["auto", "off"] = "auto"
     """`auto` keeps prepared Java classes in the user's cache folder, which more than halves the start."""
+    warm: Literal["auto", "off"] = "auto"
+    """`auto` lets commands share a Spark that stays between them, and starts it where there is none."""
+    idle_minutes: int = 15
+    """After how long without use a warm engine ends."""
     worker_imports: tuple[str, ...] = field(default=(), compare=False)
     """Modules that Python workers find already imported; the engine's choice, not a user's setting."""
+    shared: bool = False
+    """The session may be one of the warm engine; the engine's choice: commands share it, other programs when they say so."""
     heavy: bool = field(default=False, compare=False)
     """The work in sight is worth a slower start; the engine's choice, and no reason to replace a session that runs."""
 
     @property
-    def chosen(self) -> bool:
-        """True when the settings name where Spark runs; left to itself it runs in this machine, and only when needed."""
-        return self.remote is not None or self.master != DEFAULT_MASTER
+    def spark_moves_rows(self) -> bool:
+        """True when rows that move between systems are moved by Spark."""
+        return self.engine == "spark"
 
     @property
     def runs_long(self) -> bool:
@@ -58,12 +70,17 @@ class SparkSettings:
         return self.profile == "long" or (self.profile == "auto" and self.heavy)
 
     @property
+    def uses_warm(self) -> bool:
+        """True when the session is one of the engine that stays between commands."""
+        return self.shared and self.warm == "auto" and self.is_local
+
+    @property
     def is_local(self) -> bool:
         """True when driver and tasks are one Java process of this machine."""
         return self.remote is None and self.master.startswith("local")
 
 
-SETTINGS = tuple(f.name for f in fields(SparkSettings) if f.name not in ("worker_imports", "heavy"))
+SETTINGS = tuple(f.name for f in fields(SparkSettings) if f.name not in ("worker_imports", "heavy", "shared"))
 """The names a user may write in `[spark]`."""
 
 
@@ -91,6 +108,8 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
     _refuse_unknown(found, "the environment", shown=lambda name: f"{PREFIX}{name.upper()}")
     if root := environ.get(_CHECKPOINT_VARIABLE):
         found.setdefault("checkpoint_root", root)
+    if engine := environ.get(ENGINE_VARIABLE):
+        found["engine"] = engine
     return found
 
 
@@ -114,6 +133,8 @@ def _value(name: str, value: Any) -> Any:
     """Give one setting in its proper type."""
     if name in _LISTS:
         return _words(name, value)
+    if name == "idle_minutes":
+        return _minutes(value)
     if not isinstance(value, str):
         raise DeclareTypeError(f"Spark setting `{name}` takes text, not {type(value).__name__}.")
     if name not in _CHOICES:
@@ -124,6 +145,14 @@ def _value(name: str, value: Any) -> Any:
     raise DeclareError(
         f"Spark setting `{name}` cannot be {value!r}.", hint=f"choose one of {', '.join(_CHOICES[name])}."
     )
+
+
+def _minutes(value: Any) -> int:
+    text = str(value).strip()
+    if not text.isdigit() or not 1 <= int(text) <= _LONGEST_MINUTES:
+        hint = f"write a whole number of minutes from 1 to {_LONGEST_MINUTES}."
+        raise DeclareError(f"Spark setting `idle_minutes` cannot be {value!r}.", hint=hint)
+    return int(text)
 
 
 def _words(name: str, value: Any) -> tuple[str, ...]:

@@ -281,7 +281,13 @@ def _load_one(
         rows_updated=counts.updated + counts.closed,
         rows_deleted=counts.deleted,
         rows_rejected=counts.rejected,
-        extras={"path": loaded.path, "mode": target.write.spelled, "recovered": committed.replayed, **measured},
+        extras={
+            "path": loaded.path,
+            "engine": loaded.engine,
+            "mode": target.write.spelled,
+            "recovered": committed.replayed,
+            **measured,
+        },
     )
     return result_of(loaded, target)
 

@@ -20,11 +20,12 @@ from ematix_flow.engine.looking import wait_for
 from ematix_flow.engine.ordering import order_for
 from ematix_flow.engine.own_target import over_missing_target
 from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
-from ematix_flow.engine.spark import session_for, spark_is_chosen
+from ematix_flow.engine.spark import local_reason, session_for
 from ematix_flow.engine.staging import Staging, stage, stage_name
 from ematix_flow.engine.targets import expect_work, target_for
 from ematix_flow.engine.telling import facts_about
 from ematix_flow.errors import (
+    EngineLostError,
     FencedError,
     QualityCheckFailed,
     RefusedError,
@@ -35,6 +36,7 @@ from ematix_flow.errors import (
 from ematix_flow.events import QualityMeasured, RowsStaged, RunCommitted, RunFailed, RunPlanned, RunStarted
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.batch import history_name
+from ematix_flow.plan.steps import HERE, SPARK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from ematix_flow.records import Audited, Committed, Fence, Part, Token
 
 COMMIT_ATTEMPTS = 4
+MOVERS = {SPARK: "spark", HERE: "local"}
 NOT_PLANNED = "unknown"
 """The path of a run that ended before it had a plan."""
 
@@ -64,6 +67,13 @@ class Loaded:
     plan: TargetPlan | None
     committed: Committed
     path: str
+
+    @property
+    def engine(self) -> str:
+        """Return who moved the rows: spark, local, database where the target read its source itself, or none."""
+        if self.path == "same_db":
+            return "database"
+        return "none" if self.plan is None else MOVERS.get(self.plan.stage.by.value, "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +195,7 @@ def _planned(attempt: _Attempt, source: OpenSource) -> tuple[TargetPlan, Look]:
         attempt.database,
         attempt.token,
         attempt.history.started_at,
-        spark_is_chosen(attempt.options),
+        local_reason(attempt.options),
     )
     observe = observing(session_for(attempt.options))
     stand_in = over_missing_target(asked, wait_for)
@@ -240,11 +250,11 @@ def _expand(database: Database, plan: TargetPlan) -> None:
 
 
 def _stage_and_publish(attempt: _Attempt, plan: TargetPlan, fence: Fence, source: OpenSource, look: Look) -> Committed:
-    """Stage and commit; when staging did not survive a crash of the server nothing was changed, and it is done again."""
+    """Stage and commit; when staging or its Spark did not survive nothing was changed, and it is done again."""
     for _ in range(STAGINGS - 1):
         try:
             return _stage_once(attempt, plan, fence, source, look)
-        except StagingLostError:
+        except (EngineLostError, StagingLostError):
             current().check_known()
     return _stage_once(attempt, plan, fence, source, look)
 

@@ -45,7 +45,8 @@ class Asked:
     database: Database
     token: Token
     now: datetime
-    spark_chosen: bool = False
+    local_reason: str = ""
+    """Why this process moves the rows between systems; empty where Spark does."""
     waits: bool = False
     """The rows wait in staging until somebody applies them."""
 
@@ -149,4 +150,4 @@ def between(asked: Asked, seen: Observed) -> Observed:
     """Give the observation with what follows from source and target together."""
     source = asked.source.database
     same = source is not None and source.identity() == asked.database.identity()
-    return replace(seen, target_name=asked.target.connection_name, same_database=same, spark_chosen=asked.spark_chosen)
+    return replace(seen, target_name=asked.target.connection_name, same_database=same, local_reason=asked.local_reason)

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 def result_of(loaded: Loaded, target: TargetDeclaration) -> dict[str, Any]:
     """Give what a load did: run id, status, path and the counts that belong to its mode."""
     committed = loaded.committed
-    result: dict[str, Any] = {"run_id": committed.run_id, "status": "success", "path": loaded.path}
+    result: dict[str, Any] = {
+        "run_id": committed.run_id,
+        "status": "success",
+        "path": loaded.path,
+        "engine": loaded.engine,
+    }
     result |= counts_of(committed.counts, target.write.mode)
     files = loaded.plan.read.files if loaded.plan is not None else None
     if files is not None:

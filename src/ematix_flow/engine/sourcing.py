@@ -13,7 +13,7 @@ from ematix_flow.connect.registry import open_system
 from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.declare.pipeline import arguments_of
 from ematix_flow.engine.handles import Connection, PlaceholderConnection
-from ematix_flow.engine.spark import need
+from ematix_flow.engine.spark import OWN, need
 from ematix_flow.errors import PlanError, UnsupportedError
 from ematix_flow.plan.source import SourceValue, source_value
 from ematix_flow.plan.sql.stream_sql import spark_sql
@@ -87,6 +87,7 @@ def _with_functions(source: OpenSource, pipeline: Pipeline) -> OpenSource:
     if not source.value.sql or (source.files is None and source.lake is None):
         message = f"udfs= and aggregate_udfs= are for SQL over files or lake tables, and the source is {source.kind}"
         raise PlanError(message, hint="a stream's transform_sql= can call them too.", origin=pipeline.origin)
+    need(OWN)
     aggregates = frozenset(one.name for one in pipeline.aggregate_udfs)
     value = replace(source.value, sql=spark_sql(source.value.sql, "spark", aggregates))
     return replace(source, value=value, functions=(pipeline.udfs, pipeline.aggregate_udfs))
@@ -166,6 +167,7 @@ def _argument(
         if spark is None:
             message = f"pipeline {pipeline.name!r} builds its source with Spark, which a preview does not start"
             raise UnsupportedError(message, hint="use dry-run to see its counts.")
+        need(OWN)
         return spark()
     connections = [n for n in wanted if n != "spark"]
     is_target = len(connections) == 2 and connections.index(name) == 1  # noqa: PLR2004 - (source, target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,13 +29,26 @@ def spark_settings() -> SparkSettings:
     return settings_from(table, os.environ)
 
 
-def spark_is_chosen(options: Options) -> bool:
-    """Say whether the user named the Spark that loads run on, or left it to us."""
-    return options.spark is not None or spark_settings().chosen
+def local_reason(options: Options) -> str:
+    """Return why threads of this process move the rows of a load between systems; empty where Spark does."""
+    if options.spark is not None:
+        return ""
+    if options.source_frame is not None:
+        return "the rows were handed in instead of the source"
+    settings = spark_settings()
+    if not settings.spark_moves_rows:
+        return 'the settings say engine = "local"'
+    return "a stream on this machine reads and stages by itself" if options.of_stream and settings.is_local else ""
 
 
 LONG = SparkNeeds(heavy=True)
 """What work needs that goes on for long, whatever it is."""
+
+OWN = SparkNeeds(own=True)
+"""What work needs that brings code of the user to tasks, or that lives as long as its command."""
+
+_SHARES = threading.Event()
+"""Whether sessions of this process may be those of the warm engine."""
 
 _NEEDED: list[SparkNeeds] = []
 """What the systems need that this process has worked with; a session has all of it, so that it need not be replaced."""
@@ -46,10 +60,21 @@ def need(needs: SparkNeeds) -> None:
         _NEEDED.append(needs)
 
 
+def share_engine() -> None:
+    """Let sessions from now on be those of the warm engine, unless the settings say `warm = "off"`."""
+    _SHARES.set()
+
+
 def session_runs() -> bool:
     """Say whether this process has a session, or is starting one."""
     session = sys.modules.get("ematix_flow.run.session")
     return session is not None and session.is_running()
+
+
+def engine_ended() -> bool:
+    """Return whether the warm engine that this process uses is gone."""
+    session = sys.modules.get("ematix_flow.run.session")
+    return session is not None and session.engine_ended()
 
 
 def session_settings() -> SparkSettings:
@@ -70,6 +95,7 @@ def with_needs(settings: SparkSettings, needs: Sequence[SparkNeeds]) -> SparkSet
         excludes=_added(settings.excludes, (need.excludes for need in needs)),
         jars=_added(settings.jars, (need.jars for need in needs)),
         heavy=any(need.heavy for need in needs),
+        shared=_SHARES.is_set() and not any(need.own for need in needs),
         conf=conf,
     )
 

@@ -11,6 +11,8 @@ from ematix_flow.connect.base import StageSpec
 from ematix_flow.connect.files import ALL_FILES
 from ematix_flow.engine.choosing import refuse_changed
 from ematix_flow.engine.counting import counting
+from ematix_flow.engine.spark import engine_ended
+from ematix_flow.errors import EngineLostError
 from ematix_flow.plan.steps import HERE, TASK
 
 if TYPE_CHECKING:
@@ -98,6 +100,8 @@ def _staged(
             work = StageWork(database, spec, rules, kept.enter_context(counting(report)))
             return (*_staged_rows(staging, work, spark, kept), *_staged_rejects(staging, work))
     except Exception as error:
+        if engine_ended():
+            raise EngineLostError("the Spark engine ended while rows were staged", hint="run it again.") from error
         raise told(error) from error
 
 

@@ -44,7 +44,7 @@ class StreamOptions:
     @property
     def load(self) -> Options:
         """Give the options of the load of one batch."""
-        return Options(bus=self.bus, clock=self.clock, spark=self.spark)
+        return Options(bus=self.bus, clock=self.clock, spark=self.spark, of_stream=True)
 
     @property
     def ranged(self) -> bool:

@@ -18,7 +18,7 @@ from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
 from ematix_flow.engine.previewing import PREVIEW_SLOT, plan_despite_drift, report
 from ematix_flow.engine.roads import lane_for, refuse_impossible, road_of
 from ematix_flow.engine.sourcing import OpenSource
-from ematix_flow.engine.spark import session_for, spark_is_chosen
+from ematix_flow.engine.spark import local_reason, session_for
 from ematix_flow.engine.stream_loop import MOST
 from ematix_flow.engine.stream_names import filled_in
 from ematix_flow.engine.stream_options import StreamOptions
@@ -148,8 +148,8 @@ def _asked(batch: Batch, road: Road) -> tuple[Asked, Callable[[Asked], Look]]:
     spark = session_for(options)
     database = target_for(batch.target.connection, batch.target.table, spark)
     token = token_for(batch.pipeline, batch.target, PREVIEW_SLOT)
-    chosen = spark_is_chosen(options)
-    asked = Asked(batch.pipeline, batch.target, batch.source, database, token, options.clock.now(), chosen)
+    reason = local_reason(options)
+    asked = Asked(batch.pipeline, batch.target, batch.source, database, token, options.clock.now(), reason)
     return asked, observing(spark)
 
 

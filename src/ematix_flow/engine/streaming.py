@@ -14,7 +14,7 @@ from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.connect.stream import LATEST
 from ematix_flow.engine.conductor import as_ours
 from ematix_flow.engine.roads import lane_for, refuse_impossible, road_of
-from ematix_flow.engine.spark import LONG, need
+from ematix_flow.engine.spark import LONG, OWN, need
 from ematix_flow.engine.stream_loop import Loop, Tally, Track
 from ematix_flow.engine.stream_names import filled_in
 from ematix_flow.engine.stream_observing import observed
@@ -79,6 +79,7 @@ def _run_once(stream: Stream, options: StreamOptions, tally: Tally) -> None:
         road.source.begin()
         if tally.goal is None:
             tally.goal = _goal(road.source, options)
+        need(OWN)
         if _runs_long(road, tally.goal):
             need(LONG)
         loop = Loop(stream, road.source, options, tally, _tracks(road))

@@ -27,7 +27,6 @@ from ematix_flow.plan.steps import (
     HERE,
     NOBODY,
     SPARK,
-    TASK,
     Check,
     Choice,
     Commit,
@@ -71,8 +70,8 @@ class Observed:
     rows_in_spark: bool = False
     """The source is a frame of Spark."""
     same_database: bool = False
-    spark_chosen: bool = False
-    """The user named a master or a Connect server, or gave a session: then rows are moved there."""
+    local_reason: str = ""
+    """Why this process moves the rows between systems; empty where Spark does."""
     target_known: bool = False
     found: FoundTable | None = None
     watermark: Watermark | None = None
@@ -159,17 +158,16 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
 
 
 def _staged_by(path: Choice, shaping: Shaping, observed: Observed, read: Read) -> Choice:
-    """Choose who moves the rows; Spark takes seconds to start, so it has to have something to do."""
+    """Choose who moves the rows: the database that has both sides, else Spark, unless the settings say `local`."""
     if path.value == "same_db":
         return Choice(NOBODY, "the target reads the source query itself")
     if read.is_empty:
         return Choice(NOBODY, "there is nothing new")
     if shaping.place.value == SPARK:
         return Choice(SPARK, "it evaluates the shape")
-    if observed.spark_chosen:
-        return Choice(SPARK, "the settings name a Spark to run on")
-    evaluated = "whoever stages the rows" if shaping.place.value == TASK else "the source"
-    return Choice(HERE, f"{evaluated} evaluates the shape and the settings name no Spark")
+    if not observed.local_reason:
+        return Choice(SPARK, "rows move from one system to another")
+    return Choice(HERE, observed.local_reason)
 
 
 def after(now: datetime, latest: datetime | None) -> datetime:

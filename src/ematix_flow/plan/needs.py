@@ -43,8 +43,8 @@ def need_of_spark(pipeline: Pipeline, target: TargetDeclaration, observed: Obser
         return "the source is a query over files"
     if observed.rows_in_spark:
         return "the source is a frame of Spark"
-    if observed.source_format == "" and observed.spark_chosen:
-        return "rows in memory are handed to the Spark that was chosen"
+    if observed.source_format == "" and not observed.local_reason:
+        return "rows in memory are handed to Spark"
     mapped = target.column_map or {}
     return (
         declared_need(pipeline, target)

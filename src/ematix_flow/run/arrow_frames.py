@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from ematix_flow.connect.files import schema_of
 from ematix_flow.run.arrival import numbered_pieces, numbered_rows
 from ematix_flow.run.file_pieces import file_pieces, typed
+from ematix_flow.run.task_folder import in_this_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -43,7 +44,7 @@ def arrow_frame(spark: SparkSession, files: FileSet, paths: Sequence[str], *, or
 
     tasks = max(1, min(len(pieces), MOST_TASKS))
     schema = from_arrow_schema(sample.schema, prefer_timestamp_ntz=True)
-    return spark.range(0, len(pieces), 1, tasks).mapInArrow(task, schema)
+    return spark.range(0, len(pieces), 1, tasks).mapInArrow(in_this_folder(task), schema)
 
 
 def _signed(table: pa.Table) -> pa.Table:

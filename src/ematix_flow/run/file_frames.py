@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect.file_rows import StoredFile
 from ematix_flow.connect.identifiers import backticked
 from ematix_flow.plan.marks import CORRUPT, ORDER, POSITION
+from ematix_flow.run.task_folder import in_this_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -66,7 +67,7 @@ def _text_frame(spark: SparkSession, files: FileSet, *, strict: bool, ordered: b
 
     place = [st.StructField(ORDER, st.LongType())] if ordered else []
     schema = st.StructType([*(st.StructField(name, st.StringType()) for name in shown), *place])
-    return spark.range(0, len(pieces), 1, min(len(pieces), MOST_TASKS)).mapInArrow(task, schema)
+    return spark.range(0, len(pieces), 1, min(len(pieces), MOST_TASKS)).mapInArrow(in_this_folder(task), schema)
 
 
 def _typed_frame(spark: SparkSession, files: FileSet, paths: Sequence[str], *, ordered: bool) -> DataFrame:

@@ -12,6 +12,7 @@ from ematix_flow.errors import RunError
 from ematix_flow.plan.marks import OURS, RAW, SOURCE_VIEW
 from ematix_flow.plan.sql.render import native_column
 from ematix_flow.run.file_frames import DOCUMENT, file_frame
+from ematix_flow.run.task_folder import in_this_folder
 
 __all__ = [
     "as_documents",
@@ -99,7 +100,7 @@ def piece_frame(spark: SparkSession, pieces: Sequence[FilePiece], schema: pa.Sch
                     yield from table.to_batches()
 
     return spark.range(0, len(pieces), 1, max(1, len(pieces))).mapInArrow(
-        task, from_arrow_schema(schema, prefer_timestamp_ntz=True)
+        in_this_folder(task), from_arrow_schema(schema, prefer_timestamp_ntz=True)
     )
 
 
@@ -122,7 +123,7 @@ def database_frame(
                 for read in source.read(splits[number]):
                     yield declared_batch(read, columns)
 
-    return spark.range(0, len(splits), 1, len(splits)).mapInArrow(task, schema)
+    return spark.range(0, len(splits), 1, len(splits)).mapInArrow(in_this_folder(task), schema)
 
 
 _ARROW_NAMES = {"integer": "int64", "float": "float64", "boolean": "bool", "date": "date32", "binary": "binary"}

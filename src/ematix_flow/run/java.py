@@ -47,7 +47,8 @@ def find_java(environ: Mapping[str, str]) -> Java:
             return java
         seen.append(f"Java {java.major} at {path}" if java else f"no working Java at {path}")
     found = "; found only " + ", ".join(seen) if seen else " and found none"
-    raise MissingExtraError(f"Spark needs Java {OLDEST} or newer{found}.", hint=f"install it with: {_install(environ)}")
+    hint = f"install it with: {_install(environ)}; or do without Spark: --engine local, or EMATIX_FLOW_ENGINE=local."
+    raise MissingExtraError(f"Spark needs Java {OLDEST} or newer{found}.", hint=hint)
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:

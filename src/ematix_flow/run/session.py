@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ematix_flow.declare.spark_settings import SparkSettings
+    from ematix_flow.run.warm.client import Lease
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +40,12 @@ class SessionCapabilities:
 
 @dataclass(slots=True)
 class _Current:
-    """The session of this process, perhaps still being made; `classic` is the Java process if it is ours."""
+    """The session of this process, perhaps still being made; `classic` is the Java process if it is ours, `lease` a warm one."""
 
     settings: SparkSettings
     session: Future[SparkSession]
     classic: classics.Classic | None = None
+    lease: Lease | None = None
 
     @property
     def usable(self) -> bool:
@@ -51,6 +53,8 @@ class _Current:
             return True
         if self.session.exception() is not None:
             return False
+        if self.lease is not None:
+            return self.lease.alive
         # A server that was started again knows nothing of sessions from before; its clients close themselves.
         lost = self.settings.remote is not None and getattr(self.session.result(), "is_stopped", False)
         return not lost if self.classic is None else self.classic.alive
@@ -81,6 +85,12 @@ def is_running() -> bool:
         return _current is not None and _current.usable
 
 
+def engine_ended() -> bool:
+    """Return whether the warm engine that this process has a session on is gone."""
+    with _lock:
+        return _current is not None and _current.lease is not None and not _current.lease.alive
+
+
 def stop_session(*, last: bool = False) -> None:
     """End the session and its processes; one that the caller's own code made is left alone.
 
@@ -97,8 +107,17 @@ def stop_session(*, last: bool = False) -> None:
         classics.end(current.classic)
         if not last:
             classics.forget(session)
+    elif current.lease is not None:
+        _leave(session, current.lease)
     elif current.settings.remote is not None:
         session.stop()
+
+
+def _leave(session: SparkSession, lease: Lease) -> None:
+    """Give a session of the warm engine back; the engine goes on for others."""
+    if lease.alive:
+        session.stop()
+    lease.release()
 
 
 def capabilities(spark: SparkSession) -> SessionCapabilities:
@@ -143,6 +162,11 @@ def _make(current: _Current) -> SparkSession:
     found = _session_of_the_caller()
     if found is not None:
         return _with_query_conf(found.newSession(), settings)
+    if settings.uses_warm:
+        from ematix_flow.run.warm.client import join
+
+        session, current.lease = join(settings)
+        return _with_query_conf(session, settings)
     current.classic = classics.launch(settings)
     return classics.open_session(current.classic)
 

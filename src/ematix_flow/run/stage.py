@@ -19,6 +19,7 @@ from ematix_flow.errors import RunError, TransientError
 from ematix_flow.failpoints import failpoint
 from ematix_flow.records import Part
 from ematix_flow.run.conform import conform
+from ematix_flow.run.task_folder import in_this_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -79,7 +80,7 @@ def _collect(
     frame: DataFrame, task: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 ) -> tuple[Part, ...]:
     with _interruptible(frame.sparkSession):
-        rows = frame.mapInArrow(task, REPORT).collect()
+        rows = frame.mapInArrow(in_this_folder(task), REPORT).collect()
     failpoint("stage.collected")
     return tuple(Part(**row.asDict()) for row in rows)
 

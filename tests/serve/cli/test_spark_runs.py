@@ -36,8 +36,7 @@ def files(project: Path) -> None:
 
 @pytest.mark.spark
 def test_a_run_through_spark_ends_with_its_java_and_keeps_stdout_clean(flow_process: Flow, files: None) -> None:
-    # Named, so that the rows pass through Spark, which they need not.
-    said = flow_process("run", "from_files", "-m", "files", EMATIX_FLOW_SPARK_MASTER="local[2]")
+    said = flow_process("run", "from_files", "-m", "files", EMATIX_FLOW_ENGINE="spark")
     result = json.loads(said.out)
     assert (said.code, result["path"], result["rows_inserted"], result["rows_rejected"]) == (0, "cross_db", 2, 1)
     assert "main.copies: 2 rows staged, 1 rejected; committing." in said.err

@@ -103,8 +103,8 @@ def test_spark_starts_early_only_where_it_is_needed_for_certain(project: Path) -
     (project / "needs.py").write_text(NEEDS, encoding="utf-8")
     load_module("needs")
 
-    def needed(*, chosen: bool) -> set[str]:
-        return {name for name, pipeline in PROJECT.pipelines.items() if needs_spark(pipeline, chosen=chosen)}
+    def needed(*, moves_rows: bool) -> set[str]:
+        return {name for name, pipeline in PROJECT.pipelines.items() if needs_spark(pipeline, moves_rows=moves_rows)}
 
-    assert needed(chosen=False) == {"from_filtered_files"}
-    assert needed(chosen=True) == {"from_files", "from_filtered_files", "from_another", "told_to"}
+    assert needed(moves_rows=False) == {"from_filtered_files"}
+    assert needed(moves_rows=True) == {"from_files", "from_filtered_files", "from_another", "told_to"}

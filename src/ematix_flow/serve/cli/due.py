@@ -15,6 +15,7 @@ from ematix_flow.serve.cli.failures import DONE, FAILED, asked_for
 from ematix_flow.serve.cli.keeping import Moment, chosen_log, keeper_for
 from ematix_flow.serve.cli.options import (
     common_options,
+    engine_option,
     find_pipeline,
     format_option,
     load,
@@ -42,6 +43,7 @@ _COLOURS = {"firing": "cyan", "failed": "red", "skipping": "dim"}
 @click.option("--catchup", type=click.Choice(CATCHUPS), help="Which missed slots run, whatever pipelines say.")
 @run_log_options
 @observing_options
+@engine_option
 @common_options
 def run_due(module: str | None, now: datetime | None, interval: float, catchup: str | None, **options: Any) -> int:
     """Run every pipeline that is due, each slot once, and print what happened as JSON.
@@ -98,6 +100,7 @@ def _ran(name: str, result: Any) -> dict[str, Any]:
 @run_log_options
 @observing_options
 @format_option
+@engine_option
 @common_options
 def backfill(name: str, module: str | None, first: datetime, last: datetime, **options: Any) -> int:
     """Run the slots of a stretch of the past that have not run; calling it again goes on where it stopped."""

@@ -53,6 +53,7 @@ PLACES = {
     "init": Place("init", "init", "Write a project that runs as it is.", _SETUP),
     "connections": Place("connections", "connections", "List, check or set connections.", _SETUP),
     "secrets": Place("connections", "secrets", "Try a reference to a secret.", _SETUP),
+    "engine": Place("engine", "engine", "Start, see or stop the Spark that stays warm between commands.", _SETUP),
     "doctor": Place("doctor", "doctor", "Check Java, Spark, the run log and every connection.", _SETUP),
 }
 

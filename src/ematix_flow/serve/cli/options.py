@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import redirect_stdout
 from functools import partial
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ematix_flow.declare.project import PROJECT, load_module
+from ematix_flow.declare.spark_settings import ENGINE_VARIABLE
 from ematix_flow.errors import DeclareError
 from ematix_flow.serve.cli.failures import RefusedError, asked_for
 from ematix_flow.serve.cli.output import without_colours
@@ -41,6 +43,18 @@ def format_option(command: _Command) -> _Command:
     return click.option(
         "--format", "form", type=choice, default="text", show_default=True, help="For people or for programs."
     )(command)
+
+
+def engine_option(command: _Command) -> _Command:
+    """Add --engine."""
+
+    def choose(_: click.Context, __: click.Parameter, value: str | None) -> None:
+        if value:
+            os.environ[ENGINE_VARIABLE] = value  # workers of this command hear of it too
+
+    words = f"Who moves rows between systems; local needs no Java [default: spark] [env var: {ENGINE_VARIABLE}]."
+    choice = click.Choice(["spark", "local"])
+    return click.option("--engine", type=choice, expose_value=False, callback=choose, help=words)(command)
 
 
 def common_options(command: _Command) -> _Command:

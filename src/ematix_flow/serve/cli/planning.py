@@ -15,6 +15,7 @@ from ematix_flow.errors import DeclareTypeError
 from ematix_flow.serve.cli.failures import DONE, FAILED, RefusedError, tell_words
 from ematix_flow.serve.cli.options import (
     common_options,
+    engine_option,
     find_pipeline,
     format_option,
     load,
@@ -36,6 +37,7 @@ _verbose = click.option("-v", "--verbose", is_flag=True, help="Show every statem
 @module_option
 @_verbose
 @format_option
+@engine_option
 @common_options
 def preview(name: str, module: str | None, verbose: bool, form: str) -> int:
     """Show the plan of a pipeline, or of the next batch of a stream, without touching data."""
@@ -59,6 +61,7 @@ def _preview(planned: PipelineHandle | StreamHandle, form: str, *, verbose: bool
 @_verbose
 @run_log_places
 @format_option
+@engine_option
 @common_options
 def plan(name: str, module: str | None, diff: bool, sample: int | None, form: str, **options: Any) -> int:
     """Show the plan of a pipeline; with --diff what it would change, row by row, ready to be applied."""
@@ -92,6 +95,7 @@ def plan(name: str, module: str | None, diff: bool, sample: int | None, form: st
 @module_option
 @_verbose
 @format_option
+@engine_option
 @common_options
 def dry_run(name: str, module: str | None, verbose: bool, form: str) -> int:
     """Show what a run, or the next batch of a stream, would change, and change nothing."""

@@ -16,6 +16,7 @@ from ematix_flow.serve.cli.capture import captured, is_wanted
 from ematix_flow.serve.cli.failures import DONE, FAILED, tell_words
 from ematix_flow.serve.cli.options import (
     common_options,
+    engine_option,
     find_pipeline,
     module_option,
     observing,
@@ -60,6 +61,7 @@ def _worker_options(command: Any) -> Any:
 @click.option("--format", "form", type=click.Choice(["json", "text"]), help="JSON also for a failure, or text.")
 @observing_options
 @_worker_options
+@engine_option
 @common_options
 def run(name: str, module: str | None, new: bool, form: str | None, **options: Any) -> int:
     """Run a pipeline now and print its result as JSON; an interrupted run is resumed."""

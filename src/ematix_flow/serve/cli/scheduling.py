@@ -16,6 +16,7 @@ from ematix_flow.serve.cli.failures import DONE, FAILED, asked_for, tell
 from ematix_flow.serve.cli.keeping import keeper_for, log_address
 from ematix_flow.serve.cli.options import (
     common_options,
+    engine_option,
     load,
     module_option,
     observing_options,
@@ -65,6 +66,7 @@ def _options(command: Any) -> Any:
 @_options
 @run_log_options
 @observing_options
+@engine_option
 @common_options
 def scheduler(module: str | None, **options: Any) -> int:
     """Have pipelines run when they are due, until stopped; several may share a run log, and one of them leads."""
@@ -79,6 +81,7 @@ def scheduler(module: str | None, **options: Any) -> int:
 @_options
 @run_log_options
 @observing_options
+@engine_option
 @common_options
 def up(module: str | None, **options: Any) -> int:
     """Run every stream of a module and have its pipelines run when they are due, until stopped."""

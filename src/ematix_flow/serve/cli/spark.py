@@ -23,7 +23,7 @@ def start_spark_early(pipeline: Pipeline) -> None:
 
         lakes = expect_lakes(pipeline)
         settings = session_settings()
-        if not lakes and not needs_spark(pipeline, chosen=settings.chosen):
+        if not lakes and not needs_spark(pipeline, moves_rows=settings.spark_moves_rows):
             return
         from ematix_flow.run.session import prestart
 
@@ -34,7 +34,10 @@ def start_spark_early(pipeline: Pipeline) -> None:
 
 
 def stop_spark_at_end() -> None:
-    """End Spark after the command, if anything has started it."""
+    """Let the command share the warm engine, and end after it whatever else of Spark it has started."""
+    from ematix_flow.engine.spark import share_engine
+
+    share_engine()
 
     def stop() -> None:
         session = sys.modules.get("ematix_flow.run.session")
@@ -44,11 +47,11 @@ def stop_spark_at_end() -> None:
     current().at_end(stop)
 
 
-def needs_spark(pipeline: Pipeline, *, chosen: bool) -> bool:
+def needs_spark(pipeline: Pipeline, *, moves_rows: bool) -> bool:
     """Say whether a run of the pipeline certainly uses Spark.
 
     It does when its function asks for Spark, when files are read whose shape needs it, and when rows leave their place
-    while the settings name the Spark that moves them (`chosen`).
+    while Spark moves them (`moves_rows`).
     """
     if "spark" in arguments_of(pipeline.function):
         return True
@@ -56,8 +59,8 @@ def needs_spark(pipeline: Pipeline, *, chosen: bool) -> bool:
     if source is not None and _is_files(source):
         from ematix_flow.plan.needs import declared_need
 
-        return chosen or any(declared_need(pipeline, target) for target in pipeline.targets)
-    if not chosen:
+        return moves_rows or any(declared_need(pipeline, target) for target in pipeline.targets)
+    if not moves_rows:
         return False
     if pipeline.force_path == "cross_db":
         return True

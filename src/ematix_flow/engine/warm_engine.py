@@ -1,0 +1,124 @@
+"""What people ask about the warm engine: start it, see it, stop it; loads find it through their session."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.engine.spark import session_settings
+from ematix_flow.errors import RunError
+
+if TYPE_CHECKING:
+    from ematix_flow.run.warm.state import EngineState
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReport:
+    """A warm engine as people see it; without its token."""
+
+    id: str
+    pid: int
+    java_pid: int
+    port: int
+    started_at: str
+    version: str
+    master: str
+    in_use: bool
+    current: bool
+    """It is the one that commands of this environment use."""
+    memory_bytes: int
+    idle_minutes: int
+    packages: tuple[str, ...]
+    log: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain data."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def start_engine() -> EngineReport:
+    """Start the warm engine, or find it running, and return it."""
+    from ematix_flow.run.warm.client import lease_of
+
+    settings = session_settings()
+    if not settings.is_local:
+        message = (
+            f"a warm engine is a Spark of this machine, and the settings name {settings.remote or settings.master}"
+        )
+        raise RunError(message, hint="remove `master` and `remote` from [spark] to use one.")
+    lease = lease_of(replace(settings, warm="auto", shared=True))
+    try:
+        return _report(lease.folder, lease.state)
+    finally:
+        lease.release()
+
+
+def engines() -> list[EngineReport]:
+    """Return every engine of this user that lives, that of this environment first."""
+    from ematix_flow.run.warm.state import engine_folders, is_alive, read_state
+
+    known = [(folder, read_state(folder)) for folder in engine_folders(os.environ)]
+    living = [_report(folder, state) for folder, state in known if state is not None and is_alive(folder, state.id)]
+    return sorted(living, key=lambda report: not report.current)
+
+
+def stop_engines(*, now: bool = False, every: bool = False) -> list[EngineReport]:
+    """Tell engines to end when nobody uses them, or end them at once; returns those that were told."""
+    from ematix_flow.run.warm.client import end_now, stop
+    from ematix_flow.run.warm.state import engine_folders, is_alive, read_state
+
+    told = []
+    for folder in engine_folders(os.environ):
+        state = read_state(folder)
+        if state is None or not is_alive(folder, state.id):
+            continue
+        report = _report(folder, state)
+        if report.current or every:
+            (end_now if now else stop)(state)
+            told.append(report)
+    return told
+
+
+def engine_log() -> Path:
+    """Return the file that the engine of this environment writes to."""
+    from ematix_flow.run.warm.client import LOG
+    from ematix_flow.run.warm.state import engine_folder
+
+    return engine_folder(session_settings(), os.environ) / LOG
+
+
+def _report(folder: Path, state: EngineState) -> EngineReport:
+    import fcntl
+
+    from ematix_flow.run.warm.client import LOG
+    from ematix_flow.run.warm.state import engine_folder, in_use_file, locked
+
+    unused = locked(in_use_file(folder, state.id), fcntl.LOCK_EX)
+    if unused is not None:
+        os.close(unused)
+    return EngineReport(
+        id=state.id,
+        pid=state.pid,
+        java_pid=state.java_pid,
+        port=state.port,
+        started_at=state.started_at,
+        version=state.version,
+        master=state.master,
+        in_use=unused is None,
+        current=folder == engine_folder(session_settings(), os.environ),
+        memory_bytes=sum(_resident(pid) for pid in (state.pid, state.java_pid)),
+        idle_minutes=state.idle_seconds // 60,
+        packages=state.offer.packages,
+        log=str(folder / LOG),
+    )
+
+
+def _resident(pid: int) -> int:
+    """Return the bytes of memory that a process has in use; 0 where the system does not say."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,211 @@
+"""Joins the warm engine, or starts one: what a command does to have a session in a moment instead of a cold start."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from ematix_flow.background import in_background
+from ematix_flow.declare.spark_settings import SETTINGS
+from ematix_flow.errors import RunError, TransientError
+from ematix_flow.run.warm.state import (
+    engine_folder,
+    in_use_file,
+    is_alive,
+    locked,
+    offer_of,
+    read_state,
+    starting,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ematix_flow.declare.spark_settings import SparkSettings
+    from ematix_flow.run.warm.state import (
+        EngineState,
+        Offer,
+    )
+
+START_SECONDS = 180.0
+JOIN_SECONDS = 30.0
+_POLL_SECONDS = 0.02
+_TRIES = 3
+LOG = "engine.log"
+_LOG_BYTES = 5 << 20
+_PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "JAVA_HOME", "SPARK_HOME", "XDG_CACHE_HOME")
+_PASSED_ON_PREFIXES = ("LC_", "SPARK_CONF", "HADOOP_", "EMATIX_FLOW_CACHE")
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to use an engine; while the handle is open the engine does not end by itself."""
+
+    folder: Path
+    state: EngineState
+    handle: int
+
+    @property
+    def alive(self) -> bool:
+        """Return whether the engine can answer: its server and its Java live."""
+        return is_alive(self.folder, self.state.id) and _runs(self.state.java_pid)
+
+    def release(self) -> None:
+        """Give the right back."""
+        os.close(self.handle)
+
+
+def join(settings: SparkSettings) -> tuple[SparkSession, Lease]:
+    """Return a session of its own on the warm engine; one that does not answer is ended and replaced."""
+    for _ in range(_TRIES):
+        lease = lease_of(settings)
+        try:
+            return _session(lease.state), lease
+        except TimeoutError:
+            lease.release()
+            end_now(lease.state)
+        except BaseException:
+            lease.release()
+            raise
+    raise TransientError(
+        "the warm engine does not answer",
+        hint='flow engine stop --now ends it; `warm = "off"` under [spark] does without.',
+    )
+
+
+def lease_of(settings: SparkSettings) -> Lease:
+    """Return the right to use an engine that offers what the settings need, which is started where there is none."""
+    folder, needed = engine_folder(settings, os.environ), offer_of(settings)
+    for _ in range(_TRIES):
+        lease = _entered(folder, needed)
+        if lease is not None:
+            return lease
+        with starting(folder):
+            state = read_state(folder)
+            if state is None or not state.offer.covers(needed) or not is_alive(folder, state.id):
+                _start(folder, settings, needed.merged(state.offer) if state is not None else needed)
+    raise TransientError("the warm engine ended while it was joined", hint="run the command again.")
+
+
+def _entered(folder: Path, needed: Offer) -> Lease | None:
+    """Return the right to use the engine that is noted, if it lives and offers what is needed."""
+    state = read_state(folder)
+    if state is None or not state.offer.covers(needed):
+        return None
+    handle = locked(in_use_file(folder, state.id), fcntl.LOCK_SH)
+    if handle is None:
+        return None
+    # It may have decided to end between the look and the lock.
+    if is_alive(folder, state.id) and read_state(folder) == state:
+        return Lease(folder, state, handle)
+    os.close(handle)
+    return None
+
+
+def _start(folder: Path, settings: SparkSettings, offer: Offer) -> None:
+    """Start an engine in the background and wait until it listens."""
+    engine = uuid.uuid4().hex[:12]
+    log = folder / LOG
+    if log.exists() and log.stat().st_size > _LOG_BYTES:
+        log.replace(folder / f"{LOG}.1")
+    with os.fdopen(os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600), "ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ematix_flow.run.warm.server", str(folder), engine],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            env=_environment(),
+            cwd=folder,
+            start_new_session=True,
+        )
+    assert process.stdin is not None  # noqa: S101 - it is a pipe
+    with process.stdin as pipe:
+        pipe.write(json.dumps(_described(settings, offer)).encode())
+    _await(folder, engine, process)
+
+
+def _await(folder: Path, engine: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        state = read_state(folder)
+        if state is not None and state.id == engine:
+            return
+        if process.poll() is not None:
+            raise RunError(f"the warm engine did not start: {_last_words(folder)}", hint="flow engine logs shows more.")
+        time.sleep(_POLL_SECONDS)
+    process.kill()
+    raise TransientError(f"the warm engine did not start within {START_SECONDS:.0f} seconds")
+
+
+def _described(settings: SparkSettings, offer: Offer) -> dict[str, Any]:
+    """Return what a server is to be, as JSON has it; it goes through a pipe, which nobody else can read."""
+    known = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name in SETTINGS and f.name != "remote"}
+    known |= {"packages": offer.packages, "excludes": offer.excludes, "jars": offer.jars, "conf": dict(offer.conf)}
+    return {"settings": known | {"profile": "long"}, "idle_seconds": settings.idle_minutes * 60}
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of a server: commands with other variables share it, so it is given no setting of theirs."""
+    kept = {
+        name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
+    }
+    return kept | {"PYTHONSAFEPATH": "1"}
+
+
+def _session(state: EngineState) -> SparkSession:
+    """Return a new session on an engine; TimeoutError when it does not answer."""
+    return in_background(lambda: _connected(state), "engine-join").result(JOIN_SECONDS)
+
+
+def _connected(state: EngineState) -> SparkSession:
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    # The host has to be spelled like this: for any other one the client wants TLS as soon as there is a token.
+    builder = DefaultChannelBuilder(f"sc://localhost:{state.port}/;token={state.token}")
+    session: Any = ConnectSession(connection=builder)
+    # A server of this machine is there or is gone for good; the usual policy would ask for ten minutes.
+    session.client.set_retry_policies([DefaultPolicy(max_retries=3, max_backoff=1000)])
+    session.version  # noqa: B018 - asks the server, which may refuse
+    return cast("SparkSession", session)
+
+
+def stop(state: EngineState) -> None:
+    """Tell an engine to end as soon as nobody uses it; it takes no new users from then on."""
+    _signal(state.pid, signal.SIGTERM)
+
+
+def end_now(state: EngineState) -> None:
+    """End an engine at once, whoever uses it."""
+    _signal(state.java_pid, signal.SIGKILL)
+    _signal(state.pid, signal.SIGKILL)
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def _runs(pid: int) -> bool:
+    """Return whether a process runs; one that has ended and is not yet buried by its parent does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return not Path("/proc/self/stat").exists()
+
+
+def _last_words(folder: Path) -> str:
+    lines = (folder / LOG).read_text("utf-8", errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"

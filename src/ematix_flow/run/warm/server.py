@@ -1,0 +1,168 @@
+"""The process that keeps a warm Spark: starts Java with a Connect server, watches over it and ends it when nobody uses it.
+
+It is started by the first command that needs it, as `python -m ematix_flow.run.warm.server FOLDER ID`, and reads what it
+shall offer from its standard input. It runs no load itself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow import __version__
+from ematix_flow.clock import SYSTEM_CLOCK
+from ematix_flow.declare.spark_settings import SparkSettings
+from ematix_flow.run import classic
+from ematix_flow.run.warm.state import (
+    EngineState,
+    alive_file,
+    forget_state,
+    in_use_file,
+    locked,
+    offer_of,
+    read_state,
+    remove_files,
+    write_state,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name of a variable
+CONNECT = {
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
+    "spark.connect.session.manager.defaultSessionTimeout": "10m",
+}
+_ENDS_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_LOOK_SECONDS = 1.0
+_FROZEN_SECONDS = 60.0
+"""How long Java may not answer before it is ended; its users begin again with another one."""
+
+_WORKER_IMPORTS = (
+    "ematix_flow.run.stage",
+    "ematix_flow.run.file_task",
+    "ematix_flow.connect.postgres",
+    "ematix_flow.connect.duckdb",
+)
+
+
+def main(arguments: list[str]) -> int:
+    """Serve until nobody needs it any more; returns the exit code."""
+    folder, engine = Path(arguments[0]), arguments[1]
+    alive = locked(alive_file(folder, engine), fcntl.LOCK_EX)
+    if alive is None:
+        return 1
+    settings, idle_seconds = _wanted(json.load(sys.stdin))
+    server = _Server(folder, engine, settings, idle_seconds)
+    signal.signal(signal.SIGTERM, lambda *_: server.leaving.set())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        server.start()
+        server.watch()
+    finally:
+        server.end()
+        remove_files(folder, engine)
+    return 0
+
+
+def _wanted(text: Mapping[str, Any]) -> tuple[SparkSettings, int]:
+    known: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in text["settings"].items()}
+    return SparkSettings(**known), int(text["idle_seconds"])
+
+
+class _Server:
+    """Java with its session, and what is known of its use."""
+
+    def __init__(self, folder: Path, engine: str, settings: SparkSettings, idle_seconds: int) -> None:
+        self._folder = folder
+        self._engine = engine
+        self._settings = settings
+        self._idle_seconds = idle_seconds
+        self._classic: classic.Classic | None = None
+        self._answered = time.monotonic()
+        self.leaving = threading.Event()
+
+    def start(self) -> None:
+        """Start Java and note where it listens."""
+        token = secrets.token_urlsafe(32)
+        os.environ[TOKEN_VARIABLE] = token
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        java_options = f"{self._settings.conf.get(_JAVA_OPTIONS, '')} {_ENDS_WITHOUT_MEMORY}".strip()
+        conf = {**self._settings.conf, **CONNECT, _JAVA_OPTIONS: java_options}
+        self._classic = classic.launch(replace(self._settings, conf=conf, worker_imports=_WORKER_IMPORTS))
+        session = classic.open_session(self._classic)
+        state = EngineState(
+            id=self._engine,
+            pid=os.getpid(),
+            java_pid=self._classic.driver.process.pid,
+            port=_port(session),
+            token=token,
+            started_at=SYSTEM_CLOCK.now().isoformat(timespec="seconds"),
+            version=__version__,
+            master=self._settings.master,
+            idle_seconds=self._idle_seconds,
+            offer=offer_of(self._settings),
+        )
+        write_state(self._folder, state)
+        threading.Thread(target=self._listen, args=(session,), name="engine-pulse", daemon=True).start()
+
+    def watch(self) -> None:
+        """Return when Java has ended, does not answer, or is used by nobody for long or after it was told to leave."""
+        unused_since = time.monotonic()
+        while self._classic is not None and self._classic.alive and not self._is_frozen():
+            noted = read_state(self._folder)
+            replaced = noted is None or noted.id != self._engine
+            users = locked(in_use_file(self._folder, self._engine), fcntl.LOCK_EX)
+            if users is None:
+                unused_since = time.monotonic()
+            elif replaced or self.leaving.is_set() or time.monotonic() - unused_since >= self._idle_seconds:
+                # The lock is kept: a command that comes now finds it taken and starts an engine of its own.
+                return
+            else:
+                os.close(users)
+            if self.leaving.is_set() and not replaced:
+                forget_state(self._folder, self._engine)
+            self.leaving.wait(_LOOK_SECONDS) if not self.leaving.is_set() else time.sleep(_LOOK_SECONDS)
+
+    def end(self) -> None:
+        """End Java; its scratch folder goes with it."""
+        forget_state(self._folder, self._engine)
+        if self._classic is not None:
+            classic.end(self._classic)
+
+    def _is_frozen(self) -> bool:
+        return time.monotonic() - self._answered > _FROZEN_SECONDS
+
+    def _listen(self, session: SparkSession) -> None:
+        """Ask Java for a sign of life again and again."""
+        java: Any = session.sparkContext._jvm  # noqa: SLF001 - pyspark has no other way to reach Java
+        with suppress(Exception):  # that Java has ended is seen by `watch`
+            while True:
+                java.java.lang.System.currentTimeMillis()
+                self._answered = time.monotonic()
+                time.sleep(_LOOK_SECONDS)
+
+
+def _port(session: SparkSession) -> int:
+    java: Any = session.sparkContext._jvm  # noqa: SLF001 - as above
+    service = getattr(java.org.apache.spark.sql.connect.service, "SparkConnectService$")
+    return int(getattr(service, "MODULE$").localPort())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

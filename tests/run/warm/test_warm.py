@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ematix_flow.declare.spark_settings import SparkSettings
+from ematix_flow.run.warm.client import end_now, join, lease_of, stop
+from ematix_flow.run.warm.state import FOLDER_VARIABLE, engine_folders, is_alive, read_state, write_state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ematix_flow.run.warm.client import Lease
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+SETTINGS = SparkSettings(master="local[2, 4]", shared=True, conf={"spark.sql.shuffle.partitions": "2"})
+WAIT = 60
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("engines")
+    yield folder
+    for engine in engine_folders({FOLDER_VARIABLE: str(folder)}):
+        state = read_state(engine)
+        if state is not None:
+            end_now(state)
+
+
+@pytest.fixture(autouse=True)
+def _at_root(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(root))
+
+
+def _gone(lease: Lease) -> bool:
+    deadline = time.monotonic() + WAIT
+    while is_alive(lease.folder, lease.state.id):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_commands_share_an_engine_and_see_nothing_of_each_other() -> None:
+    first, one = join(SETTINGS)
+    second, two = join(SETTINGS)
+    assert one.state == two.state
+    first.range(3).createOrReplaceTempView("rows")
+    assert first.sql("SELECT count(*) FROM rows").collect()[0][0] == 3
+    assert not second.catalog.tableExists("rows")
+    first.stop()
+    one.release()
+    assert second.range(4).count() == 4
+    second.stop()
+    two.release()
+
+
+def test_a_connection_without_the_token_is_refused() -> None:
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+    from pyspark.sql.connect.session import SparkSession
+
+    lease = lease_of(SETTINGS)
+    for word in ("", "token=wrong"):
+        with pytest.raises(Exception, match=r"(?i)unauthenticated|invalid|credentials"):
+            SparkSession(connection=DefaultChannelBuilder(f"sc://localhost:{lease.state.port}/;{word}")).version  # noqa: B018
+    lease.release()
+
+
+def test_the_token_is_in_no_argument_and_no_setting() -> None:
+    session, lease = join(SETTINGS)
+    token = lease.state.token
+    for pid in (lease.state.pid, lease.state.java_pid):
+        assert token not in Path(f"/proc/{pid}/cmdline").read_text()
+    assert token not in str(session.sql("SET -v").collect())
+    assert token not in str(session.sql("SET").collect())
+    (log,) = lease.folder.glob("engine.log")
+    assert token not in log.read_text()
+    assert log.stat().st_mode & 0o777 == 0o600
+    session.stop()
+    lease.release()
+
+
+def test_the_server_has_no_variable_of_the_command_that_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMATIX_FLOW_DSN_SHOP", "postgres://me:canary-of-a-command@host/db")
+    lease = lease_of(SparkSettings(master="local[1, 4]", shared=True))
+    for pid in (lease.state.pid, lease.state.java_pid):
+        assert "canary-of-a-command" not in Path(f"/proc/{pid}/environ").read_text()
+    end_now(lease.state)
+    lease.release()
+
+
+def test_an_engine_that_is_stopped_serves_its_users_to_the_end() -> None:
+    session, lease = join(SETTINGS)
+    stop(lease.state)
+    deadline = time.monotonic() + WAIT
+    while read_state(lease.folder) == lease.state and time.monotonic() < deadline:
+        time.sleep(0.05)
+    later = lease_of(SETTINGS)
+    assert later.state.id != lease.state.id
+    assert session.range(5).count() == 5
+    session.stop()
+    lease.release()
+    assert _gone(lease)
+    assert is_alive(later.folder, later.state.id)
+    later.release()
+
+
+def test_a_killed_server_is_replaced() -> None:
+    lease = lease_of(SETTINGS)
+    os.kill(lease.state.java_pid, signal.SIGKILL)
+    assert _gone(lease)
+    lease.release()
+    session, later = join(SETTINGS)
+    assert later.state.id != lease.state.id
+    assert session.range(2).count() == 2
+    session.stop()
+    later.release()
+
+
+def test_java_ends_with_the_process_that_watches_over_it() -> None:
+    lease = lease_of(SETTINGS)
+    os.kill(lease.state.pid, signal.SIGKILL)
+    deadline = time.monotonic() + WAIT
+    while _runs(lease.state.java_pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _runs(lease.state.java_pid)
+    assert not lease.alive
+    lease.release()
+
+
+def test_a_stale_note_is_passed_over() -> None:
+    lease = lease_of(SETTINGS)
+    state = lease.state
+    end_now(state)
+    lease.release()
+    assert _gone(lease)
+    write_state(lease.folder, state)
+    later = lease_of(SETTINGS)
+    assert later.state.id != state.id
+    later.release()
+
+
+def test_an_engine_that_offers_less_is_replaced_by_one_that_offers_both() -> None:
+    lease = lease_of(SETTINGS)
+    more = SparkSettings(master="local[2, 4]", shared=True, conf={"spark.ematix.test": "1"})
+    larger = lease_of(more)
+    assert larger.state.id != lease.state.id
+    assert larger.state.offer.covers(lease.state.offer)
+    lease.release()
+    assert _gone(lease)
+    again = lease_of(SETTINGS)
+    assert again.state == larger.state
+    again.release()
+    larger.release()
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
