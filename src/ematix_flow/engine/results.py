@@ -96,7 +96,7 @@ def _counts(load: dict[str, Any]) -> dict[str, int]:
     return {key: value for key, value in load.items() if key.startswith("rows_") and isinstance(value, int)}
 
 
-_NAMED = ("run_id", "status", "path")
+_NAMED = ("run_id", "status", "path", "engine")
 
 
 def _loads_in(result: Any) -> dict[str, dict[str, Any]]:
