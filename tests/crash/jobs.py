@@ -15,7 +15,7 @@ from ematix_flow import failpoints
 from ematix_flow.commit import publish
 from ematix_flow.connect import duckdb, lake_lock, mysql_session, postgres_session, sqlite_session
 from ematix_flow.declare.project import PROJECT
-from ematix_flow.engine import apply_plan, diff_pipeline, loading
+from ematix_flow.engine import apply_plan, diff_pipeline
 from ematix_flow.serve.cli import capture, running, spark  # noqa: F401 - imported before the children need it
 from ematix_flow.serve.cli.main import main
 from ematix_flow.serve.cli.stopping import stopping
@@ -97,9 +97,8 @@ def _become_impatient() -> None:
 
 
 def _change_rows_at(remote: str) -> None:
-    """Use a Spark that outlives this process; rows are still staged here, as if nobody had named one."""
+    """Use a Spark that outlives this process; rows are still staged here, as the engine of tests does."""
     os.environ["EMATIX_FLOW_SPARK_REMOTE"] = remote
-    loading.spark_is_chosen = lambda options: False  # noqa: ARG005 - whatever they say
 
 
 def _load(place: Place, load: dict[str, Any]) -> dict[str, Any]:

@@ -3,12 +3,14 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ematix_flow.declare.spark_settings import SparkSettings
+from ematix_flow.run.warm import client
 from ematix_flow.run.warm.client import end_now, join, lease_of, stop
 from ematix_flow.run.warm.state import FOLDER_VARIABLE, engine_folders, is_alive, read_state, write_state
 
@@ -165,3 +167,25 @@ def _runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_an_engine_that_nobody_uses_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    described = client._described
+    monkeypatch.setattr(client, "_described", lambda *about: {**described(*about), "idle_seconds": 1})
+    lease = lease_of(replace(SETTINGS, master="local[1, 3]"))
+    assert lease.alive
+    lease.release()
+    assert _gone(lease)
+    assert not list(lease.folder.glob(f"{lease.state.id}.*"))
+
+
+def test_a_frozen_engine_is_ended_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "JOIN_SECONDS", 3.0)
+    lease = lease_of(SETTINGS)
+    os.kill(lease.state.java_pid, signal.SIGSTOP)
+    lease.release()
+    session, later = join(SETTINGS)
+    assert later.state.id != lease.state.id
+    assert session.range(2).count() == 2
+    session.stop()
+    later.release()

@@ -57,7 +57,7 @@ class Lease:
     @property
     def alive(self) -> bool:
         """Return whether the engine can answer: its server and its Java live."""
-        return is_alive(self.folder, self.state.id) and _runs(self.state.java_pid)
+        return _lives(self.folder, self.state)
 
     def release(self) -> None:
         """Give the right back."""
@@ -74,8 +74,10 @@ def join(settings: SparkSettings) -> tuple[SparkSession, Lease]:
             lease.release()
             end_now(lease.state)
         except BaseException:
+            ended = not lease.alive
             lease.release()
-            raise
+            if not ended:
+                raise
     raise TransientError(
         "the warm engine does not answer",
         hint='flow engine stop --now ends it; `warm = "off"` under [spark] does without.',
@@ -91,7 +93,7 @@ def lease_of(settings: SparkSettings) -> Lease:
             return lease
         with starting(folder):
             state = read_state(folder)
-            if state is None or not state.offer.covers(needed) or not is_alive(folder, state.id):
+            if state is None or not state.offer.covers(needed) or not _lives(folder, state):
                 _start(folder, settings, needed.merged(state.offer) if state is not None else needed)
     raise TransientError("the warm engine ended while it was joined", hint="run the command again.")
 
@@ -105,7 +107,7 @@ def _entered(folder: Path, needed: Offer) -> Lease | None:
     if handle is None:
         return None
     # It may have decided to end between the look and the lock.
-    if is_alive(folder, state.id) and read_state(folder) == state:
+    if _lives(folder, state) and read_state(folder) == state:
         return Lease(folder, state, handle)
     os.close(handle)
     return None
@@ -196,6 +198,11 @@ def _signal(pid: int, number: int) -> None:
         os.kill(pid, number)
     except ProcessLookupError:
         return
+
+
+def _lives(folder: Path, state: EngineState) -> bool:
+    """Return whether an engine can answer: the process that watches over Java may not have seen yet that it is gone."""
+    return is_alive(folder, state.id) and _runs(state.java_pid)
 
 
 def _runs(pid: int) -> bool:
