@@ -13,12 +13,14 @@ from ematix_flow.run.warm.state import (
     FOLDER_VARIABLE,
     EngineState,
     Offer,
+    alive_file,
     engine_folder,
     engine_folders,
     forget_state,
     is_alive,
     locked,
     read_state,
+    sweep,
     write_state,
 )
 
@@ -79,6 +81,16 @@ def test_whoever_holds_the_lock_lives(tmp_path: Path) -> None:
     assert is_alive(tmp_path, "e1")
     os.close(held)
     assert not is_alive(tmp_path, "e1")
+
+
+def test_what_killed_engines_left_is_swept(tmp_path: Path) -> None:
+    held = locked(alive_file(tmp_path, "lives"), fcntl.LOCK_EX)
+    for name in ("dead.alive", "dead.in-use", "lives.in-use", "engine.log"):
+        (tmp_path / name).touch()
+    sweep(tmp_path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["engine.log", "lives.alive", "lives.in-use"]
+    assert held is not None
+    os.close(held)
 
 
 def test_users_share_a_lock_that_keeps_the_server_from_ending(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from ematix_flow.run.warm.state import (
     offer_of,
     read_state,
     starting,
+    sweep,
 )
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ def _entered(folder: Path, needed: Offer) -> Lease | None:
 
 def _start(folder: Path, settings: SparkSettings, offer: Offer) -> None:
     """Start an engine in the background and wait until it listens."""
+    sweep(folder)
     engine = uuid.uuid4().hex[:12]
     log = folder / LOG
     if log.exists() and log.stat().st_size > _LOG_BYTES:

@@ -145,10 +145,12 @@ def forget_state(folder: Path, engine: str) -> None:
 
 def is_alive(folder: Path, engine: str) -> bool:
     """Return whether the server of an engine lives."""
-    lock = locked(folder / f"{engine}.alive", fcntl.LOCK_EX)
+    file = alive_file(folder, engine)
+    lock = locked(file, fcntl.LOCK_EX) if file.exists() else -1
     if lock is None:
         return True
-    os.close(lock)
+    if lock >= 0:
+        os.close(lock)
     return False
 
 
@@ -182,6 +184,13 @@ def starting(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed engines left behind; whoever starts one has the folder for itself."""
+    for file in folder.glob("*.alive"):
+        if not is_alive(folder, file.stem):
+            remove_files(folder, file.stem)
 
 
 def remove_files(folder: Path, engine: str) -> None:
