@@ -11,6 +11,7 @@ from ematix_flow import AllOf, AnyOf, Source, register_connection
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.workflow import workflow
 from ematix_flow.engine import actions, message_triggers
+from ematix_flow.plan.retrying import begun
 from ematix_flow.plan.slots import slot_text
 from tests.engine.schedules import HOURLY, NOON, ticked
 from tests.services.topics import fill
@@ -293,3 +294,15 @@ def test_messages_of_a_topic_set_a_workflow_off_and_stay_there(rig: Rig, kafka_b
         rig.due()
         rig.due("two")
         assert rig.ran == ["job"] * expected
+
+
+def test_a_cancelled_workflow_sets_no_further_job_off(rig: Rig) -> None:
+    rig.add("first", None)
+    rig.add("second", None, depends_on=["first"])
+    workflow(name="both", jobs=["first", "second"], schedule=HOURLY)
+    rig.broken.add("first")
+    rig.log.change_state("workflow:both", lambda state: begun(state, slot_text(NOON), NOON))
+    assert actions.cancel(rig.log, "workflow:both", "anna")
+    assert (rig.workflow("both").slot_status, rig.workflow("both").error) == ("cancelled", "cancelled by anna")
+    rig.due()
+    assert rig.ran == []

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.commit.runlog.former import ASKED, TAKEN
 from ematix_flow.commit.runlog.records import Action, Claim, RequestRow, told
+from ematix_flow.declare.project import PROJECT
 from ematix_flow.errors import UnknownNameError
 from ematix_flow.plan import retrying
 from ematix_flow.records import PipelineState
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ematix_flow.commit.runlog.log import RunLog
+    from ematix_flow.declare.workflow import Workflow
 
 DONE, FAILED = "done", "failed"
 RUN, RERUN, RESTART = "run", "rerun", "restart"
@@ -55,6 +57,9 @@ def cancel(log: RunLog, name: str, by: str) -> str:
     pipeline = pipeline_of(log, name)
     state = log.find(PipelineState, pipeline)
     running = state is not None and state.slot_status == retrying.RUNNING
+    workflow = next((one for one in PROJECT.workflows.values() if one.key == pipeline), None)
+    if workflow is not None and running:
+        return _cancel_workflow(log, workflow, by)
     if running:
         # First, so that the slot is not taken up by itself when its process dies before it has stopped.
         log.change_state(pipeline, lambda found: _marked(found, by))
@@ -63,6 +68,14 @@ def cancel(log: RunLog, name: str, by: str) -> str:
     asked = [lease.worker_id] if lease is not None else []
     asked += [f"process {request.pid} on {request.host}"] if request is not None else []
     return " and ".join(asked) or ("nobody, because its process is gone" if running else "")
+
+
+def _cancel_workflow(log: RunLog, workflow: Workflow, by: str) -> str:
+    """End a workflow, so that it sets no further job off, and ask those of its jobs to stop that run."""
+    now = log.book.now()
+    log.change_state(workflow.key, lambda state: retrying.cancelled(_marked(state, by), now))
+    asked = [cancel(log, job, by) for job in workflow.jobs if log.find(Claim, job) is not None]
+    return " and ".join(filter(None, asked)) or f"the scheduler of workflow {workflow.name}"
 
 
 def _marked(state: PipelineState, by: str) -> PipelineState:
