@@ -30,13 +30,19 @@ FEW = (Column(BigInt(), primary_key=True, name="id"), Column(Text(), name="name"
 
 
 def flow(
-    warehouse: Warehouse, sql: str, *, mode: str = "append", path: str | None = None, every: bool = False
+    warehouse: Warehouse,
+    sql: str,
+    *,
+    mode: str = "append",
+    path: str | None = None,
+    every: bool = False,
+    policy: str = "fail",
 ) -> Pipeline:
     """Declare a load of one database whose query may speak of `own`, its target."""
     schema, _, name = warehouse.target.rpartition(".")
     table = Table(schema or "main", name, EVERY if every else FEW)
     query = sql.replace("own", warehouse.target)
-    target = TargetDeclaration(table, write(mode=mode), "warehouse")
+    target = TargetDeclaration(table, write(mode=mode, on_bad_row=policy), "warehouse")
     return Pipeline("grow", lambda: query, (target,), source_connection="warehouse", force_path=path)
 
 
@@ -86,3 +92,11 @@ def test_a_query_that_is_wrong_otherwise_creates_no_table(warehouse: Warehouse, 
         run_pipeline(pipeline, fixed)
     with pytest.raises(Exception, match=warehouse.target.rpartition(".")[2]):
         warehouse.rows(f"SELECT * FROM {warehouse.target}")
+
+
+@pytest.mark.parametrize("policy", ["fail", "reject"])
+def test_a_load_reads_columns_of_every_type_of_its_own_database(warehouse: Warehouse, fixed: Options, policy: str) -> None:
+    mark = "`" if warehouse.kind == "mysql" else '"'
+    columns = ", ".join(f"{mark}{name}{mark}" for name in TYPES)
+    pipeline = flow(warehouse, f"SELECT {columns} FROM own", every=True, policy=policy)
+    assert run_pipeline(pipeline, fixed)["rows_inserted"] == 0

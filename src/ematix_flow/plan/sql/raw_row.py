@@ -31,7 +31,9 @@ def _carried(name: str, family: str, dialect: str) -> exp.Expr:
     column = exp.column(exp.to_identifier(name, quoted=True))
     if family == SourceType.BINARY:
         return exp.Anonymous(this="hex", expressions=[column])
-    return column if family in _EXACT or dialect == "sqlite" else exp.cast(column, "text")
+    # The columns of a table of MySQL may differ in their collations, which its function refuses; cast, all have one.
+    exact = family in _EXACT and not (family == SourceType.TEXT and dialect == "mysql")
+    return column if exact or dialect == "sqlite" else exp.cast(column, "text")
 
 
 def _joined(pairs: list[tuple[str, exp.Expr]]) -> exp.Expr:
