@@ -95,7 +95,9 @@ def test_a_query_that_is_wrong_otherwise_creates_no_table(warehouse: Warehouse, 
 
 
 @pytest.mark.parametrize("policy", ["fail", "reject"])
-def test_a_load_reads_columns_of_every_type_of_its_own_database(warehouse: Warehouse, fixed: Options, policy: str) -> None:
+def test_a_load_reads_columns_of_every_type_of_its_own_database(
+    warehouse: Warehouse, fixed: Options, policy: str
+) -> None:
     mark = "`" if warehouse.kind == "mysql" else '"'
     columns = ", ".join(f"{mark}{name}{mark}" for name in TYPES)
     pipeline = flow(warehouse, f"SELECT {columns} FROM own", every=True, policy=policy)

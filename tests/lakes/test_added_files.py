@@ -76,6 +76,7 @@ def test_an_append_needs_no_java(tmp_path: Path) -> None:
     (tmp_path / "in" / "a.csv").write_text("id,word\n1,a\n2,b\n", "utf-8")
     source = Path(__file__).parents[2] / "src"
     surroundings = {"PATH": "/nowhere", "HOME": str(tmp_path), "PYTHONPATH": str(source), "TMPDIR": str(tmp_path)}
+    surroundings["EMATIX_FLOW_ENGINE"] = "local"
     surroundings |= {name: os.environ[name] for name in ("LANG",) if name in os.environ}
     for _ in range(2):
         done = subprocess.run(

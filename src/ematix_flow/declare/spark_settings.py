@@ -48,9 +48,9 @@ class SparkSettings:
     log_level: str = "ERROR"
     archive: Literal["auto", "off"] = "auto"
     """`auto` keeps prepared Java classes in the user's cache folder, which more than halves the start."""
-    warm: Literal["auto", "off"] = "auto"
+    warm: Literal["auto", "off"] = field(default="auto", compare=False)
     """`auto` lets commands share a Spark that stays between them, and starts it where there is none."""
-    idle_minutes: int = 15
+    idle_minutes: int = field(default=15, compare=False)
     """After how long without use a warm engine ends."""
     worker_imports: tuple[str, ...] = field(default=(), compare=False)
     """Modules that Python workers find already imported; the engine's choice, not a user's setting."""

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow.declare.spark_settings import SparkSettings
+from ematix_flow.errors import MissingExtraError, RunError, TransientError
 from ematix_flow.run.warm import client
 from ematix_flow.run.warm.client import end_now, join, lease_of, stop
-from ematix_flow.run.warm.state import FOLDER_VARIABLE, engine_folders, is_alive, read_state, write_state
+from ematix_flow.run.warm.state import FOLDER_VARIABLE, engine_folder, engine_folders, is_alive, read_state, write_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -189,3 +190,18 @@ def test_a_frozen_engine_is_ended_and_replaced(monkeypatch: pytest.MonkeyPatch) 
     assert session.range(2).count() == 2
     session.stop()
     later.release()
+
+
+def test_an_engine_that_cannot_start_says_why_at_once() -> None:
+    wrong = replace(SETTINGS, master="local[1, 5]", conf={"spark.driver.memory": "no size"})
+    with pytest.raises((RunError, TransientError), match=r"did not start: .*no size"):
+        lease_of(wrong)
+    assert read_state(engine_folder(wrong, os.environ)) is None
+
+
+def test_without_java_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("JAVA_HOME")
+    with pytest.raises(MissingExtraError, match="Java 17 or newer") as told:
+        lease_of(replace(SETTINGS, master="local[1, 6]"))
+    assert "--engine local" in str(told.value)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ematix_flow.background import in_background
 from ematix_flow.declare.spark_settings import SETTINGS
 from ematix_flow.errors import RunError, TransientError
+from ematix_flow.run.java import find_java
 from ematix_flow.run.warm.state import (
     engine_folder,
     in_use_file,
@@ -116,6 +117,7 @@ def _entered(folder: Path, needed: Offer) -> Lease | None:
 
 def _start(folder: Path, settings: SparkSettings, offer: Offer) -> None:
     """Start an engine in the background and wait until it listens."""
+    find_java(os.environ)  # fails with better words than a log
     sweep(folder)
     engine = uuid.uuid4().hex[:12]
     log = folder / LOG

@@ -137,10 +137,16 @@ def write_state(folder: Path, state: EngineState) -> None:
 
 def forget_state(folder: Path, engine: str) -> None:
     """Remove the note about an engine, unless another engine has taken its place."""
+    if not _is_noted(folder, engine):  # whoever waits for it to start holds the lock
+        return
     with starting(folder):
-        state = read_state(folder)
-        if state is not None and state.id == engine:
+        if _is_noted(folder, engine):
             (folder / _STATE).unlink(missing_ok=True)
+
+
+def _is_noted(folder: Path, engine: str) -> bool:
+    state = read_state(folder)
+    return state is not None and state.id == engine
 
 
 def is_alive(folder: Path, engine: str) -> bool:
