@@ -55,6 +55,8 @@ def test_a_payload_that_looks_like_a_marked_one_comes_back_too() -> None:
 
 
 def test_a_row_that_was_made_is_its_own_payload() -> None:
+    assert payload_of('{"_payload": "as it was kept before"}') == b"as it was kept before"
+    assert payload_of('{"_payload": "a field", "a": 1}') == b'{"_payload": "a field", "a": 1}'
     assert payload_of('{"a": 1}') == b'{"a": 1}'
 
 

@@ -38,6 +38,9 @@ PAYLOAD = "_flow_payload"
 
 No column can be declared under it."""
 
+FORMER_PAYLOAD = "_payload"
+"""The same in dead letters of earlier versions, which have nothing else beside it."""
+
 MOST_FIELDS = 4_096
 """Values of a message from which on it is no row, and columns that rows may make: hardly a database has wider tables."""
 
@@ -163,9 +166,10 @@ def shown_payload(payload: bytes) -> str:
 def payload_of(row: str) -> bytes:
     """Give the payload of a message that a reject keeps: as it came, or the row it was made into."""
     kept = json.loads(row)
-    if not isinstance(kept, dict) or PAYLOAD not in kept:
+    key = PAYLOAD if isinstance(kept, dict) and PAYLOAD in kept else FORMER_PAYLOAD
+    if not isinstance(kept, dict) or key not in kept or (key == FORMER_PAYLOAD and len(kept) > 1):
         return row.encode()
-    text = str(kept[PAYLOAD])
+    text = str(kept[key])
     return base64.b64decode(text.removeprefix(_BASE64)) if text.startswith(_BASE64) else text.encode()
 
 
