@@ -47,8 +47,19 @@ class IcebergCatalog:
     def needs(self) -> SparkNeeds:
         """Give the packages and settings that a session needs from its start."""
         drivers = tuple(package for scheme, package in DRIVERS.items() if self._connection.uri.startswith(scheme))
-        own = SparkNeeds((PACKAGE, *drivers), tuple(EXTENSIONS.items()))
+        own = SparkNeeds((PACKAGE, *drivers), tuple(EXTENSIONS.items()), own=self._depends_on_folder)
         return own + self.lies.needs + (GLUE if self.type == "glue" else SparkNeeds())
+
+    @property
+    def _depends_on_folder(self) -> bool:
+        """Return whether Java has to run in the folder of the command: Iceberg writes relative paths into its tables."""
+        connection = self._connection
+        places = (connection.warehouse, connection.uri.removeprefix("jdbc:sqlite:").removeprefix("file:"))
+        if self.type not in ("hadoop", "jdbc"):
+            return False
+        return any(
+            place and not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", place) and not place.startswith("/") for place in places
+        )
 
     @property
     def settings(self) -> dict[str, str]:

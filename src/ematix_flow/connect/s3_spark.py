@@ -14,6 +14,8 @@ SDK = "2.29.52"
 """The AWS SDK that this version of Hadoop was made with."""
 
 NEEDS = SparkNeeds(
+    # Java opens a bucket once, with the keys it has then: those of one command are not for the next one.
+    own=True,
     packages=(
         "org.apache.hadoop:hadoop-aws:3.4.2",
         f"software.amazon.awssdk:s3-transfer-manager:{SDK}",

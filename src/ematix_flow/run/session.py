@@ -60,6 +60,9 @@ class _Current:
         return not lost if self.classic is None else self.classic.alive
 
 
+_CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
+"""By this variable pyspark's functions know that they speak to a Connect server; a child with a session of its own must not."""
+
 _lock = threading.RLock()
 _current: _Current | None = None
 _owner = 0
@@ -115,6 +118,7 @@ def stop_session(*, last: bool = False) -> None:
 
 def _leave(session: SparkSession, lease: Lease) -> None:
     """Give a session of the warm engine back; the engine goes on for others."""
+    os.environ.pop(_CONNECT_MODE, None)
     if lease.alive:
         session.stop()
     lease.release()
@@ -166,7 +170,9 @@ def _make(current: _Current) -> SparkSession:
         from ematix_flow.run.warm.client import join
 
         session, current.lease = join(settings)
+        os.environ[_CONNECT_MODE] = "1"
         return _with_query_conf(session, settings)
+    os.environ.pop(_CONNECT_MODE, None)
     current.classic = classics.launch(settings)
     return classics.open_session(current.classic)
 
