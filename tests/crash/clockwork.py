@@ -50,10 +50,11 @@ class Clockwork:
 
     def __init__(self, home: Path) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("EMATIX_FLOW_", "FLOW_"))}
+        environment |= {"HOME": str(home), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "EMATIX_FLOW_ENGINE": "local"}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.crash.clockwork"],
             cwd=home,
-            env={**environment, "HOME": str(home), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -97,8 +97,9 @@ def _become_impatient() -> None:
 
 
 def _change_rows_at(remote: str) -> None:
-    """Use a Spark that outlives this process; rows are still staged here, as the engine of tests does."""
+    """Use a Spark that outlives this process; rows are still staged by this process."""
     os.environ["EMATIX_FLOW_SPARK_REMOTE"] = remote
+    os.environ["EMATIX_FLOW_ENGINE"] = "local"
 
 
 def _load(place: Place, load: dict[str, Any]) -> dict[str, Any]:

@@ -42,10 +42,11 @@ class Nursery:
 
     def __init__(self, home: Path, *, lakes: bool = False) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("EMATIX_FLOW_", "FLOW_"))}
+        environment |= {"HOME": str(home), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "EMATIX_FLOW_ENGINE": "local"}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.crash.nursery", *(["lakes"] if lakes else [])],
             cwd=home,
-            env={**environment, "HOME": str(home), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
