@@ -101,7 +101,7 @@ def test_what_is_foreseen_is_what_is_done(warehouse: Warehouse, declare: Declare
     after = warehouse.rows(f"SELECT * FROM {warehouse.target} ORDER BY 1")
     assert after != before
     again = apply_plan(result.plan_id)
-    assert again == {**done, "path": "recovered", "recovered": True}
+    assert again == {**done, "path": "recovered", "engine": "none", "recovered": True}
     assert warehouse.rows(f"SELECT * FROM {warehouse.target} ORDER BY 1") == after
 
 

@@ -126,7 +126,7 @@ def test_a_changed_file_can_be_left_out_or_loaded(inbox: Inbox) -> None:
     inbox.run()
     inbox.put("a.csv", 3, 4)
     for _ in range(2):
-        with pytest.warns(UserWarning, match=r"are left out: in/a\.csv"):
+        with pytest.warns(UserWarning, match=r"is left out: in/a\.csv"):
             assert inbox.run(on_replaced="ignore")["rows_inserted"] == 0
     result = inbox.run(on_replaced="load")
     assert (result["rows_inserted"], result["files_loaded"], result["files_replaced"]) == (2, 1, 1)

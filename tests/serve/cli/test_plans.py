@@ -68,7 +68,11 @@ def test_a_difference_is_shown_and_then_applied_once(flow: Flow, loaded: Path) -
     assert f"plan {plan_id} is applied already; nothing was loaded again." in again.err
     assert rows() == [(2, "B"), (3, "c")]
     listed = json.loads(flow("runs", "list", "--format", "json").out)
-    assert [run["pipeline"] for run in listed["runs"]] == ["renew", "copy"]
+    assert [(run["pipeline"], bool(run["extras"].get("recovered"))) for run in listed["runs"]] == [
+        ("renew", True),  # the second command, which found everything done
+        ("renew", False),
+        ("copy", False),
+    ]
 
 
 def _until(text: str) -> str:
