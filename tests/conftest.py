@@ -239,6 +239,16 @@ def spark() -> Iterator[SparkSession]:
     stop_session()
 
 
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Give the folder of the warm engine that the commands of a file of tests share, and end it after them."""
+    from tests.services.engines import end_engines
+
+    folder = tmp_path_factory.mktemp("engines")
+    yield folder
+    end_engines(folder)
+
+
 @pytest.fixture
 def quick_lakes(blank_surroundings: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let lake tables of all kinds and topics share one Spark session, which does not write Java for every query of a few rows."""

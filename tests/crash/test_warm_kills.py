@@ -18,13 +18,10 @@ import duckdb
 import psycopg
 import pytest
 
-from ematix_flow.run.warm.client import end_now
-from ematix_flow.run.warm.state import FOLDER_VARIABLE, engine_folders, is_alive, read_state
+from tests.services.engines import engines_in, surroundings
 from tests.services.server import _processes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ematix_flow.run.warm.state import EngineState
 
 pytestmark = [
@@ -101,12 +98,10 @@ class Shop:
         """Start the command for the batch that is due."""
         lines = ["id,batch", *(f"{self.batch * ROWS + i},{self.batch}" for i in range(ROWS))]
         (self.folder / "in" / f"batch-{self.batch}.csv").write_text("\n".join(lines) + "\n")
-        kept = {k: v for k, v in os.environ.items() if k not in ("EMATIX_FLOW_ENGINE", "EMATIX_FLOW_SPARK_WARM")}
         environment = {
-            **kept,
+            **surroundings(self.engines),
             "PYTHONPATH": str(SOURCE),
             "HOME": str(self.folder),
-            FOLDER_VARIABLE: str(self.engines),
             "BATCH": str(self.batch),
             "FLOW_FAILPOINTS": failpoints,
         }
@@ -133,22 +128,7 @@ class Shop:
 
     def engine(self) -> EngineState | None:
         """Return the engine that runs."""
-        for folder in engine_folders({FOLDER_VARIABLE: str(self.engines)}):
-            state = read_state(folder)
-            if state is not None and is_alive(folder, state.id):
-                return state
-        return None
-
-
-@pytest.fixture(scope="module")
-def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Give the folder of the engine that these tests share, and end it after them."""
-    folder = tmp_path_factory.mktemp("engines")
-    yield folder
-    for engine in engine_folders({FOLDER_VARIABLE: str(folder)}):
-        state = read_state(engine)
-        if state is not None and is_alive(engine, state.id):
-            end_now(state)
+        return next(iter(engines_in(self.engines)), None)
 
 
 def _kill_engine(shop: Shop, process: subprocess.Popen[bytes]) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ematix_flow.declare.pipeline import Pipeline
+    from ematix_flow.engine.scheduler import Scheduler
     from tests.engine.conftest import Warehouse
     from tests.engine.schedules import Rig
 
@@ -64,7 +65,8 @@ def test_resume_finds_a_pipeline_by_a_run_and_refuses_unknown_names(rig: Rig) ->
         actions.resume(rig.log, "nobody")
 
 
-def test_the_next_slot_waits_until_a_cancelled_run_has_stopped_and_its_slot_is_not_repeated(rig: Rig) -> None:
+def under_way(rig: Rig) -> tuple[Scheduler, threading.Event]:
+    """Return a scheduler whose run of `a` goes on until the event is set."""
     entered, leave = threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -75,6 +77,11 @@ def test_the_next_slot_waits_until_a_cancelled_run_has_stopped_and_its_slot_is_n
     scheduler = rig.scheduler()
     scheduler.tick()
     assert entered.wait(30)
+    return scheduler, leave
+
+
+def test_the_next_slot_waits_until_a_cancelled_run_has_stopped_and_its_slot_is_not_repeated(rig: Rig) -> None:
+    scheduler, leave = under_way(rig)
     assert actions.cancel(rig.log, "a", "anna") == "one"
     rig.pass_time(3600)
     beside = rig.due("two")  # the next slot is due, and the cancelled run has not stopped yet
@@ -208,16 +215,7 @@ def test_what_was_resumed_is_due_by_the_clock_of_the_decision(rig: Rig) -> None:
 
 
 def test_a_slot_that_runs_elsewhere_is_told_as_skipped(rig: Rig) -> None:
-    entered, leave = threading.Event(), threading.Event()
-
-    def wait() -> None:
-        entered.set()
-        assert leave.wait(30)
-
-    rig.add("a", work=wait)
-    scheduler = rig.scheduler()
-    scheduler.tick()
-    assert entered.wait(30)
+    scheduler, leave = under_way(rig)
     assert [(event.name, event.reason) for event in rig.due("two").skipped] == [("a", "running on one")]
     rig.pass_time(120)
     assert rig.due("two").skipped == [], "its window is over"

@@ -8,17 +8,11 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.run.warm.client import end_now
-from ematix_flow.run.warm.state import FOLDER_VARIABLE, engine_folders, is_alive, read_state
+from tests.services.engines import surroundings
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-LOCAL = ("EMATIX_FLOW_ENGINE", "EMATIX_FLOW_SPARK_WARM")
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -58,11 +52,8 @@ class Reader:
     def __init__(self, folder: Path, engines: Path) -> None:
         self.folder = folder
         programs = Path(sys.executable).parent
-        # As a person has it: rows are moved by Spark, and commands share its warm engine.
-        own = {name: value for name, value in os.environ.items() if name not in LOCAL}
         self.environment = {
-            **own,
-            FOLDER_VARIABLE: str(engines),
+            **surroundings(engines),
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT / "src"),
             "EMATIX_FLOW_NO_BANNER": "1",
@@ -114,17 +105,6 @@ class Reader:
         printed = steady(self.output)
         for line in steady(text):
             assert line in printed, f"the document shows {line!r}, the command printed:\n{self.output}"
-
-
-@pytest.fixture(scope="module")
-def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Give the folder of the engine that all documents share, and end it after them."""
-    folder = tmp_path_factory.mktemp("engines")
-    yield folder
-    for engine in engine_folders({FOLDER_VARIABLE: str(folder)}):
-        state = read_state(engine)
-        if state is not None and is_alive(engine, state.id):
-            end_now(state)
 
 
 @pytest.mark.spark

@@ -13,10 +13,10 @@ import threading
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.lake_change import Change
+from ematix_flow.connect.processes import process_start
 from ematix_flow.connect.store_session import DIGITS
 
 if TYPE_CHECKING:
@@ -137,18 +137,8 @@ class Other:
 
 def _owner() -> bytes:
     """Say who holds a lock, so that others on the same machine need not wait when it dies."""
-    return json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "start": _started(os.getpid())}).encode()
+    return json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "start": process_start(os.getpid())}).encode()
 
 
 def _is_gone(owner: Mapping[str, Any]) -> bool:
-    return bool(owner["host"] == socket.gethostname()) and _started(int(owner["pid"])) != owner["start"]
-
-
-def _started(pid: int) -> str:
-    """Give when a process began, as the system counts it; empty for one that is gone, or where nobody can be asked."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text("ascii", errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return ""
-    # A dead process whose parent has not asked yet is gone all the same.
-    return "" if fields[0] in ("Z", "X") else fields[19]
+    return bool(owner["host"] == socket.gethostname()) and process_start(int(owner["pid"])) != owner["start"]

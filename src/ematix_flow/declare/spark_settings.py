@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ematix_flow.errors import DeclareError, DeclareTypeError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 PREFIX = "EMATIX_FLOW_SPARK_"
 """What the environment variable of each setting begins with."""
 
 DEFAULT_MASTER = "local[*, 4]"
 """All cores of this machine. Plain `local[2]` never retries a task, hence the second number."""
+
+EXTENSIONS = "spark.sql.extensions"
+"""The one setting of queries that a session has from its start or never."""
 
 _CONF_PREFIX = f"{PREFIX}CONF_"
 _CHECKPOINT_VARIABLE = "EMATIX_FLOW_CHECKPOINT_ROOT"
@@ -96,6 +102,20 @@ def settings_from(table: Mapping[str, Any], environ: Mapping[str, str]) -> Spark
     values = {name: _value(name, value) for name, value in written.items() if name != "conf"}
     conf = _flat(table.get("conf", {})) | _conf_from_environment(environ)
     return SparkSettings(conf=conf, **values)
+
+
+def joined_words(first: Iterable[str], second: Iterable[str]) -> tuple[str, ...]:
+    """Return the words of both, each once."""
+    return tuple(dict.fromkeys((*first, *second)))
+
+
+def joined_conf(first: Iterable[tuple[str, str]], second: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return Spark's settings of both: extensions add up, of everything else the second value counts."""
+    conf: dict[str, str] = {}
+    for key, value in (*first, *second):
+        adds_up = key == EXTENSIONS and key in conf
+        conf[key] = ",".join(joined_words(conf[key].split(","), value.split(","))) if adds_up else value
+    return conf
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.commit.runlog.requests import process_start
 from ematix_flow.connect.halting import current
+from ematix_flow.connect.processes import process_start
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.errors import FlowError, QualityCheckFailed, RunCancelledError, RunLogError
 from ematix_flow.records import RunRecord

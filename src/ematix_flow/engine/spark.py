@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.lake_engine import SparkNeeds
 from ematix_flow.connect.places import project_file, user_file
-from ematix_flow.declare.spark_settings import settings_from
+from ematix_flow.declare.spark_settings import joined_conf, joined_words, settings_from
 from ematix_flow.declare.toml_text import parsed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from ematix_flow.declare.spark_settings import SparkSettings
     from ematix_flow.engine.options import Options
@@ -84,25 +84,16 @@ def session_settings() -> SparkSettings:
 
 def with_needs(settings: SparkSettings, needs: Sequence[SparkNeeds]) -> SparkSettings:
     """Give the settings with what systems need; what the user says himself comes last."""
-    conf: dict[str, str] = {}
-    for key, value in [pair for need in needs for pair in need.settings] + list(settings.conf.items()):
-        # Extensions add up, everything else is replaced.
-        known = conf.get(key, "").split(",") if key == "spark.sql.extensions" and key in conf else []
-        conf[key] = ",".join(dict.fromkeys([*known, *value.split(",")])) if known else value
+    all_ = sum(needs, SparkNeeds())
     return replace(
         settings,
-        packages=_added(settings.packages, (need.packages for need in needs)),
-        excludes=_added(settings.excludes, (need.excludes for need in needs)),
-        jars=_added(settings.jars, (need.jars for need in needs)),
-        heavy=any(need.heavy for need in needs),
-        shared=_SHARES.is_set() and not any(need.own for need in needs),
-        conf=conf,
+        packages=joined_words(all_.packages, settings.packages),
+        excludes=joined_words(all_.excludes, settings.excludes),
+        jars=joined_words(all_.jars, settings.jars),
+        heavy=all_.heavy,
+        shared=_SHARES.is_set() and not all_.own,
+        conf=joined_conf(all_.settings, settings.conf.items()),
     )
-
-
-def _added(own: tuple[str, ...], needed: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """Give what is needed and what the user says, each word once."""
-    return tuple(dict.fromkeys((*(word for words in needed for word in words), *own)))
 
 
 def session_for(options: Options) -> Callable[..., Any]:

@@ -50,35 +50,24 @@ def start_engine() -> EngineReport:
         raise RunError(message, hint="remove `master` and `remote` from [spark] to use one.")
     lease = lease_of(replace(settings, warm="auto", shared=True))
     try:
-        return _report(lease.folder, lease.state)
+        return _report(lease.folder, lease.state, current=True)
     finally:
         lease.release()
 
 
 def engines() -> list[EngineReport]:
     """Return every engine of this user that lives, that of this environment first."""
-    from ematix_flow.run.warm.state import engine_folders, is_alive, read_state
-
-    known = [(folder, read_state(folder)) for folder in engine_folders(os.environ)]
-    living = [_report(folder, state) for folder, state in known if state is not None and is_alive(folder, state.id)]
-    return sorted(living, key=lambda report: not report.current)
+    return sorted((report for _, report in _living()), key=lambda report: not report.current)
 
 
 def stop_engines(*, now: bool = False, every: bool = False) -> list[EngineReport]:
     """Tell engines to end when nobody uses them, or end them at once; returns those that were told."""
     from ematix_flow.run.warm.client import end_now, stop
-    from ematix_flow.run.warm.state import engine_folders, is_alive, read_state
 
-    told = []
-    for folder in engine_folders(os.environ):
-        state = read_state(folder)
-        if state is None or not is_alive(folder, state.id):
-            continue
-        report = _report(folder, state)
-        if report.current or every:
-            (end_now if now else stop)(state)
-            told.append(report)
-    return told
+    chosen = [(state, report) for state, report in _living() if report.current or every]
+    for state, _ in chosen:
+        (end_now if now else stop)(state)
+    return [report for _, report in chosen]
 
 
 def engine_log() -> Path:
@@ -89,11 +78,18 @@ def engine_log() -> Path:
     return engine_folder(session_settings(), os.environ) / LOG
 
 
-def _report(folder: Path, state: EngineState) -> EngineReport:
+def _living() -> list[tuple[EngineState, EngineReport]]:
+    from ematix_flow.run.warm.state import engine_folder, living_engines
+
+    own = engine_folder(session_settings(), os.environ)
+    return [(state, _report(folder, state, current=folder == own)) for folder, state in living_engines(os.environ)]
+
+
+def _report(folder: Path, state: EngineState, *, current: bool) -> EngineReport:
     import fcntl
 
     from ematix_flow.run.warm.client import LOG
-    from ematix_flow.run.warm.state import engine_folder, in_use_file, locked
+    from ematix_flow.run.warm.state import in_use_file, locked
 
     unused = locked(in_use_file(folder, state.id), fcntl.LOCK_EX)
     if unused is not None:
@@ -107,7 +103,7 @@ def _report(folder: Path, state: EngineState) -> EngineReport:
         version=state.version,
         master=state.master,
         in_use=unused is None,
-        current=folder == engine_folder(session_settings(), os.environ),
+        current=current,
         memory_bytes=sum(_resident(pid) for pid in (state.pid, state.java_pid)),
         idle_minutes=state.idle_seconds // 60,
         packages=state.offer.packages,

@@ -10,10 +10,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ematix_flow.declare.spark_settings import EXTENSIONS
 from ematix_flow.errors import RunError
 from ematix_flow.run import classic as classics
 from ematix_flow.run.quiet_logs import quieten_errors
-from ematix_flow.run.spark_conf import EXTENSIONS, query_conf
+from ematix_flow.run.spark_conf import query_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,9 +21,6 @@ _SECRET_VALUE = re.compile(rf"(?i){_USERINFO}|(?:password|passwd|pwd|secret|toke
 _REFERENCE = re.compile(r"\$\{[^}]+\}")
 _LOCAL = re.compile(r"local(?:\[\s*(\d+|\*)\s*(?:,\s*\d+\s*)?\])?")
 
-EXTENSIONS = "spark.sql.extensions"
-"""The one setting of queries that a session has from its start or never."""
-
 _DAEMON = "ematix_flow.run.daemon"
 _STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 

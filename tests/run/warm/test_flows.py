@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ematix_flow.run.warm.client import end_now
-from ematix_flow.run.warm.state import FOLDER_VARIABLE, engine_folders, is_alive, read_state
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tests.services.engines import engines_in, surroundings
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -92,17 +87,6 @@ def from_lake(tables):
 """
 
 
-@pytest.fixture(scope="module")
-def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Give the folder of the engine that the commands share, and end it after them."""
-    folder = tmp_path_factory.mktemp("engines")
-    yield folder
-    for engine in engine_folders({FOLDER_VARIABLE: str(folder)}):
-        state = read_state(engine)
-        if state is not None and is_alive(engine, state.id):
-            end_now(state)
-
-
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """Give a folder with a module and files of two kinds."""
@@ -116,8 +100,7 @@ def project(tmp_path: Path) -> Path:
 
 def run(project: Path, engines: Path, *names: str) -> list[dict[str, Any]]:
     """Return the results of pipelines, each run by a command of its own."""
-    kept = {k: v for k, v in os.environ.items() if k not in ("EMATIX_FLOW_ENGINE", "EMATIX_FLOW_SPARK_WARM")}
-    environment = {**kept, "PYTHONPATH": str(SOURCE), FOLDER_VARIABLE: str(engines)}
+    environment = {**surroundings(engines), "PYTHONPATH": str(SOURCE)}
     results = []
     for name in names:
         done = subprocess.run(
@@ -151,5 +134,4 @@ def test_into_a_lake_and_back(project: Path, engines: Path) -> None:
     assert (again["rows_inserted"], again["rows_unchanged"]) == (0, 3)
     assert back["rows_inserted"] == 3
     assert rows(project, "items") == [(1, "tea"), (2, "salt"), (3, "tea")]
-    states = [read_state(folder) for folder in engine_folders({FOLDER_VARIABLE: str(engines)})]
-    assert any("delta" in package for state in states if state is not None for package in state.offer.packages)
+    assert any("delta" in package for state in engines_in(engines) for package in state.offer.packages)

@@ -15,9 +15,9 @@ from ematix_flow.run.warm.state import (
     Offer,
     alive_file,
     engine_folder,
-    engine_folders,
     forget_state,
     is_alive,
+    living_engines,
     locked,
     read_state,
     sweep,
@@ -113,9 +113,12 @@ def test_an_engine_has_a_folder_per_master_and_environment(tmp_path: Path) -> No
     assert first != engine_folder(SparkSettings(master="local[1]"), environ)
     assert first != engine_folder(SparkSettings(), {**environ, "JAVA_HOME": "/another/java"})
     assert first.stat().st_mode & 0o777 == 0o700
-    assert engine_folders(environ) == []
     write_state(first, STATE)
-    assert engine_folders(environ) == [first]
+    assert living_engines(environ) == []
+    held = locked(alive_file(first, STATE.id), fcntl.LOCK_EX)
+    assert living_engines(environ) == [(first, STATE)]
+    assert held is not None
+    os.close(held)
 
 
 def test_a_folder_that_others_can_enter_is_refused(tmp_path: Path) -> None:

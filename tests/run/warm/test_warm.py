@@ -13,11 +13,9 @@ from ematix_flow.declare.spark_settings import SparkSettings
 from ematix_flow.errors import MissingExtraError, RunError, TransientError
 from ematix_flow.run.warm import client
 from ematix_flow.run.warm.client import end_now, join, lease_of, stop
-from ematix_flow.run.warm.state import FOLDER_VARIABLE, engine_folder, engine_folders, is_alive, read_state, write_state
+from ematix_flow.run.warm.state import FOLDER_VARIABLE, engine_folder, is_alive, read_state, write_state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ematix_flow.run.warm.client import Lease
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -26,19 +24,9 @@ SETTINGS = SparkSettings(master="local[2, 4]", shared=True, conf={"spark.sql.shu
 WAIT = 60
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("engines")
-    yield folder
-    for engine in engine_folders({FOLDER_VARIABLE: str(folder)}):
-        state = read_state(engine)
-        if state is not None:
-            end_now(state)
-
-
 @pytest.fixture(autouse=True)
-def _at_root(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FOLDER_VARIABLE, str(root))
+def _at_root(engines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FOLDER_VARIABLE, str(engines))
 
 
 def _gone(lease: Lease) -> bool:

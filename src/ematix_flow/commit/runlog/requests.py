@@ -6,10 +6,10 @@ import os
 import socket
 import uuid
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.runlog.records import RequestRow
+from ematix_flow.connect.processes import process_start
 from ematix_flow.errors import RunError
 from ematix_flow.records import Request
 
@@ -110,14 +110,6 @@ def _alive(row: RequestRow) -> bool:
 def is_gone(host: str, pid: int, started: str) -> bool:
     """Say whether a process is known to have ended; one of another host is not."""
     return host == socket.gethostname() and process_start(pid) != started
-
-
-def process_start(pid: int) -> str:
-    """Give what tells a process from a later one with the same number; empty when it is gone or unknown."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
 
 
 def worked_on(book: Book) -> dict[str, str]:

@@ -11,10 +11,10 @@ import sys
 import time
 import uuid
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ematix_flow.background import in_background
+from ematix_flow.connect.processes import may_run
 from ematix_flow.declare.spark_settings import SETTINGS
 from ematix_flow.errors import RunError, TransientError
 from ematix_flow.run.java import find_java
@@ -30,6 +30,8 @@ from ematix_flow.run.warm.state import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from ematix_flow.declare.spark_settings import SparkSettings
@@ -206,15 +208,7 @@ def _signal(pid: int, number: int) -> None:
 
 def _lives(folder: Path, state: EngineState) -> bool:
     """Return whether an engine can answer: the process that watches over Java may not have seen yet that it is gone."""
-    return is_alive(folder, state.id) and _runs(state.java_pid)
-
-
-def _runs(pid: int) -> bool:
-    """Return whether a process runs; one that has ended and is not yet buried by its parent does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return not Path("/proc/self/stat").exists()
+    return is_alive(folder, state.id) and may_run(state.java_pid)
 
 
 def _last_words(folder: Path) -> str:

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.declare.spark_settings import EXTENSIONS, joined_conf, joined_words
 from ematix_flow.errors import RunError
 
 if TYPE_CHECKING:
@@ -43,19 +44,16 @@ class Offer:
         return (
             set(other.packages) <= set(self.packages)
             and set(other.jars) <= set(self.jars)
-            and all(_covers(known.get(key, ""), value) for key, value in other.conf)
+            and all(_covers(key, known.get(key, ""), value) for key, value in other.conf)
         )
 
     def merged(self, other: Offer) -> Offer:
-        """Return an offer that covers both; lists of extensions are joined, other settings are those of `other`."""
-        conf = dict(self.conf)
-        for key, value in other.conf:
-            conf[key] = _joined(conf.get(key, ""), value) if key in _LISTS else value
+        """Return an offer that covers both, as far as their settings agree; where they do not, those of `other` count."""
         return Offer(
-            _once(self.packages, other.packages),
-            _once(self.excludes, other.excludes),
-            _once(self.jars, other.jars),
-            tuple(conf.items()),
+            joined_words(self.packages, other.packages),
+            joined_words(self.excludes, other.excludes),
+            joined_words(self.jars, other.jars),
+            tuple(joined_conf(self.conf, other.conf).items()),
         )
 
 
@@ -76,9 +74,6 @@ class EngineState:
     offer: Offer
 
 
-_LISTS = ("spark.sql.extensions",)
-
-
 def offer_of(settings: SparkSettings) -> Offer:
     """Return what a server must have been started with to serve these settings."""
     return Offer(settings.packages, settings.excludes, settings.jars, tuple(settings.conf.items()))
@@ -97,9 +92,11 @@ def engine_folder(settings: SparkSettings, environ: Mapping[str, str]) -> Path:
     return folder
 
 
-def engine_folders(environ: Mapping[str, str]) -> list[Path]:
-    """Return the folders of all engines of this user, those of other environments included."""
-    return sorted(file.parent for file in _root(environ).glob(f"*/{_STATE}"))
+def living_engines(environ: Mapping[str, str]) -> list[tuple[Path, EngineState]]:
+    """Return the engines of this user that live, each with its folder, those of other environments included."""
+    folders = sorted(file.parent for file in _root(environ).glob(f"*/{_STATE}"))
+    noted = [(folder, state) for folder in folders if (state := read_state(folder)) is not None]
+    return [(folder, state) for folder, state in noted if is_alive(folder, state.id)]
 
 
 def _root(environ: Mapping[str, str]) -> Path:
@@ -206,16 +203,8 @@ def remove_files(folder: Path, engine: str) -> None:
             file.unlink()
 
 
-def _covers(known: str, value: str) -> bool:
-    return known == value or set(value.split(",")) <= set(known.split(","))
-
-
-def _joined(known: str, value: str) -> str:
-    return ",".join(_once(tuple(filter(None, known.split(","))), tuple(filter(None, value.split(",")))))
-
-
-def _once(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*first, *second)))
+def _covers(key: str, known: str, value: str) -> bool:
+    return known == value or (key == EXTENSIONS and set(value.split(",")) <= set(known.split(",")))
 
 
 def _tuples(value: Any) -> Any:

@@ -1,0 +1,33 @@
+"""Warm engines of tests: in a folder of their own, and ended with the tests that use them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ematix_flow.run.warm.client import end_now
+from ematix_flow.run.warm.state import FOLDER_VARIABLE, living_engines
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ematix_flow.run.warm.state import EngineState
+
+_SET_BY_TESTS = ("EMATIX_FLOW_ENGINE", "EMATIX_FLOW_SPARK_WARM")
+
+
+def engines_in(folder: Path) -> list[EngineState]:
+    """Return the engines of a folder that live."""
+    return [state for _, state in living_engines({FOLDER_VARIABLE: str(folder)})]
+
+
+def end_engines(folder: Path) -> None:
+    """End the engines of a folder."""
+    for state in engines_in(folder):
+        end_now(state)
+
+
+def surroundings(folder: Path) -> dict[str, str]:
+    """Return the environment as a person has it: rows are moved by Spark, and commands share the engine of a folder."""
+    kept = {name: value for name, value in os.environ.items() if name not in _SET_BY_TESTS}
+    return {**kept, FOLDER_VARIABLE: str(folder)}
