@@ -7,6 +7,7 @@ import uuid
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pymysql
@@ -206,3 +207,18 @@ def test_an_error_in_the_middle_of_the_rows_is_raised(database: MySQL, session: 
     session.execute("INSERT INTO k VALUES (1), (2)")
     with pytest.raises(pymysql.Error, match="1690"):
         rows_of(database, session, "SELECT a, 9223372036854775806 + a AS v FROM k ORDER BY a")
+
+
+def test_free_connections_are_what_server_and_account_leave(session: MySQLSession, mysql_url: str) -> None:
+    most = int(session.query("SELECT @@GLOBAL.max_connections")[0][0])
+    assert most - 50 < session.free_connections() < most
+    session.execute("CREATE USER few@'%' IDENTIFIED BY 'few' WITH MAX_USER_CONNECTIONS 3")
+    try:
+        address = urlsplit(mysql_url)
+        # Any account may look: a database of its own is none of the rights that are needed.
+        url = address._replace(netloc=f"few:few@{address.hostname}:{address.port}", path="").geturl()
+        limited = MySQL(MySQLConnection("few", url=url)).session()
+        assert limited.free_connections() == 2
+        limited.close()
+    finally:
+        session.execute("DROP USER few@'%'")

@@ -6,6 +6,7 @@ from contextlib import closing
 from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -201,3 +202,36 @@ def test_anything_else_is_read_whole(database: Postgres, session: PostgresSessio
     count, rows = read_all(database, session, sql, parallel=4)
     assert count == 1
     assert sorted(row["id"] for row in rows) == wanted
+
+
+@pytest.mark.usefixtures("pages")
+def test_large_parts_are_cut_again_and_small_tables_are_not_cut(
+    database: Postgres, session: PostgresSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sql = "SELECT id FROM plain"
+    pages = session.query("SELECT pg_relation_size('plain') / 8192")[0][0]
+    monkeypatch.setattr(postgres_splits, "PART_PAGES", 10)
+    count, rows = read_all(database, session, sql, parallel=2)
+    assert count == -(-pages // 10) > 2
+    assert sorted(row["id"] for row in rows) == list(range(1, 3001))
+    monkeypatch.setattr(postgres_splits, "MIN_PAGES", pages)
+    assert read_all(database, session, sql, parallel=64)[0] == 1
+
+
+def test_free_connections_are_what_server_database_and_role_leave(
+    database: Postgres, session: PostgresSession, postgres_url: str
+) -> None:
+    name = session.query("SELECT current_database()")[0][0]
+    assert session.free_connections() <= 300, "the limit of the server"
+    session.execute(f'ALTER DATABASE "{name}" CONNECTION LIMIT 9')
+    assert session.free_connections() == 8
+    with closing(database.session()):
+        assert session.free_connections() == 7
+    session.execute("CREATE ROLE few LOGIN PASSWORD 'few' CONNECTION LIMIT 3")
+    try:
+        address = urlsplit(postgres_url)
+        url = address._replace(netloc=f"few:few@{address.hostname}:{address.port}").geturl()
+        with closing(Postgres(PostgresConnection("few", url=url)).session()) as limited:
+            assert limited.free_connections() == 2
+    finally:
+        session.execute("DROP ROLE few")

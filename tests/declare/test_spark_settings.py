@@ -90,3 +90,13 @@ def test_a_repr_shows_no_token_of_the_server_address() -> None:
 
 def test_settings_that_differ_in_preloaded_modules_only_can_share_a_session() -> None:
     assert SparkSettings(worker_imports=("pymysql",)) == SparkSettings()
+
+
+def test_the_most_connections_are_a_number_or_asked_of_the_database() -> None:
+    assert settings_from({}, {}).max_connections is None
+    assert settings_from({"max_connections": 5}, {}).max_connections == 5
+    assert settings_from({"max_connections": 5}, {"EMATIX_FLOW_SPARK_MAX_CONNECTIONS": "3"}).max_connections == 3
+    assert settings_from({"max_connections": 5}, {}) == settings_from({}, {}), "no reason to replace a session"
+    for wrong in (0, -1, "many", True, 10_001):
+        with pytest.raises(DeclareError, match="max_connections"):
+            settings_from({"max_connections": wrong}, {})

@@ -164,8 +164,8 @@ def test_a_file_that_changes_while_it_is_read_fails_the_load(inbox: Inbox, monke
 
     file = inbox.put("a.csv", 1)
 
-    def write_on(pieces: Any) -> Any:
-        parts = staged(pieces)
+    def write_on(*pieces: Any) -> Any:
+        parts = staged(*pieces)
         with file.open("a", encoding="utf-8") as writer:
             writer.write("2,late\n")
         return parts

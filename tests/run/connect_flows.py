@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 from ematix_flow import BigInt, Numeric, String, Text, TimestampTZ, ematix, pk
+from ematix_flow.engine.options import Options
+from ematix_flow.engine.parallelism import slots_of
+from ematix_flow.engine.spark import session_for
 from ematix_flow.normalize import lower, trim
 
 
@@ -97,6 +100,7 @@ def main() -> None:
         "sku,price,changed_at\nA,1,2026-01-01T00:00:00Z\nA,2,2026-01-02T00:00:00Z\nskip,9,2026-01-02T00:00:00Z\n"
     )
     results["prices"] = prices()
+    results["slots"] = {"slots": slots_of(session_for(Options()))}
     print(json.dumps(results))
 
 

@@ -31,6 +31,7 @@ def test_loads_are_the_same_over_both_kinds_of_session(setting: tuple[str, str],
     )
     assert done.returncode == 0, done.stderr[-4000:]
     results = json.loads(done.stdout.splitlines()[-1])
+    assert results.pop("slots") == {"slots": 2}
     counts = {name: (result["rows_inserted"], result["rows_rejected"]) for name, result in results.items()}
     assert counts == {"orders": (2, 1), "cities": (2, 0), "frames": (5, 0), "prices": (2, 0)}
     with duckdb.connect(str(tmp_path / "warehouse.duckdb")) as target:

@@ -16,6 +16,7 @@ from ematix_flow.connect.registry import open_database
 from ematix_flow.declare.connection import DuckDBConnection, SQLiteConnection
 from ematix_flow.declare.types import BigInt
 from ematix_flow.errors import RunError, TransientError
+from ematix_flow.records import Part
 from ematix_flow.run import here
 from ematix_flow.run.conform import Rules
 from ematix_flow.run.here import stage_pieces_here
@@ -121,3 +122,22 @@ def test_the_error_that_came_first_is_told_and_stops_the_others(
         stage_pieces_here(split_pieces(work, source, SPLITS[:2]))
     assert not isinstance(caught.value, TransientError)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("flow-stage")]
+
+
+def test_no_more_pieces_are_staged_at_once_than_may_be_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    busy: list[int] = []
+    most = 0
+    together = threading.Barrier(2, timeout=20)
+
+    def piece(place: tuple[int, int], heed: object = None) -> Part:
+        nonlocal most
+        del heed
+        busy.append(place[0])
+        most = max(most, len(busy))
+        together.wait()  # two of them run side by side, or this breaks
+        busy.remove(place[0])
+        return Part(*place, rows=1)
+
+    assert [part.partition for part in stage_pieces_here([piece] * 6, 2)] == list(range(6))
+    assert most == 2

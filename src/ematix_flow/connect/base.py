@@ -166,6 +166,10 @@ class Session(ABC):
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run a query and give its rows; for bookkeeping and samples, never for data."""
 
+    def free_connections(self) -> int | None:
+        """Return how many more connections this user may open now; None where tasks connect to no server."""
+        return None
+
     @abstractmethod
     def begin(self) -> None:
         """Open a transaction that takes its write lock now, where the database has one lock."""
@@ -355,7 +359,7 @@ class Database(Upkeep, ABC):
 
     @abstractmethod
     def open_read(self, session: Session, sql: str, parallel: int) -> Opened:
-        """Prepare a repeatable read of a query as splits."""
+        """Prepare a repeatable read of a query as splits: about `parallel` of them, fewer of little, more of much."""
 
     @abstractmethod
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:

@@ -56,6 +56,12 @@ _PREPARE = (
     ),
 )
 
+LIMITS_SQL = (
+    "SELECT @@GLOBAL.max_connections, @@SESSION.max_user_connections, (SELECT COUNT(*) FROM "
+    "information_schema.processlist WHERE user = SUBSTRING_INDEX(USER(), '@', 1))"
+)
+"""Asks for limits of connections, from what everybody may see."""
+
 ALONE = "SET SESSION /*M!100200 tx_isolation *//*!80000 transaction_isolation */ = 'REPEATABLE-READ'"
 """What makes the transactions of a session lock the room between rows too, when they lock rows."""
 
@@ -191,6 +197,13 @@ class MySQLSession(Session):
         """Run a query and give its rows."""
         self._check(sql)
         return self.wire.rows(bind(self.wire, sql, parameters))
+
+    def free_connections(self) -> int:
+        """Return what the server and the account leave of their limits."""
+        (most, most_of_user, used_by_user), *_ = self.query(LIMITS_SQL)
+        used = self.query("SHOW GLOBAL STATUS LIKE 'Threads_connected'")[0][1]
+        free = [int(most) - int(used), *([int(most_of_user) - int(used_by_user)] if int(most_of_user) else [])]
+        return max(0, min(free))
 
     def columns(self, sql: str) -> tuple[Field, ...]:
         """Give the columns of a query without running it."""

@@ -53,6 +53,17 @@ PREPARE = (
 )
 """Sets everything above that the server's version has, in one statement that every driver can send."""
 
+FREE_SQL = """
+SELECT least(
+  current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+    - (SELECT sum(numbackends) FROM pg_catalog.pg_stat_database),
+  (SELECT nullif(d.datconnlimit, -1) - s.numbackends FROM pg_catalog.pg_database d
+    JOIN pg_catalog.pg_stat_database s ON s.datid = d.oid WHERE d.datname = current_database()),
+  (SELECT nullif(r.rolconnlimit, -1) - (SELECT count(*) FROM pg_catalog.pg_stat_activity a WHERE a.usesysid = r.oid)
+    FROM pg_catalog.pg_roles r WHERE r.rolname = session_user))
+"""
+"""Asks how many connections can still be opened, from what everybody may see."""
+
 # A commit that is acknowledged must survive a crash, whatever the role's own setting.
 DURABLE = (
     "SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit') "
@@ -163,6 +174,10 @@ class PostgresSession(Session):
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run a query and give its rows."""
         return self._run(sql, parameters).fetchall()
+
+    def free_connections(self) -> int:
+        """Return what the server, the database and the role leave of their limits."""
+        return max(0, int(self.query(FREE_SQL)[0][0]))
 
     def columns(self, sql: str) -> list[tuple[str, int, int]]:
         """Give name, type and type modifier of a query's columns; no row is read."""

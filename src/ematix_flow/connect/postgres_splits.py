@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 MIN_PAGES = 256
 """Pages (of 8 KiB) below which a split is not worth a task."""
 
+PART_PAGES = 32_768
+"""Pages (256 MiB) above which a part is cut again: slots that are done early take parts from others, and a retry reads less."""
+
+MOST_PARTS = 1024
+
 _ROWWISE = {"Subquery Scan", "CTE Scan", "Result", "ProjectSet", "Sort", "Gather"}
 """Plan nodes that treat every row on its own, so that the parts of the rows give the parts of the result."""
 
@@ -29,12 +34,15 @@ class _Place:
 
 
 def split_query(session: PostgresSession, sql: str, parallel: int) -> tuple[str, ...]:
-    """Give queries that together give each row of a query once, or the query alone where that is not certain."""
+    """Return queries that together give each row of a query once, or the query alone where that is not certain.
+
+    There are `parallel` of them, fewer for a small table and more for one whose parts would be large.
+    """
     place = _one_table(sql) if parallel > 1 else None
     if place is None:
         return (sql,)
     pages = _pages(session, sql[place.start : place.end])
-    count = min(parallel, pages // MIN_PAGES)
+    count = min(max(parallel, -(-pages // PART_PAGES)), pages // MIN_PAGES, MOST_PARTS)
     if count < 2:  # noqa: PLR2004 - one part is the query itself
         return (sql,)
     edges = [pages * number // count for number in range(count)]

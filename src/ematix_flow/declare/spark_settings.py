@@ -23,7 +23,11 @@ EXTENSIONS = "spark.sql.extensions"
 _CONF_PREFIX = f"{PREFIX}CONF_"
 _CHECKPOINT_VARIABLE = "EMATIX_FLOW_CHECKPOINT_ROOT"
 ENGINE_VARIABLE = "EMATIX_FLOW_ENGINE"
-_LONGEST_MINUTES = 24 * 60
+_NUMBERS: Mapping[str, tuple[int, str]] = {
+    "idle_minutes": (24 * 60, "a whole number of minutes"),
+    "max_connections": (10_000, "a whole number of connections"),
+}
+"""Settings that are numbers: the largest one, and what they count."""
 _LISTS = frozenset({"packages", "excludes", "repositories", "jars"})
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "profile": ("auto", "short", "long"),
@@ -58,6 +62,8 @@ class SparkSettings:
     """`auto` lets commands share a Spark that stays between them, and starts it where there is none."""
     idle_minutes: int = field(default=15, compare=False)
     """After how long without use a warm engine ends."""
+    max_connections: int | None = field(default=None, compare=False)
+    """How many tasks of a load may be connected to one database at a time; None asks the database what it can spare."""
     worker_imports: tuple[str, ...] = field(default=(), compare=False)
     """Modules that Python workers find already imported; the engine's choice, not a user's setting."""
     shared: bool = False
@@ -153,8 +159,8 @@ def _value(name: str, value: Any) -> Any:
     """Give one setting in its proper type."""
     if name in _LISTS:
         return _words(name, value)
-    if name == "idle_minutes":
-        return _minutes(value)
+    if name in _NUMBERS:
+        return _number(name, value)
     if not isinstance(value, str):
         raise DeclareTypeError(f"Spark setting `{name}` takes text, not {type(value).__name__}.")
     if name not in _CHOICES:
@@ -167,11 +173,11 @@ def _value(name: str, value: Any) -> Any:
     )
 
 
-def _minutes(value: Any) -> int:
-    text = str(value).strip()
-    if not text.isdigit() or not 1 <= int(text) <= _LONGEST_MINUTES:
-        hint = f"write a whole number of minutes from 1 to {_LONGEST_MINUTES}."
-        raise DeclareError(f"Spark setting `idle_minutes` cannot be {value!r}.", hint=hint)
+def _number(name: str, value: Any) -> int:
+    text, (most, counts) = str(value).strip(), _NUMBERS[name]
+    if not text.isdecimal() or not 1 <= int(text) <= most:
+        hint = f"write {counts} from 1 to {most}."
+        raise DeclareError(f"Spark setting `{name}` cannot be {value!r}.", hint=hint)
     return int(text)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.lake_engine import SparkNeeds
@@ -14,7 +14,7 @@ from ematix_flow.declare.spark_settings import joined_conf, joined_words, settin
 from ematix_flow.declare.toml_text import parsed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ematix_flow.declare.spark_settings import SparkSettings
     from ematix_flow.engine.options import Options
@@ -96,14 +96,33 @@ def with_needs(settings: SparkSettings, needs: Sequence[SparkNeeds]) -> SparkSet
     )
 
 
-def session_for(options: Options) -> Callable[..., Any]:
-    """Give the function that a load calls when it needs Spark; it may name modules for workers to have at hand."""
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """Return a session when a load calls this; modules may be named for workers to have at hand."""
 
-    def session(imports: Sequence[str] = ()) -> Any:
-        if options.spark is not None:
-            return options.spark
+    borrowed: Any = None
+    """The session of whoever asked for the load."""
+
+    def __call__(self, imports: Sequence[str] = ()) -> Any:
+        """Return the session, started if there is none."""
+        if self.borrowed is not None:
+            return self.borrowed
         from ematix_flow.run.session import spark_session
 
         return spark_session(replace(session_settings(), worker_imports=tuple(imports)))
 
-    return session
+    def slots(self) -> int:
+        """Return how many tasks run at a time; a Spark of this machine need not have started for that."""
+        settings = spark_settings()
+        if self.borrowed is None and settings.is_local:
+            from ematix_flow.run.spark_conf import local_slots
+
+            return local_slots(settings)
+        from ematix_flow.run.slots import session_slots
+
+        return session_slots(self())
+
+
+def session_for(options: Options) -> Sessions:
+    """Return what a load calls when it needs Spark."""
+    return Sessions(options.spark)

@@ -11,6 +11,7 @@ from ematix_flow.connect.base import StageSpec
 from ematix_flow.connect.files import ALL_FILES
 from ematix_flow.engine.choosing import refuse_changed
 from ematix_flow.engine.counting import counting
+from ematix_flow.engine.parallelism import fewest, most_connected, slots_for, slots_of
 from ematix_flow.engine.spark import engine_ended
 from ematix_flow.errors import EngineLostError
 from ematix_flow.plan.steps import HERE, TASK
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from ematix_flow.plan.steps import TargetPlan
     from ematix_flow.records import Part, Token
     from ematix_flow.run.stage import Piece, StageWork
-
-PARALLEL_READS = 2
 
 TASKS = "ematix_flow.run.stage"
 """The module that every task runs; workers fork from a process that has it already."""
@@ -71,11 +70,12 @@ def stage(
     session = database.session()
     try:
         spec = database.open_stage(session, spec)
+        at_once = most_connected(database, session)
     finally:
         session.close()
     if plan.read.is_empty:
         return spec, ()
-    parts = _staged(staging, spec, spark, report)
+    parts = _staged(staging, spec, spark, report, at_once)
     choice, files = plan.read.files, staging.source.files
     if choice is not None and files is not None and staging.look.files is not None:
         refuse_changed(files, staging.look.files.paths, choice.chosen)
@@ -83,7 +83,11 @@ def stage(
 
 
 def _staged(
-    staging: Staging, spec: StageSpec, spark: Callable[..., Any], report: Callable[[int, int], None] | None
+    staging: Staging,
+    spec: StageSpec,
+    spark: Callable[..., Any],
+    report: Callable[[int, int], None] | None,
+    at_once: int | None,
 ) -> tuple[Part, ...]:
     from ematix_flow.run.conform import Rules
     from ematix_flow.run.stage import StageWork
@@ -98,23 +102,26 @@ def _staged(
     try:
         with ExitStack() as kept:
             work = StageWork(database, spec, rules, kept.enter_context(counting(report)))
-            return (*_staged_rows(staging, work, spark, kept), *_staged_rejects(staging, work))
+            return (*_staged_rows(staging, work, spark, kept, at_once), *_staged_rejects(staging, work))
     except Exception as error:
         if engine_ended():
             raise EngineLostError("the Spark engine ended while rows were staged", hint="run it again.") from error
         raise told(error) from error
 
 
-def _staged_rows(staging: Staging, work: StageWork, spark: Callable[..., Any], kept: ExitStack) -> tuple[Part, ...]:
+def _staged_rows(
+    staging: Staging, work: StageWork, spark: Callable[..., Any], kept: ExitStack, at_once: int | None
+) -> tuple[Part, ...]:
     from ematix_flow.run.stage import stage_frame
 
     plan, database = staging.plan, staging.database
     if plan.read.kind == "sql" and plan.shape.place.value == "source":
-        return _stage_query(spark, work, staging.source, plan)
+        return _stage_query(spark, work, staging.source, plan, at_once)
     if plan.shape.place.value == TASK:
-        return _stage_rows(spark, work, staging)
+        return _stage_rows(spark, work, staging, at_once)
     session_of_spark = spark((TASKS, *database.task_imports))
-    return stage_frame(_frame(session_of_spark, plan, staging.source, staging.look, kept), work)
+    slots = slots_of(spark) if staging.source.database is not None else 1
+    return stage_frame(_frame(session_of_spark, staging, kept, slots), work, at_once)
 
 
 def _staged_rejects(staging: Staging, work: StageWork) -> tuple[Part, ...]:
@@ -126,25 +133,30 @@ def _staged_rejects(staging: Staging, work: StageWork) -> tuple[Part, ...]:
     return (stage_rejects(work, staging.source.rejects),)
 
 
-def _stage_query(spark: Callable[..., Any], work: StageWork, source: OpenSource, plan: TargetPlan) -> tuple[Part, ...]:
+def _stage_query(
+    spark: Callable[..., Any], work: StageWork, source: OpenSource, plan: TargetPlan, at_once: int | None
+) -> tuple[Part, ...]:
     from ematix_flow.run.stage import split_pieces
 
     reader = source.database
     assert reader is not None  # noqa: S101 - plans of kind sql have a source database
     session = reader.session()
     try:
-        opened = reader.open_read(session, plan.read.sql, PARALLEL_READS)
+        at_once = fewest(at_once, most_connected(reader, session))
+        if at_once is not None and reader.identity() == work.target.identity():
+            at_once = max(1, at_once // 2)  # a task has a connection to read and one to stage
+        opened = reader.open_read(session, plan.read.sql, slots_for(plan, spark))
         relayed = all(work.target.relays(reader, session, split, work.spec) for split in opened.splits)
         with opened.keep_open or nullcontext():
             used = () if relayed else (*reader.task_imports, *work.target.task_imports)
             pieces = split_pieces(work, reader, opened.splits, relayed=relayed)
             # Spark starts while all of the above is asked.
-            return _stage_pieces(spark, pieces, plan, (TASKS, type(work.target).__module__, *used))
+            return _stage_pieces(spark, pieces, plan, (TASKS, type(work.target).__module__, *used), at_once)
     finally:
         session.close()
 
 
-def _stage_rows(spark: Callable[..., Any], work: StageWork, staging: Staging) -> tuple[Part, ...]:
+def _stage_rows(spark: Callable[..., Any], work: StageWork, staging: Staging, at_once: int | None) -> tuple[Part, ...]:
     """Stage files or rows in memory, shaped by whoever stages them."""
     from ematix_flow.run.file_task import files_to_stage, frame_to_stage, pieces_to_stage
 
@@ -156,32 +168,42 @@ def _stage_rows(spark: Callable[..., Any], work: StageWork, staging: Staging) ->
     else:
         assert staging.look.files is not None  # noqa: S101 - the other kind of rows that nobody else shapes
         pieces = files_to_stage(work, staging.look.files, plan.shape.sql, ordered=staging.source.ordered)
-    return _stage_pieces(spark, pieces, plan, (FILE_TASKS, *work.target.task_imports))
+    return _stage_pieces(spark, pieces, plan, (FILE_TASKS, *work.target.task_imports), at_once)
 
 
 def _stage_pieces(
-    spark: Callable[..., Any], pieces: tuple[Piece, ...], plan: TargetPlan, imports: tuple[str, ...]
+    spark: Callable[..., Any],
+    pieces: tuple[Piece, ...],
+    plan: TargetPlan,
+    imports: tuple[str, ...],
+    at_once: int | None,
 ) -> tuple[Part, ...]:
     if plan.stage.by.value == HERE:
         from ematix_flow.run.here import stage_pieces_here
 
-        return stage_pieces_here(pieces)
+        return stage_pieces_here(pieces, at_once)
     from ematix_flow.run.stage import stage_pieces
 
-    return stage_pieces(spark(imports), pieces)
+    return stage_pieces(spark(imports), pieces, at_once)
 
 
-def _frame(spark: Any, plan: TargetPlan, source: OpenSource, look: Look, kept: ExitStack) -> Any:
+def _frame(spark: Any, staging: Staging, kept: ExitStack, slots: int) -> Any:
     from ematix_flow.run.frames import read_once, shaped_frame
 
-    raw = raw_frame(spark, source, look, plan.read.sql, kept)
+    plan = staging.plan
+    raw = raw_frame(spark, staging.source, staging.look, plan.read.sql, kept, slots)
     if plan.shape.reads_twice:
         raw = kept.enter_context(read_once(raw))
     return shaped_frame(spark, raw, plan.shape.sql)
 
 
-def raw_frame(spark: Any, source: OpenSource, look: Look, sql: str, kept: ExitStack | None = None) -> Any:
-    """Give the rows of a source as Spark sees them before the shape; `kept` holds what the read needs until it ran."""
+def raw_frame(
+    spark: Any, source: OpenSource, look: Look, sql: str, kept: ExitStack | None = None, slots: int = 1
+) -> Any:
+    """Give the rows of a source as Spark sees them before the shape; `kept` holds what the read needs until it ran.
+
+    A database is read in about as many parts as there are `slots`.
+    """
     from ematix_flow.run import frames
 
     if any(source.functions):
@@ -208,10 +230,11 @@ def raw_frame(spark: Any, source: OpenSource, look: Look, sql: str, kept: ExitSt
     session = source.database.session()
     kept.callback(session.close)
     columns = look.observed.source_columns
-    opened = source.database.open_read(session, frames.interchange_query(source.database, columns, sql), 1)
+    opened = source.database.open_read(session, frames.interchange_query(source.database, columns, sql), slots)
     if opened.keep_open is not None:
         kept.enter_context(opened.keep_open)
-    return frames.database_frame(spark, source.database, opened.splits, columns)
+    at_once = most_connected(source.database, session)
+    return frames.database_frame(spark, source.database, opened.splits, columns, at_once)
 
 
 def told(error: BaseException) -> BaseException:

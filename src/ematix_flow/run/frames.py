@@ -112,9 +112,13 @@ def interchange_query(source: Database, columns: Sequence[SourceColumn], sql: st
 
 
 def database_frame(
-    spark: SparkSession, source: Database, splits: tuple[Split, ...], columns: Sequence[SourceColumn]
+    spark: SparkSession,
+    source: Database,
+    splits: tuple[Split, ...],
+    columns: Sequence[SourceColumn],
+    at_once: int | None = None,
 ) -> DataFrame:
-    """Give the rows of a database query as a frame, for shapes that only Spark can evaluate."""
+    """Give the rows of a database query as a frame, for shapes that only Spark can evaluate; `at_once` bounds its tasks."""
     schema = ", ".join(f"{backticked(c.name)} {_SPARK_TYPES.get(c.family, 'string')}" for c in columns)
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
@@ -123,7 +127,8 @@ def database_frame(
                 for read in source.read(splits[number]):
                     yield declared_batch(read, columns)
 
-    return spark.range(0, len(splits), 1, len(splits)).mapInArrow(in_this_folder(task), schema)
+    tasks = min(len(splits), at_once or len(splits))
+    return spark.range(0, len(splits), 1, tasks).mapInArrow(in_this_folder(task), schema)
 
 
 _ARROW_NAMES = {"integer": "int64", "float": "float64", "boolean": "bool", "date": "date32", "binary": "binary"}

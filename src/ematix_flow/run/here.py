@@ -31,9 +31,9 @@ END_SECONDS = 10.0
 """How long a failed load waits for its other threads; they end with their next rows."""
 
 
-def stage_pieces_here(pieces: Sequence[Piece]) -> tuple[Part, ...]:
-    """Stage every piece, as many at a time as there are cores."""
-    workers = min(len(pieces), os.cpu_count() or 1)
+def stage_pieces_here(pieces: Sequence[Piece], at_once: int | None = None) -> tuple[Part, ...]:
+    """Stage every piece, as many at a time as there are cores, and no more than `at_once`."""
+    workers = min(len(pieces), os.cpu_count() or 1, at_once or len(pieces))
     crew = _Crew(pieces)
     futures: list[Future[list[Part]]] = []
     try:

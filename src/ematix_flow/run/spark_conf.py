@@ -98,6 +98,12 @@ def local_cores(master: str) -> int:
     return os.cpu_count() or 1 if cores == "*" else int(cores)
 
 
+def local_slots(settings: SparkSettings) -> int:
+    """Return the `defaultParallelism` of a Spark of this machine, without asking it."""
+    written = settings.conf.get("spark.default.parallelism", "")
+    return int(written) if written.isdecimal() and int(written) else local_cores(settings.master)
+
+
 def _java_packages(settings: SparkSettings) -> dict[str, str]:
     lists = {
         "spark.jars.packages": settings.packages,

@@ -47,17 +47,18 @@ class StageWork:
     """Folder in which an attempt keeps the number of rows it has staged so far."""
 
 
-def stage_pieces(spark: SparkSession, pieces: Sequence[Piece]) -> tuple[Part, ...]:
-    """Stage each piece in a task of its own."""
+def stage_pieces(spark: SparkSession, pieces: Sequence[Piece], at_once: int | None = None) -> tuple[Part, ...]:
+    """Stage each piece in a task of its own; where only some may run `at_once`, a task stages one after the other."""
     if not pieces:
         return ()
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield report_batch(pieces[number](_attempt()))
+                # One attempt of a task may stage several pieces, each of which needs a number that no other has.
+                yield report_batch(pieces[number]((number, _attempt()[1] * len(pieces) + number)))
 
-    return _collect(spark.range(0, len(pieces), 1, len(pieces)), task)
+    return _collect(spark.range(0, len(pieces), 1, min(len(pieces), at_once or len(pieces))), task)
 
 
 def split_pieces(
@@ -67,13 +68,13 @@ def split_pieces(
     return tuple(partial(stage_split, work, source, split, relayed=relayed) for split in splits)
 
 
-def stage_frame(frame: DataFrame, work: StageWork) -> tuple[Part, ...]:
-    """Stage the rows of a frame, one attempt per partition."""
+def stage_frame(frame: DataFrame, work: StageWork, at_once: int | None = None) -> tuple[Part, ...]:
+    """Stage the rows of a frame, one attempt per partition, of which there are at most as many as may run `at_once`."""
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         yield report_batch(stage_batches(work, *_attempt(), batches))
 
-    return _collect(frame, task)
+    return _collect(frame if at_once is None else frame.coalesce(at_once), task)
 
 
 def _collect(

@@ -1,0 +1,125 @@
+"""How many parts and tasks a load has: by the engine's slots and by what databases allow."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated, Any
+
+import psycopg
+import pytest
+
+from ematix_flow import BigInt, Text, ematix, pk
+from ematix_flow.connect import postgres_splits
+from ematix_flow.connect.postgres import Postgres
+from ematix_flow.declare.connection import PostgresConnection
+from ematix_flow.engine.options import Options
+from ematix_flow.engine.parallelism import UNTOLD, most_connected, slots_of
+from ematix_flow.engine.spark import session_for
+from ematix_flow.run import here
+from ematix_flow.run.slots import session_slots
+from ematix_flow.run.stage import stage_pieces
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from ematix_flow.records import Part
+
+ROWS = 4_000
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "slots"),
+    [
+        ("MASTER", "local[3, 4]", 3),
+        ("MASTER", "local[*, 4]", os.cpu_count()),
+        ("CONF_SPARK__DEFAULT__PARALLELISM", "7", 7),
+    ],
+)
+def test_the_slots_of_this_machine_are_known_before_spark_runs(
+    setting: str, value: str, slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"EMATIX_FLOW_SPARK_{setting}", value)
+    monkeypatch.setattr("ematix_flow.run.session.spark_session", lambda _: pytest.fail("Spark was started"))
+    assert slots_of(session_for(Options())) == slots
+
+
+@pytest.mark.spark
+def test_a_session_of_somebody_else_is_asked_for_its_slots(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMATIX_FLOW_SPARK_MASTER", "local[7, 4]")
+    assert slots_of(session_for(Options(spark=spark))) == session_slots(spark) == spark.sparkContext.defaultParallelism
+    assert slots_of(lambda: spark) == session_slots(spark)
+
+
+@pytest.mark.spark
+def test_spark_stages_all_pieces_in_as_few_tasks_as_may_be_connected(spark: SparkSession, tmp_path: Path) -> None:
+    def piece(place: tuple[int, int]) -> Part:
+        from ematix_flow.records import Part
+
+        busy = tmp_path / "busy"
+        busy.touch(exist_ok=False)  # two at a time would find it there
+        busy.unlink()
+        return Part(*place, rows=place[0])
+
+    parts = stage_pieces(spark, [piece] * 5, 1)
+    assert [(part.partition, part.rows) for part in parts] == [(number, number) for number in range(5)]
+    assert len({part.attempt for part in parts}) == 5
+
+
+@pytest.mark.service
+def test_a_database_says_how_many_tasks_it_can_take(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = Postgres(PostgresConnection("pg", url=postgres_url))
+    with closing(database.session()) as session:
+        limit, free = most_connected(database, session), session.free_connections()
+        assert limit is not None
+        assert 1 <= limit <= free // 3
+        name = session.query("SELECT current_database()")[0][0]
+        session.execute(f'ALTER DATABASE "{name}" CONNECTION LIMIT 1')
+        assert most_connected(database, session) == 1, "a load needs one, and says itself when it cannot have it"
+        monkeypatch.setenv("EMATIX_FLOW_SPARK_MAX_CONNECTIONS", "3")
+        assert most_connected(database, session) == 3
+        monkeypatch.delenv("EMATIX_FLOW_SPARK_MAX_CONNECTIONS")
+        monkeypatch.setattr("ematix_flow.connect.postgres_session.FREE_SQL", "SELECT nothing")
+        assert most_connected(database, session) == UNTOLD
+
+
+@pytest.mark.service
+@pytest.mark.parametrize(("allowed", "workers"), [("", 4), ("2", 1)], ids=["free", "limited"])
+def test_a_load_is_split_by_the_slots_and_connects_as_often_as_it_may(
+    postgres_url: str, allowed: str, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMATIX_FLOW_SPARK_MAX_CONNECTIONS", allowed)
+    monkeypatch.setattr(postgres_splits, "MIN_PAGES", 1)
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(
+            f"CREATE TABLE items AS SELECT g AS id, repeat('x', 100) AS name FROM generate_series(1, {ROWS}) AS g"
+        )
+    ematix.connection(type("shop", (), {"kind": "postgres", "url": postgres_url}))
+    table = ematix.table(schema="copies", name="items")(
+        type("Items", (), {"__annotations__": {"id": Annotated[BigInt, pk()], "name": Text}})
+    )
+    seen: list[tuple[int, int | None]] = []
+    staged = here.stage_pieces_here
+
+    def watched(pieces: Any, at_once: int | None = None) -> Any:
+        seen.append((len(pieces), at_once))
+        return staged(pieces, at_once)
+
+    monkeypatch.setattr(here, "stage_pieces_here", watched)
+
+    @ematix.pipeline(
+        target=table, source_connection="shop", target_connection="shop", mode="append", force_path="cross_db"
+    )
+    def copies(conn: object) -> str:
+        return "SELECT id, name FROM items"
+
+    assert copies()["rows_inserted"] == ROWS
+    ((pieces, at_once),) = seen
+    assert pieces == 4
+    assert at_once is not None
+    assert min(pieces, at_once) == workers
