@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import AnalysisException, PythonException
 
-from ematix_flow.errors import RunError, TransientError
+from ematix_flow.errors import MissingExtraError, RunError, TransientError
 from ematix_flow.run.failures import reason_of
 
 SAID = """An exception was thrown from the Python worker. Please see the stack trace below.
@@ -55,3 +55,25 @@ Caused by: org.apache.spark.sql.delta.schema.DeltaInvariantViolationException: [
 )  # fmt: skip
 def test_what_java_says_is_one_line_with_its_values(said: str, fact: str) -> None:
     assert str(reason_of(AnalysisException(said))) == fact
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "words"),
+    [
+        ("Traceback (most recent call last):\nModuleNotFoundError: No module named 'psycopg.rows'\n", MissingExtraError, "'psycopg'"),
+        ("Error from python worker:\n  /usr/bin/python3: No module named pyspark\nPYTHONPATH was: x", MissingExtraError, "'pyspark'"),
+        (
+            ("Traceback (most recent call last):\npyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] "
+             "Python in worker has different version: 3.12 than that in driver: 3.11, PySpark cannot run with different minor versions."),
+            RunError, "executors run Python 3.12 and this command runs 3.11",
+        ),
+        ('Caused by: java.io.IOException: Cannot run program "/opt/py/bin/python": error=2, No such file', RunError, "there is no /opt/py/bin/python"),
+        (SAID.format(name="MissingExtraError"), MissingExtraError, "on an executor: schema registry"),
+    ],
+)  # fmt: skip
+def test_executors_that_lack_something_are_told_with_both_ways_out(said: str, kind: type, words: str) -> None:
+    found = reason_of(PythonException(said))
+    assert type(found) is kind
+    assert words in str(found)
+    assert "flow engine pack" in str(found)
+    assert "spark.pyspark.python" in str(found) or "install it there" in str(found)

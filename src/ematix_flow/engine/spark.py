@@ -105,10 +105,10 @@ class Sessions:
 
     def __call__(self, imports: Sequence[str] = ()) -> Any:
         """Return the session, started if there is none."""
-        if self.borrowed is not None:
-            return self.borrowed
-        from ematix_flow.run.session import spark_session
+        from ematix_flow.run.session import equip, spark_session
 
+        if self.borrowed is not None:
+            return equip(self.borrowed)
         return spark_session(replace(session_settings(), worker_imports=tuple(imports)))
 
     def slots(self) -> int:

@@ -18,7 +18,7 @@ from ematix_flow.run.driver import await_gateway, end_driver, spark_jars, start_
 from ematix_flow.run.java import find_java
 from ematix_flow.run.packages import remember_jars, with_known_jars
 from ematix_flow.run.quiet_logs import quieten_errors
-from ematix_flow.run.spark_conf import session_conf
+from ematix_flow.run.spark_conf import EXECUTOR_PYTHON, session_conf
 from ematix_flow.run.stand_ins import with_stand_ins
 
 if TYPE_CHECKING:
@@ -204,6 +204,8 @@ def _choose_python(settings: SparkSettings) -> None:
     """Make workers use this very Python; on a cluster it may live elsewhere, so there the operator's choice wins."""
     if settings.is_local:
         os.environ["PYSPARK_PYTHON"] = sys.executable
+    elif EXECUTOR_PYTHON in settings.conf:
+        os.environ["PYSPARK_PYTHON"] = settings.conf[EXECUTOR_PYTHON]
     else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

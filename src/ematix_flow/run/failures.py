@@ -6,7 +6,7 @@ import re
 
 from ematix_flow import errors
 from ematix_flow.connect.redact import redact
-from ematix_flow.errors import FlowError, RunError, TransientError
+from ematix_flow.errors import FlowError, MissingExtraError, RunError, TransientError
 
 _OURS = re.compile(r"ematix_flow\.errors\.(\w+): (.+?)(?:\n\s*(?:at |\n)|\Z)", re.DOTALL)
 _PYTHON = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Invalid|Failure)\w*): (.+)$", re.MULTILINE)
@@ -14,6 +14,10 @@ _JAVA = re.compile(r"^(?:Caused by: |: )(?:[\w$]+\.)+(\w+): ?(.*(?:\n - .*)*)$",
 _CONDITION = re.compile(r"^\[([A-Z][A-Z0-9_.]+)\] (.+)$", re.DOTALL)
 _FILE = re.compile(r"reading file (?:file:(?://)?)?(\S+?)\.? ")
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w]+)[\w.]*'|: No module named '?(pyspark)")
+_VERSIONS = re.compile(r"PYTHON_VERSION_MISMATCH.*?version: (\d+\.\d+).*?driver: (\d+\.\d+)", re.DOTALL)
+_NO_PYTHON = re.compile(r'Cannot run program "([^"]+)"')
+_PACK = "let this environment travel with the job: `flow engine pack` makes an archive for `spark.archives`."
 
 
 def reason_of(error: BaseException) -> BaseException:
@@ -21,11 +25,38 @@ def reason_of(error: BaseException) -> BaseException:
     if isinstance(error, FlowError) or not _is_spark(error):
         return error
     text = str(error)
+    return _unequipped(text) or _reason(text)
+
+
+def _unequipped(text: str) -> FlowError | None:
+    """Return the error for executors whose Python cannot run the tasks of this process; none where it can."""
+    if versions := _VERSIONS.search(text):
+        message = (
+            f"executors run Python {versions[1]} and this command runs {versions[2]}; the minor versions must agree"
+        )
+        hint = f"name a Python {versions[2]} of the executors as `spark.pyspark.python` in [spark.conf], or {_PACK}"
+        return RunError(message, hint=hint)
+    if program := _NO_PYTHON.search(text):
+        message = f"executors cannot start Python: there is no {redact(program[1])}"
+        return RunError(message, hint=f"name theirs as `spark.pyspark.python` in [spark.conf], or {_PACK}")
+    missing = _MISSING.search(text)
+    if missing is None:
+        return None
+    message = (
+        f"a task needs the Python package {missing[1] or missing[2]!r}, which the Python of executors does not have"
+    )
+    return MissingExtraError(message, hint=f"install it there (the image or environment of executors), or {_PACK}")
+
+
+def _reason(text: str) -> FlowError:
     ours = _OURS.search(text)
     if ours:
         # What passes by itself is tried again, whoever it happened to.
         passing = getattr(getattr(errors, ours[1], None), "transient", False)
-        return (TransientError if passing else RunError)(redact(ours[2].split("\n\n")[0].strip()))
+        fact = redact(ours[2].split("\n\n")[0].strip())
+        if ours[1] == MissingExtraError.__name__:
+            return MissingExtraError(f"on an executor: {fact}", hint=f"install it there, or {_PACK}")
+        return (TransientError if passing else RunError)(fact)
     raised = _RAISED.search(text)
     if raised:
         return RunError(redact(raised[1].strip()))

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 from ematix_flow.declare.spark_settings import EXTENSIONS
 from ematix_flow.errors import RunError
 from ematix_flow.run import classic as classics
+from ematix_flow.run.archive import cache_folder
 from ematix_flow.run.quiet_logs import quieten_errors
 from ematix_flow.run.spark_conf import query_conf
+from ematix_flow.run.travel import send_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,6 +82,15 @@ def spark_session(settings: SparkSettings) -> SparkSession:
     session = current.session.result()
     if current.classic is not None and settings.is_local:
         classics.tell_workers(session, settings.worker_imports)
+    elif current.lease is None:
+        equip(session)
+    return session
+
+
+def equip(session: SparkSession) -> SparkSession:
+    """Return the session after its tasks can import what this process has, wherever they run."""
+    if not capabilities(session).local:
+        send_code(session, cache_folder(os.environ))
     return session
 
 

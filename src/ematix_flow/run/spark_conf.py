@@ -48,10 +48,13 @@ _PROCESS = {
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.python.worker.reuse": "true",
-    "spark.python.daemon.module": _DAEMON,
     "spark.redaction.regex": rf"(?i){_SECRET_WORDS}|{_USERINFO}",
     "spark.redaction.string.regex": rf"(?i){_USERINFO}|(?:{_SECRET_WORDS})\s*[=:]\s*[^\s;&,]+",
 }
+
+
+EXECUTOR_PYTHON = "spark.pyspark.python"
+"""Spark's name for the Python of executors, which pyspark itself only takes from the environment."""
 
 
 def query_conf(settings: SparkSettings) -> dict[str, str]:
@@ -66,6 +69,8 @@ def session_conf(settings: SparkSettings, folder: Path, environ: Mapping[str, st
     if settings.is_local:
         conf |= {
             "spark.local.dir": str(folder),
+            # Executors of other machines have it only after their daemon runs, which would not start without it.
+            "spark.python.daemon.module": _DAEMON,
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.shuffle.partitions": str(2 * local_cores(settings.master)),

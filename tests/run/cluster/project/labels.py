@@ -1,0 +1,5 @@
+"""A helper module that the pipelines import."""
+
+
+def label(number: int) -> str:
+    return f"no. {number}"

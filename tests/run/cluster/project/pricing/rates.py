@@ -1,0 +1,3 @@
+"""Half of the package."""
+
+RATE = 1.5

@@ -1,0 +1,67 @@
+"""Loads that a test runs on a cluster; everything that is not here is in the environment."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Annotated
+
+import labels
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ematix_flow import BigInt, Double, Text, ematix, pk, udf
+from ematix_flow.declare.connection import connection_from_fields, register_connection
+
+for _name, _fields in json.loads(os.environ["SHOP_CONNECTIONS"]).items():
+    register_connection(connection_from_fields(_name, _fields))
+
+
+@ematix.table(schema="public", name="orders")
+class Orders:
+    id: Annotated[BigInt, pk()]
+    note: Text
+
+
+@ematix.table(schema="public", name="priced")
+class Priced:
+    id: Annotated[BigInt, pk()]
+    price: Double | None
+
+
+@ematix.table(schema="public", name="labelled")
+class Labelled:
+    id: Annotated[BigInt, pk()]
+    note: Text
+
+
+@udf(args=("Float64",), returns="Float64")
+def with_rate(prices: pa.Array) -> pa.Array:
+    from pricing import RATE
+
+    return pc.multiply(prices, RATE)
+
+
+def add_labels(batches):
+    for batch in batches:
+        numbers = batch.column(0)
+        yield pa.RecordBatch.from_arrays(
+            [numbers, pa.array([labels.label(n.as_py()) for n in numbers])], ["id", "note"]
+        )
+
+
+@ematix.pipeline(target=Orders, source_connection="source", target_connection="target", mode="append")
+def database(conn):
+    return "SELECT id, note FROM orders"
+
+
+@ematix.pipeline(
+    target=Priced, source_connection="bucket", target_connection="target", mode="truncate", udfs=[with_rate]
+)
+def files(conn):
+    return "SELECT id, with_rate(price) AS price FROM source"
+
+
+@ematix.pipeline(target=Labelled, target_connection="target", mode="merge")
+def frame(spark):
+    return spark.range(0, 10, 1, 2).mapInArrow(add_labels, "id long, note string")
