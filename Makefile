@@ -7,11 +7,13 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 4
 PYTEST = TMPDIR="$$(scripts/scratch.sh)" $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 PYTEST_ARGS ?=
+# Who else than the warm engine of `make test` can move the rows of the contract suite.
+OTHER_ENGINES = local
 # Found when a recipe needs it, so that the other targets work without Java.
 JAVA = JAVA_HOME="$$(scripts/java.sh)" && export JAVA_HOME
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint format bench docs jar services clean
+.PHONY: help setup demo test test-fast test-all lint format bench docs jar services clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -27,8 +29,12 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## run the tour; needs Python, Java and the package index only
 	@$(JAVA) && $(BIN)/python examples/demo/run.py
 
-test: lint services  ## lint, then every test, against real Spark and real servers
+test: lint services  ## lint, then the tests, against real Spark and real servers (about half an hour)
 	@$(JAVA) && $(PYTEST) $(PYTEST_ARGS)
+
+test-all: lint services  ## everything: more kills and histories, every lake, and the contract suite on every engine (hours)
+	@$(JAVA) && $(PYTEST) --deep --every-lake $(PYTEST_ARGS)
+	@$(JAVA) && for engine in $(OTHER_ENGINES); do $(PYTEST) tests/contracts --contract-engine $$engine || exit 1; done
 
 test-fast: WORKERS = 2  # nothing here waits, and every process has to load what it tests
 test-fast: $(STAMP)  ## ruff and the tests that need neither Spark nor a server

@@ -6,14 +6,18 @@ Servers belong to one test process (starting one takes about a second) and start
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, TypeVar
 
 import hypothesis
 import pytest
 
+from tests.depth import VARIABLE as DEPTH
+
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -28,8 +32,11 @@ if TYPE_CHECKING:
     from tests.services.s3 import S3Server
     from tests.services.server import DatabaseServer, Server
 
+ENGINES = ("spark", "local")
 _SERVERS = pytest.StashKey[dict[str, "Server"]]()
 _Server = TypeVar("_Server", bound="Server")
+_ENGINES_VARIABLE = "FLOW_TEST_ENGINES"
+"""Where processes of a test run find the folder of the warm engine that they share."""
 
 # No deadline: the machine may be busy with a second test process. No database: tests run in folders that vanish.
 hypothesis.settings.register_profile("flow", deadline=None, database=None, print_blob=True)
@@ -42,15 +49,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--every-lake",
         action="store_true",
-        help="run every contract test on Spark, and on Delta and Iceberg in folders and in buckets",
+        help="run every contract test on Delta and Iceberg in folders and in buckets",
+    )
+    parser.addoption("--deep", action="store_true", help="run the tests marked deep too, and kill and try more often")
+    parser.addoption(
+        "--contract-engine",
+        choices=ENGINES,
+        default="spark",
+        help="who moves the rows of contract tests: the warm engine that all test processes share, or threads",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Prepare the places where running servers and prepared Java classes are kept."""
     config.stash[_SERVERS] = {}
+    if config.getoption("deep"):
+        os.environ[DEPTH] = "1"
     # Sessions start quicker from the classes that an earlier one prepared; the user's own cache stays as it is.
     os.environ["XDG_CACHE_HOME"] = str(config.rootpath / ".pytest_cache" / "home")
+    if not hasattr(config, "workerinput"):
+        os.environ[_ENGINES_VARIABLE] = mkdtemp(prefix="engines-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the warm engine that the test processes shared."""
+    if not hasattr(config, "workerinput") and (folder := os.environ.pop(_ENGINES_VARIABLE, "")):
+        from tests.services.engines import end_engines
+
+        end_engines(Path(folder))
+        rmtree(folder, ignore_errors=True)
 
 
 SLOW = ("tests/contracts", "tests/examples", "tests/serve/cli/test_running.py", "tests/serve/cli/test_stopping.py",
@@ -68,6 +95,10 @@ SLOW = ("tests/contracts", "tests/examples", "tests/serve/cli/test_running.py", 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests that share a Spark session in one test process, and begin with those that take longest."""
+    left_out = [] if config.getoption("deep") else [item for item in items if item.get_closest_marker("deep")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("deep")]
     for item in items:
         if item.get_closest_marker("spark") and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group("spark"))
@@ -237,6 +268,15 @@ def spark() -> Iterator[SparkSession]:
 
     yield spark_session(SparkSettings())
     stop_session()
+
+
+@pytest.fixture(scope="session")
+def warm_spark() -> Iterator[SparkSession]:
+    """Give a session of this test process on the warm engine that all test processes share."""
+    from tests.services.engines import shared_session
+
+    with shared_session(Path(os.environ[_ENGINES_VARIABLE])) as session:
+        yield session
 
 
 @pytest.fixture(scope="module")

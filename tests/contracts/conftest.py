@@ -10,6 +10,7 @@ import pytest
 
 from ematix_flow.connect.registry import open_database
 from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.spark_settings import ENGINE_VARIABLE
 from ematix_flow.run_log import SqliteRunLog
 from tests.contracts.file_flows import FileFlow
 from tests.contracts.flows import Flow
@@ -30,6 +31,7 @@ from tests.contracts.systems import (
     lakes_for,
     parameter,
 )
+from tests.services.engines import CONNECT_MODE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,45 +61,27 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Share the tests out where each of them would take long on each system; `--every-lake` runs all on lakes.
 
-    On Spark a test runs on one of the databases. Of lakes it is Delta's turn or Iceberg's, in a folder or in a bucket. Of
-    files in a bucket it is every other test too.
+    Of lakes it is Delta's turn or Iceberg's, in a folder or in a bucket. Of files in a bucket it is every other test too.
     """
-    every, on_spark = config.getoption("every_lake"), _spark_turns(items)
-    chosen = {item for item in items if _chosen(item, on_spark, every_lake=every)}
+    every = config.getoption("every_lake")
+    chosen = {item for item in items if _chosen(item, every_lake=every)}
     left_out = [item for item in items if item not in chosen]
     items[:] = [item for item in items if item in chosen]
     config.hook.pytest_deselected(items=left_out)
-
-
-def _spark_turns(items: list[pytest.Item]) -> dict[str, str]:
-    """Give each test the kind of database on which it runs on Spark, all kinds in turn."""
-    kinds = [*(system.kind for system in SYSTEMS), FOLDERS[0].kind]
-    names = sorted(
-        {_name(item) for item in items if _on_spark(_given(item)) and hasattr(_given(item).get("system"), "kind")}
-    )
-    return {name: kinds[place % len(kinds)] for place, name in enumerate(names)}
-
-
-def _name(item: pytest.Item) -> str:
-    return item.nodeid.partition("[")[0]
 
 
 def _given(item: pytest.Item) -> dict[str, Any]:
     return getattr(getattr(item, "callspec", None), "params", {})
 
 
-def _chosen(item: pytest.Item, on_spark: dict[str, str], *, every_lake: bool) -> bool:
+def _chosen(item: pytest.Item, *, every_lake: bool) -> bool:
     given = _given(item)
     system = given.get("system")
     if isinstance(system, Lake):
         return given.get("path", "staged") == "staged" and (every_lake or _lakes_turn(item, system))
-    if isinstance(system, Folder) and not _files_can(system, given):
+    if isinstance(system, Folder) and not _files_can(given):
         return False
-    if system == BUCKET:
-        return every_lake or _turn(item, 1)
-    if not _on_spark(given) or system is None or every_lake:
-        return True
-    return bool(on_spark[_name(item)] == system.kind)
+    return system != BUCKET or every_lake or _turn(item, 1)
 
 
 def _lakes_turn(item: pytest.Item, lake: Lake) -> bool:
@@ -105,19 +89,14 @@ def _lakes_turn(item: pytest.Item, lake: Lake) -> bool:
     return in_folder != lake.server and _turn(item, int(lake.kind == "delta"))
 
 
-def _files_can(folder: Folder, given: dict[str, Any]) -> bool:
-    """Say whether a test says anything about files; Spark writes those of one format, and the others in the same way."""
-    modes_and_path = given.get("mode") not in GAP_MODES and given.get("path") != "same_db"
-    return modes_and_path and (not _on_spark(given) or folder in FILES)
+def _files_can(given: dict[str, Any]) -> bool:
+    """Say whether a test says anything about files."""
+    return given.get("mode") not in GAP_MODES and given.get("path") != "same_db"
 
 
 def _turn(item: pytest.Item, number: int, bit: int = 0) -> bool:
     """Say whether it is the turn of the system with a number; every other one has it."""
     return (number + (crc32(item.function.__name__.encode()) >> bit)) % 2 == 0  # type: ignore[attr-defined]
-
-
-def _on_spark(given: dict[str, Any]) -> bool:
-    return bool(given.get("path") == "spark")
 
 
 @pytest.fixture
@@ -148,7 +127,9 @@ def path() -> str:
 
 
 @pytest.fixture
-def flows(system: System, path: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Flow]]:
+def flows(
+    system: System, path: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Flow]]:
     """Give the function that makes a flow on each system in turn: its table, and options of its write or its own."""
     connection = system.connect(request)
     source = connection
@@ -158,7 +139,12 @@ def flows(system: System, path: str, request: pytest.FixtureRequest, tmp_path: P
         source = connection_from_fields(
             "source", {"kind": "duckdb", "path": str(request.getfixturevalue("duckdb_path"))}
         )
-    spark = request.getfixturevalue("spark") if path == "spark" else None
+    spark, moves = None, path != "same_db" and request.config.getoption("contract_engine") == "spark"
+    if moves and isinstance(system, Lake):
+        monkeypatch.setenv(ENGINE_VARIABLE, "spark")  # the session that writes the lake moves its rows too
+    elif moves:
+        spark = request.getfixturevalue("warm_spark")
+        monkeypatch.setenv(CONNECT_MODE, "1")
     log = SqliteRunLog(tmp_path / "run_log.db")
 
     def make(table: Table, name: str = "flow", **options: Any) -> Flow:
@@ -170,8 +156,8 @@ def flows(system: System, path: str, request: pytest.FixtureRequest, tmp_path: P
         return Flow(connection, table, options, path, spark, log, name, kept=held, **own)
 
     database = open_database(source)
-    # A DuckDB file that stays open is not opened anew for each of a load's sessions.
-    with closing(database.session()) if path != "spark" else nullcontext() as held:
+    # A DuckDB file that stays open is not opened anew for each of a load's sessions; tasks could not open it then.
+    with nullcontext() if moves else closing(database.session()) as held:
         yield make
     _drop_schemas(system, database)
 

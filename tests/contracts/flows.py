@@ -1,7 +1,6 @@
 """Pipelines for contract tests: a source table and a target table in one database, loaded by the engine.
 
-The same flow takes any of three paths: inside the database, staged by this process, or staged by Spark.
-Only where the tasks run differs between the last two.
+The same flow takes either path: inside the database, or staged by the engine of the run (`--contract-engine`).
 """
 
 from __future__ import annotations
@@ -208,8 +207,5 @@ def plain(value: Any, kind: ColumnType) -> Any:
     return _PLAIN.get(kind.kind, lambda as_it_is: as_it_is)(value)
 
 
-_SPARK = pytest.param("spark", marks=pytest.mark.spark)
-every_path = pytest.mark.parametrize("path", ["staged", "same_db", _SPARK])
-"""Runs a test on all three paths; each load on Spark takes most of a second, so this is for a few tests."""
 in_and_out = pytest.mark.parametrize("path", ["staged", "same_db"])
 """Runs a test with staging and inside the database."""

@@ -9,7 +9,7 @@ import pytest
 from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.types import BigInt, Text
 from ematix_flow.errors import CommitError, RunError
-from tests.contracts.flows import every_path, in_and_out
+from tests.contracts.flows import in_and_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ def event(key: int, what: str | None = "seen") -> Row:
     return {"id": key, "what": what}
 
 
-@every_path
+@in_and_out
 def test_append_adds_every_row_and_stamps_it_with_its_load(flows: Flows, path: str) -> None:
     flow = flows(EVENTS, mode="append")
     first = flow.run([event(1), event(2, None)])
@@ -67,7 +67,7 @@ def test_a_key_that_is_there_already_fails_the_whole_load_once(flows: Flows) -> 
     assert [row["status"] for row in flow.points("run_history")] == ["success", "failed"]
 
 
-@every_path
+@in_and_out
 def test_truncate_leaves_the_new_rows_only(flows: Flows) -> None:
     flow = flows(EVENTS, mode="truncate")
     flow.run([event(1), event(2)])

@@ -15,7 +15,7 @@ from ematix_flow.engine.rejecting import replay_rejects
 from ematix_flow.errors import BadRowsError, CommitError, RunError
 from ematix_flow.plan.sql.ddl import create_table_sql, wanted_table
 from ematix_flow.plan.sql.render import native_name
-from tests.contracts.flows import every_path, in_and_out
+from tests.contracts.flows import in_and_out
 from tests.contracts.systems import only
 
 if TYPE_CHECKING:
@@ -89,13 +89,7 @@ def test_one_bad_row_fails_the_load_by_default(flows: Flows, path: str) -> None:
     assert flow.slept == []
 
 
-@pytest.mark.parametrize(
-    ("path", "mode"),
-    [
-        *(("staged", mode) for mode in ("append", "truncate", "merge", "scd2")),
-        pytest.param("spark", "merge", marks=pytest.mark.spark),
-    ],
-)
+@pytest.mark.parametrize("mode", ["append", "truncate", "merge", "scd2"])
 def test_bad_rows_are_kept_with_reason_and_row_and_the_rest_loads(flows: Flows, mode: str) -> None:
     flow = flows(TARGET, source=SOURCE, mode=mode, on_bad_row="reject")
     rows = [given(1), *(given(10 + n, **bad) for n, bad in enumerate(BAD.values())), given(2)]
@@ -191,7 +185,7 @@ def test_of_two_rows_that_exclude_each_other_one_is_loaded(guarded: Flow) -> Non
     assert loaded(guarded) == [1, 3]
 
 
-@every_path
+@in_and_out
 def test_a_load_of_bad_rows_only_loads_nothing(flows: Flows, path: str) -> None:
     flow = flows(TARGET, source=SOURCE, mode="append")
     if path != "same_db":
@@ -203,8 +197,6 @@ def test_a_load_of_bad_rows_only_loads_nothing(flows: Flows, path: str) -> None:
     assert loaded(flow) == []
 
 
-@pytest.mark.spark
-@pytest.mark.parametrize("path", ["spark"])
 def test_a_replayed_reject_has_every_value_that_the_source_had(flows: Flows) -> None:
     digits = Decimal("1234567890123456789.0123456789")
     columns = (

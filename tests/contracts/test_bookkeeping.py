@@ -15,7 +15,7 @@ from ematix_flow.declare.types import BigInt, Text
 from ematix_flow.engine import run_pipeline
 from ematix_flow.errors import CommitError, FencedError
 from ematix_flow.events import RunStarted
-from tests.contracts.flows import START, every_path, in_and_out
+from tests.contracts.flows import START, in_and_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,7 +129,7 @@ def test_the_ledger_has_a_token_per_load(flows: Flows) -> None:
     assert row["rows_staged"] == row["rows_inserted"] + row["rows_updated"] + row["rows_unchanged"]
 
 
-@every_path
+@in_and_out
 def test_a_load_that_is_asked_for_again_is_recovered_and_changes_nothing(flows: Flows) -> None:
     flow = flows(ITEMS, mode="append")
     first = flow.run([item(1)], slot="2026-01-01T00:00")

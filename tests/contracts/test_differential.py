@@ -17,6 +17,7 @@ from ematix_flow.errors import CommitError
 from ematix_flow.plan.sql.row_hash import row_hash
 from tests.contracts.flows import START
 from tests.contracts.lanes import HOUR
+from tests.depth import quick_or_deep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,7 +122,7 @@ def tried(lanes: list[Lane], load: Load, options: Row, *, refused: bool) -> Coun
 
 
 @pytest.mark.service
-@settings(quick, max_examples=60)
+@settings(quick, max_examples=quick_or_deep(25, 200))
 @given(
     history=loads,
     options=st.fixed_dictionaries(
@@ -154,7 +155,7 @@ def test_merge_is_a_dictionary(
 
 
 @pytest.mark.service
-@settings(quick, max_examples=60)
+@settings(quick, max_examples=quick_or_deep(25, 200))
 @given(
     history=loads,
     options=st.fixed_dictionaries(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.types import BigInt, String, Text, TimestampTZ
-from tests.contracts.flows import START, every_path, in_and_out
+from tests.contracts.flows import START, in_and_out
 from tests.contracts.systems import Lake
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def test_hostile_table_names_work(flows: Flows, system: System) -> None:
         assert [version[LONG] for version in merged.rows()] == ["y"]
 
 
-@every_path
+@in_and_out
 def test_a_hostile_name_passes_through_spark_too(flows: Flows) -> None:
     flow = flows(table_called('quo"ted'), **MODES["merge"])
     flow.run([row("a", 'it\'s \\ "x"\n%s ? $1'), row("b", "")])

@@ -12,7 +12,7 @@ import pytest
 from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.types import BigInt, Date, Numeric, Text, Timestamp, TimestampTZ
 from ematix_flow.errors import CommitError, DeclareError, PlanError, RunError
-from tests.contracts.flows import START, every_path, in_and_out
+from tests.contracts.flows import START, in_and_out
 from tests.contracts.systems import only
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def ids(flow: Flow) -> list[int]:
     return [row["id"] for row in flow.rows()]
 
 
-@every_path
+@in_and_out
 def test_a_load_takes_what_is_above_the_last_one_and_remembers_how_far_it_came(flows: Flows) -> None:
     flow = flows(LOG, **APPEND)
     first = flow.run([entry(1, 1), entry(2, 2), entry(3, 2)])

@@ -10,7 +10,7 @@ import pytest
 from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.types import BigInt, Boolean, Numeric, String, Text, TimestampTZ
 from ematix_flow.errors import BadRowsError, CommitError, RunError
-from tests.contracts.flows import START, every_path, in_and_out
+from tests.contracts.flows import START, in_and_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ def counts(result: Row) -> tuple[int, ...]:
     return tuple(result[f"rows_{name}"] for name in ("inserted", "updated", "unchanged", "deleted"))
 
 
-@every_path
+@in_and_out
 def test_what_differs_is_updated_what_is_new_is_inserted_and_the_rest_keeps_its_stamps(flows: Flows) -> None:
     flow = flows(ITEMS, mode="merge")
     first = flow.run([item(1), item(2), item(3, None), item(4, active=None)])
@@ -98,7 +98,7 @@ def test_equal_compare_columns_leave_the_row_and_different_ones_write_all(flows:
     assert flow.stamps()[1] == (START.replace(hour=1), flow.points("ledger")[0]["run_id"])
 
 
-@every_path
+@in_and_out
 def test_hard_deletes_remove_absent_keys_and_refuse_an_empty_source(flows: Flows) -> None:
     flow = flows(ITEMS, mode="merge", handle_deletes="hard")
     flow.run([item(1), item(2), item(3)])
@@ -140,7 +140,7 @@ def test_equal_duplicates_are_folded(flows: Flows) -> None:
     assert (result["rows_inserted"], result["rows_updated"]) == (0, 1)
 
 
-@every_path
+@in_and_out
 def test_duplicates_that_differ_are_refused_with_their_keys(flows: Flows) -> None:
     flow = flows(ITEMS, mode="merge")
     flow.run([item(7), item(8)])

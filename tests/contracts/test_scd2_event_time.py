@@ -10,7 +10,7 @@ import pytest
 from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.types import BigInt, Text, TimestampTZ
 from ematix_flow.errors import BadRowsError
-from tests.contracts.flows import START, every_path, in_and_out
+from tests.contracts.flows import START, in_and_out
 from tests.contracts.test_scd2_load_time import check_invariants
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def day(at: datetime | None) -> float | None:
     return None if at is None else (at - EPOCH) / timedelta(days=1)
 
 
-@every_path
+@in_and_out
 def test_a_late_event_splits_the_version_that_covers_it(flows: Flows) -> None:
     flow = flows(ORDERS, **OPTIONS)
     flow.run([order(1, "new", 1), order(1, "paid", 5), order(1, "new", 2)])

@@ -15,7 +15,7 @@ from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.types import BigInt, Boolean, Bytes, Date, Numeric, String, Text, Timestamp, TimestampTZ
 from ematix_flow.errors import BadRowsError, CommitError
 from ematix_flow.plan.sql.row_hash import row_hash
-from tests.contracts.flows import START, every_path, in_and_out
+from tests.contracts.flows import START, in_and_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,7 @@ def check_invariants(versions: list[Row], keys: tuple[str, ...] = ("id",)) -> No
             assert before["valid_to"] <= after["valid_from"]
 
 
-@every_path
+@in_and_out
 def test_a_change_closes_a_version_and_opens_the_next_at_the_same_instant(flows: Flows) -> None:
     flow = flows(PEOPLE, mode="scd2")
     flow.run([person(1), person(2), person(3, None)])
@@ -99,7 +99,7 @@ def test_the_same_rows_again_change_nothing(flows: Flows) -> None:
     assert (flow.versions(), flow.stamps()) == before
 
 
-@every_path
+@in_and_out
 def test_soft_deletes_close_absent_keys_and_a_returning_key_opens_a_version(flows: Flows) -> None:
     flow = flows(PEOPLE, mode="scd2", handle_deletes="soft")
     flow.run([person(1), person(2)])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.types import BigInt, Text, TimestampTZ
+from tests.depth import quick_or_deep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -80,7 +81,10 @@ def day(at: datetime | None) -> int | None:
 
 
 @pytest.mark.service
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=quick_or_deep(25, 200),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(given_events=events, data=st.data(), swap=st.booleans())
 def test_any_order_repetition_and_splitting_gives_one_history(
     every_lane: Lanes, given_events: list[Event], data: st.DataObject, swap: bool

@@ -77,10 +77,7 @@ def test_a_wrap_that_names_its_columns_loads_the_rows_it_gives(flows: Flows, nam
     assert (result["rows_inserted"], result["rows_rejected"]) == (len(expected), 0)
 
 
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [*(("staged", name) for name in WRAPS), pytest.param("spark", "several", marks=pytest.mark.spark)],
-)
+@pytest.mark.parametrize("name", WRAPS)
 def test_rows_that_do_not_fit_go_round_a_wrap_with_their_source_row(flows: Flows, name: str) -> None:
     transforms, expected = WRAPS[name]
     flow = flows(TARGET, source=SOURCE, mode="append", on_bad_row="reject", declared={"transforms_pre": transforms})

@@ -92,6 +92,8 @@ def _serve() -> None:
     from ematix_flow.engine import asked, backfilling, conductor, due, scheduler, working  # noqa: F401
     from ematix_flow.run import here  # noqa: F401
 
+    # Children have this from their first moment on: one that is told to stop before it has begun has nothing to finish.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     alive: set[int] = set()
     for line in sys.stdin:
         job = json.loads(line)

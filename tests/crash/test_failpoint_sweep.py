@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from itertools import cycle
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import pytest
 from tests.crash.folders import FOLDER
 from tests.crash.harness import Sweep
 from tests.crash.journey import MODES, prepare
+from tests.depth import DEEP, quick_or_deep
 
 if TYPE_CHECKING:
     from tests.crash.journey import Place
@@ -29,12 +29,12 @@ def test_a_load_that_is_killed_at_any_failpoint_is_whole_or_absent(nursery: Nurs
 
 
 def _in_turn(place: Place, mode: str) -> tuple[str, ...]:
-    """Give every other failpoint, the others for the neighbouring mode and database; all of them with CRASH_FULL=1.
+    """Give every other failpoint, the others for the neighbouring mode and database; all of them with `--deep`.
 
     So every mode is killed at every failpoint, and every database too, though not each at each in one run.
     """
-    turn = 0 if os.environ.get("CRASH_FULL") else list(MODES).index(mode) + DATABASES.index(place.kind)
-    step = 1 if os.environ.get("CRASH_FULL") else 2
+    turn = 0 if DEEP else list(MODES).index(mode) + DATABASES.index(place.kind)
+    step = quick_or_deep(2, 1)
     return place.points[turn % step :: step]
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.crash.harness import KillLoop
 from tests.crash.journey import prepare
+from tests.depth import quick_or_deep
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
-KILLS = 60
-FOLDER_KILLS = 40
+KILLS = quick_or_deep(20, 60)
+FOLDER_KILLS = quick_or_deep(15, 40)
 
 
 def test_kills_lose_and_double_nothing(nursery: Nursery, place: Place, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Lake tables whose drivers are killed while the Spark that they use goes on: forty kills each, and every failpoint."""
+"""Lake tables whose drivers are killed while the Spark that they use goes on: kills at random, and every failpoint."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ematix_flow.failpoints import DELTA_NAMES
 from tests.crash.harness import KillLoop, Sweep
 from tests.crash.jobs import KILL_LOOP
 from tests.crash.lakes import AFTER_THE_CHANGE, AT_THE_CHANGE, BEFORE_THE_CHANGE, LAKES, branches, folded
+from tests.depth import DEEP, quick_or_deep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +28,7 @@ pytestmark = [
     pytest.mark.xdist_group("lake_kills"),
 ]
 
-KILLS = 40
+KILLS = quick_or_deep(10, 40)
 
 
 @pytest.mark.parametrize("kind", LAKES)
@@ -51,7 +52,7 @@ SWEPT = [
     ("iceberg", "merge", "kill"),
     ("delta_local", "scd2_event", "kill"),
 ]
-if os.environ.get("CRASH_FULL"):
+if DEEP:
     SWEPT += [("delta_local", "merge", "raise"), ("iceberg", "scd2_event", "raise")]
 
 
@@ -60,8 +61,8 @@ def test_a_load_that_ends_at_any_failpoint_is_whole_or_absent(
     lake_nursery: Nursery, place_of: Callable[[str], Place], kind: str, mode: str, action: str
 ) -> None:
     sweep = Sweep(lake_nursery, place_of(kind), mode, f"swept_{mode}")
-    # A load takes seconds here; with CRASH_FULL=1 every mode passes every failpoint, by kill and by error.
-    if mode == "append" or os.environ.get("CRASH_FULL"):
+    # A load takes seconds here; with `--deep` every mode passes every failpoint, by kill and by error.
+    if mode == "append" or DEEP:
         placing = DELTA_NAMES if (kind, mode) == ("delta_local", "append") else ()
         assert sweep.in_a_row(action, (*BEFORE_THE_CHANGE, *placing)) == []
         assert sweep.points(action, AFTER_THE_CHANGE) == []

@@ -13,6 +13,7 @@ import pytest
 from ematix_flow.failpoints import RESULT_NAMES
 from tests.crash.folders import FOLDER
 from tests.crash.journey import Load, difference, expected, found, prepare
+from tests.depth import quick_or_deep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
 POINTS = ("commit.after_commit", "runlog.before_success", "runlog.after_success", *RESULT_NAMES)
-KILLS = 12
+KILLS = quick_or_deep(6, 12)
 RUNS = 4
 """A load that is not acknowledged after so many runs is lost."""
 

@@ -23,6 +23,7 @@ from ematix_flow.records import PipelineState
 from ematix_flow.run_log import from_url
 from tests.crash.clockwork import START, Clockwork, World
 from tests.crash.proxy import Proxy
+from tests.depth import quick_or_deep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.crash
 
-STARTS = 100
-KILLS = 40
+STARTS = quick_or_deep(30, 100)
+KILLS = quick_or_deep(15, 40)
 
 
 @pytest.fixture(scope="module")
@@ -74,18 +75,18 @@ def _double_starts(clockwork: Clockwork, world: World) -> None:
     assert Counter(world.notes("ran")).most_common(1)[0][1] == 1
 
 
-def test_a_hundred_double_starts_run_every_slot_once(clockwork: Clockwork, world: World) -> None:
+def test_double_starts_run_every_slot_once(clockwork: Clockwork, world: World) -> None:
     _double_starts(clockwork, world)
 
 
 @pytest.mark.service
-def test_a_hundred_double_starts_on_a_server_run_every_slot_once(clockwork: Clockwork, postgres_world: World) -> None:
+def test_double_starts_on_a_server_run_every_slot_once(clockwork: Clockwork, postgres_world: World) -> None:
     _double_starts(clockwork, postgres_world)
 
 
 @pytest.mark.service
 @pytest.mark.parametrize("workers", [False, True], ids=["inprocess", "workers"])
-def test_forty_kills_of_schedulers_and_workers_neither_miss_nor_repeat_a_slot(
+def test_kills_of_schedulers_and_workers_neither_miss_nor_repeat_a_slot(
     clockwork: Clockwork, postgres_world: World, *, workers: bool
 ) -> None:
     world = World(**{**_fields(postgres_world), "catchup": "all", "lease_seconds": 0.5, "failing": 7})

@@ -15,6 +15,7 @@ from ematix_flow._core import PubSubBackend
 from ematix_flow.connect.spool import ROOT
 from ematix_flow.failpoints import SPOOL_NAMES
 from tests.crash.spooling import Journey, from_rabbitmq, publish, publishing
+from tests.depth import quick_or_deep
 from tests.services.pubsub import PROJECT
 from tests.services.rabbitmq import RabbitMQServer
 
@@ -33,8 +34,7 @@ pytestmark = [
     pytest.mark.xdist_group("rabbitmq"),
 ]
 
-FULL = os.environ.get("CRASH_FULL") == "1"
-KILLS, MESSAGES = (40, 50_000) if FULL else (8, 8_000)
+KILLS, MESSAGES = quick_or_deep((8, 8_000), (40, 50_000))
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.crash.streams import Feed, Writer, batches_in, complaints
+from tests.depth import quick_or_deep
 from tests.services.kafka import KafkaBroker
 
 if TYPE_CHECKING:
@@ -25,10 +26,9 @@ pytestmark = [
     pytest.mark.xdist_group("stream_kills"),
 ]
 
-FULL = os.environ.get("CRASH_FULL") == "1"
-KILLS = 60 if FULL else 15
-LAKE_KILLS = 60 if FULL else 6
-BATCHES, LAKE_BATCHES = (25, 25) if FULL else (10, 3)
+KILLS = quick_or_deep(15, 60)
+LAKE_KILLS = quick_or_deep(6, 60)
+BATCHES, LAKE_BATCHES = quick_or_deep((10, 3), (25, 25))
 """Batches of one life at most."""
 
 POINTS = (
@@ -122,7 +122,7 @@ def test_a_restart_after_a_kill_between_the_tables_commit_and_its_books_goes_on_
 ) -> None:
     place = place_of("delta_local")
     writer = Writer(feed.address, feed.topic)
-    for number in range(8 if FULL else 4):
+    for number in range(quick_or_deep(4, 8)):
         # Another end of the batch than the one that was killed: its token is not in the ledger.
         written = writer.write(40)
         point = ("store.after_change=kill", "store.before_record=kill@2")[number % 2]

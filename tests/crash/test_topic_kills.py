@@ -18,6 +18,7 @@ from ematix_flow.engine.stream_options import StreamOptions
 from ematix_flow.engine.streaming import run_stream
 from ematix_flow.events import StreamFailed
 from ematix_flow.failpoints import SINK_NAMES
+from tests.depth import quick_or_deep
 from tests.engine.topic_flows import TopicFlow
 from tests.services.topics import committed, fill
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.crash, pytest.mark.service, pytest.mark.timeout(600)]
 
-KILLS = 20
+KILLS = quick_or_deep(8, 20)
 A_LIFE = 1_500
 """Messages that come before each life."""
 AT_ONCE = 50

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from datetime import timedelta
 from random import Random
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.depth import quick_or_deep
 from tests.lakes.lanes import START, Lane, lake_fields, told
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.service, pytest.mark.xdist_group("lakes")]
 
 LOADS, ROWS = 4, 40
-EXAMPLES = int(os.environ.get("FLOW_LAKE_EXAMPLES", "1"))
+EXAMPLES = quick_or_deep(1, 50)
 """How many histories are tried; each is several loads of many rows, so one shows a lot."""
 
 histories = settings(

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ematix_flow.run.warm.client import end_now
+import pytest
+
+from ematix_flow.declare.spark_settings import SparkSettings
+from ematix_flow.run.warm.client import end_now, join
 from ematix_flow.run.warm.state import FOLDER_VARIABLE, living_engines
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
+
     from ematix_flow.run.warm.state import EngineState
+
+CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
+"""The variable by which functions of pyspark know that they speak to a server."""
 
 _SET_BY_TESTS = ("EMATIX_FLOW_ENGINE", "EMATIX_FLOW_SPARK_WARM")
 
@@ -31,3 +41,17 @@ def surroundings(folder: Path) -> dict[str, str]:
     """Return the environment as a person has it: rows are moved by Spark, and commands share the engine of a folder."""
     kept = {name: value for name, value in os.environ.items() if name not in _SET_BY_TESTS}
     return {**kept, FOLDER_VARIABLE: str(folder)}
+
+
+@contextmanager
+def shared_session(folder: Path) -> Iterator[SparkSession]:
+    """Give a session on the engine of a folder, which the first one starts; functions of pyspark need `CONNECT_MODE`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FOLDER_VARIABLE, str(folder))
+        session, lease = join(SparkSettings(shared=True))
+    try:
+        yield session
+    finally:
+        if lease.alive:
+            session.stop()
+        lease.release()
