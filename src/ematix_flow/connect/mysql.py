@@ -27,7 +27,16 @@ from ematix_flow.connect.identifiers import backticked as quoted
 from ematix_flow.connect.mysql_rows import read_rows
 from ematix_flow.connect.mysql_session import ALONE, COLLATE, MySQLSession, connect, is_transient, read_url
 from ematix_flow.connect.mysql_stage import ROW, MySQLStager, own_column, reject_name
-from ematix_flow.connect.mysql_types import LONGEST_VARCHAR, ddl_type, exact, family, lasting, reflected, widens
+from ematix_flow.connect.mysql_types import (
+    LONGEST_VARCHAR,
+    ddl_type,
+    described,
+    exact,
+    family,
+    lasting,
+    reflected,
+    widens,
+)
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.errors import RunError, StagingLostError
 from ematix_flow.wording import quantity
@@ -211,7 +220,7 @@ class MySQL(Database):
     def describe(self, session: Session, sql: str) -> tuple[SourceColumn, ...]:
         """Give the columns as the server describes a result without rows."""
         fields = cast("MySQLSession", session).columns(sql)
-        return tuple(SourceColumn(f.name, family(f), f"type {f.code}") for f in fields)
+        return tuple(SourceColumn(f.name, family(f), described(f)) for f in fields)
 
     def interchange(self, column: SourceColumn, expression: str) -> str:
         """Nothing to say here: `open_read` sees the types of the final query and reads each of them exactly."""

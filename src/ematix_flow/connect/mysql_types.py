@@ -139,6 +139,17 @@ def family(field: Field) -> str:
     }.get(field.code, "other")
 
 
+def described(field: Field) -> str:
+    """Return the type of a result column as far as the server describes it: of numbers their digits, else the protocol's code."""
+    if field.code in _DECIMAL_CODES:
+        return f"DECIMAL({_digits(field)},{field.scale})"
+    return "DECIMAL(20,0)" if family(field) == "decimal" else f"type {field.code}"
+
+
+def _digits(field: Field) -> int:
+    return field.length - (field.scale > 0) - (not field.unsigned)
+
+
 def exact(field: Field, expression: str) -> str:
     """Give the expression that shows a column without loss in the text protocol."""
     if field.code == CODE.FLOAT:
@@ -152,9 +163,8 @@ def exact(field: Field, expression: str) -> str:
 def arrow_type(field: Field) -> pa.DataType:  # noqa: PLR0911 - one line per type
     """Give the Arrow type in which a result column is read."""
     if field.code in _DECIMAL_CODES:
-        digits = field.length - (field.scale > 0) - (not field.unsigned)
         # Wider numbers stay text, which every consumer can still read exactly.
-        return pa.decimal128(ARROW_DIGITS, field.scale) if digits <= ARROW_DIGITS else pa.string()
+        return pa.decimal128(ARROW_DIGITS, field.scale) if _digits(field) <= ARROW_DIGITS else pa.string()
     match family(field):
         case "integer":
             return pa.int64()

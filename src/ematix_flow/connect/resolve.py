@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
@@ -93,6 +94,18 @@ def resolve_connection(name_or_connection: str | Connection) -> Connection:
     if isinstance(connection, KafkaConnection) and isinstance(connection.schema_registry, str):
         return replace(connection, schema_registry=_registry_named(connection.schema_registry, connection))
     return connection
+
+
+def travelling_connections(*given: Connection) -> dict[str, Connection]:
+    """Return every connection that a name means, and those given, filled in from the environment, for a process that has no such environment.
+
+    One that needs a secret store, or a variable that is missing, stays as it is written: whoever opens it hears what is wrong.
+    """
+    found = {}
+    for name in sorted(_all_names()):
+        with suppress(FlowError):
+            found[name] = _filled(find_connection(name).connection)
+    return found | {connection.name: _filled(connection) for connection in given}
 
 
 def resolve_dsn(name: str = "default") -> str:
@@ -229,13 +242,17 @@ def _listed(name: str) -> Listed:
 
 def _shown_connection(connection: Connection) -> str:
     """Give a connection as text, expanded where the environment is enough: a listing asks no secret store."""
+    connection = _filled(connection)
+    return _shown(connection.settings(), dsn_of(connection))
+
+
+def _filled(connection: Connection) -> Connection:
+    """Return a connection with its references filled in, where the environment has all of them."""
     texts = [value for value in connection.settings().values() if isinstance(value, str)]
     if {prefix for text in texts for prefix in prefixes_in(text)} <= {"env"}:
-        try:
-            connection = resolved(connection)
-        except FlowError:
-            return _shown(connection.settings(), dsn_of(connection))
-    return _shown(connection.settings(), dsn_of(connection))
+        with suppress(FlowError):
+            return resolved(connection)
+    return connection
 
 
 def _shown(fields: Mapping[str, object], dsn: object = None) -> str:

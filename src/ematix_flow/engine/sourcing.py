@@ -13,7 +13,7 @@ from ematix_flow.connect.registry import open_system
 from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.declare.pipeline import arguments_of
 from ematix_flow.engine.handles import Connection, PlaceholderConnection
-from ematix_flow.engine.spark import OWN, need
+from ematix_flow.engine.spark import OWN, need, readable
 from ematix_flow.errors import PlanError, UnsupportedError
 from ematix_flow.plan.source import SourceValue, source_value
 from ematix_flow.plan.sql.stream_sql import spark_sql
@@ -168,7 +168,7 @@ def _argument(
             message = f"pipeline {pipeline.name!r} builds its source with Spark, which a preview does not start"
             raise UnsupportedError(message, hint="use dry-run to see its counts.")
         need(OWN)
-        return spark()
+        return readable(spark(), *_given_to(pipeline))
     connections = [n for n in wanted if n != "spark"]
     is_target = len(connections) == 2 and connections.index(name) == 1  # noqa: PLR2004 - (source, target)
     reference = pipeline.targets[0].connection if is_target else pipeline.source_ref()
@@ -180,3 +180,9 @@ def _argument(
         return system
     opened.append(Connection(system, declared))
     return opened[-1]
+
+
+def _given_to(pipeline: Pipeline) -> list[Declared]:
+    """Return the connections that a pipeline names by themselves, without a name that means them."""
+    named = [pipeline.source_ref(), *(target.connection for target in pipeline.targets)]
+    return [connection for connection in named if connection is not None and not isinstance(connection, str)]

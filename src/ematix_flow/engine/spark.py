@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.lake_engine import SparkNeeds
 from ematix_flow.connect.places import project_file, user_file
+from ematix_flow.connect.resolve import travelling_connections
 from ematix_flow.declare.spark_settings import joined_conf, joined_words, settings_from
 from ematix_flow.declare.toml_text import parsed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ematix_flow.declare.connection import Connection
     from ematix_flow.declare.spark_settings import SparkSettings
     from ematix_flow.engine.options import Options
 
@@ -94,6 +96,14 @@ def with_needs(settings: SparkSettings, needs: Sequence[SparkNeeds]) -> SparkSet
         shared=_SHARES.is_set() and not all_.own,
         conf=joined_conf(all_.settings, settings.conf.items()),
     )
+
+
+def readable(session: Any, *given: Connection) -> Any:
+    """Return the session as one that reads every connection as a frame: `spark.read.format("ematix")`."""
+    from ematix_flow.run.data_source import register
+
+    register(session, travelling_connections(*given))
+    return session
 
 
 @dataclass(frozen=True, slots=True)

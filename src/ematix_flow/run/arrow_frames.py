@@ -30,9 +30,8 @@ def arrow_frame(spark: SparkSession, files: FileSet, paths: Sequence[str], *, or
     """Give the rows of files of one layout, with the address of each row's file; `ordered` adds their place among all."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    names = [column.name for column in files.columns]
     pieces = file_pieces(replace(files, paths=tuple(paths)))
-    sample = _signed(typed(paths[0], schema_of(paths[0], files.format).empty_table(), names))
+    sample = _sample(files, paths[0])
     if ordered:
         pieces, sample = numbered_pieces(pieces, files.paths), numbered_rows(sample)
 
@@ -40,14 +39,28 @@ def arrow_frame(spark: SparkSession, files: FileSet, paths: Sequence[str], *, or
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for table in pieces[number].read():
-                    yield from _signed(table).to_batches()
+                    yield from signed(table).to_batches()
 
     tasks = max(1, min(len(pieces), MOST_TASKS))
     schema = from_arrow_schema(sample.schema, prefer_timestamp_ntz=True)
     return spark.range(0, len(pieces), 1, tasks).mapInArrow(in_this_folder(task), schema)
 
 
-def _signed(table: pa.Table) -> pa.Table:
+def file_schema(files: FileSet) -> pa.Schema:
+    """Return the layout of the rows of files as `signed` gives them: that of the first file, or texts."""
+    names = [column.name for column in files.columns]
+    if files.format in ("csv", "json_lines"):
+        return pa.schema([(name, pa.string()) for name in names])
+    return _sample(files, files.paths[0]).select(names).schema
+
+
+def _sample(files: FileSet, path: str) -> pa.Table:
+    names = [column.name for column in files.columns]
+    return signed(typed(path, schema_of(path, files.format).empty_table(), names))
+
+
+def signed(table: pa.Table) -> pa.Table:
+    """Return the rows without types that Spark lacks: numbers without a sign become wider ones."""
     columns = [
         pc.cast(column, _SIGNED[str(column.type)]) if str(column.type) in _SIGNED else column
         for column in table.columns

@@ -152,7 +152,7 @@ def declared_batch(batch: pa.RecordBatch, columns: Sequence[SourceColumn]) -> pa
     arrays = []
     for field, array in zip(batch.schema, batch.columns, strict=True):
         if field.name not in names:
-            _refuse_unreadable(array)
+            refuse_unreadable(array)
             continue
         wanted = pa.type_for_alias(names[field.name])
         keep = pa.types.is_timestamp(field.type)
@@ -160,7 +160,7 @@ def declared_batch(batch: pa.RecordBatch, columns: Sequence[SourceColumn]) -> pa
     return pa.RecordBatch.from_arrays(arrays, names=list(names))
 
 
-def _refuse_unreadable(marks: pa.Array) -> None:
+def refuse_unreadable(marks: pa.Array) -> None:
     """Stop at a value that the reader could not carry: the shape would take its NULL for the source's own."""
     bad = next((mark for mark in marks.to_pylist() if mark is not None), None)
     if bad is not None:

@@ -1,0 +1,100 @@
+"""What a system is asked to leave out before Spark sees its rows: columns and simple conditions; Spark tests every condition again.
+
+A condition is sent only where the system keeps at least the rows that Spark keeps. So texts are compared for equality alone,
+because systems order them differently, and SQLite is asked about little, because its columns hold values of any type.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from ematix_flow.plan.sql.render import native_column, native_name, render, text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ematix_flow.connect.base import SourceColumn, TableName
+
+COMPARISONS = ("=", "<", "<=", ">", ">=")
+IN, NOT_NULL = "in", "is not null"
+
+MOST_VALUES = 1000
+"""The longest list of values that is sent to a system."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A column compared with constants: one of COMPARISONS, `in` or `is not null`; NULL fulfils none of them."""
+
+    column: str
+    word: str
+    values: tuple[object, ...] = ()
+
+
+def relation_sql(place: TableName | str, columns: Sequence[str], conditions: Iterable[str], dialect: str) -> str:
+    """Return the query for some columns of a table, or of a query of the system, with conditions in its dialect."""
+    source = f"(\n{place}\n) AS _src_pushed" if isinstance(place, str) else native_name(place, dialect)
+    listed = ", ".join(native_column(name, dialect) for name in columns)
+    where = " AND ".join(conditions)
+    return f"SELECT {listed} FROM {source}" + (f" WHERE {where}" if where else "")
+
+
+def conditions_sql(conditions: Iterable[Condition], columns: Iterable[SourceColumn], dialect: str) -> tuple[str, ...]:
+    """Return those conditions that the system may be asked for, as its SQL."""
+    known = {column.name.lower(): column for column in columns}
+    found = (condition_sql(c, known[c.column.lower()], dialect) for c in conditions if c.column.lower() in known)
+    return tuple(dict.fromkeys(sql for sql in found if sql))
+
+
+def condition_sql(condition: Condition, column: SourceColumn, dialect: str) -> str:
+    """Return the condition as SQL of the system; empty where it might leave out a row that Spark keeps."""
+    name = native_column(column.name, dialect)
+    if condition.word == NOT_NULL:
+        return f"{name} IS NOT NULL"
+    values = [_value_sql(value, column, dialect) for value in condition.values[: MOST_VALUES + 1]]
+    if not values or not all(values) or len(values) > MOST_VALUES:
+        return ""
+    if condition.word == IN:
+        return f"{name} IN ({', '.join(values)})"
+    if condition.word not in COMPARISONS or (column.family in ("text", "boolean") and condition.word != "="):
+        return ""
+    return f"{name} {condition.word} {values[0]}"
+
+
+def _value_sql(value: object, column: SourceColumn, dialect: str) -> str:  # noqa: PLR0911 - one line per family
+    """Return a constant that means the same to Spark and to the system; empty where that is not certain."""
+    if dialect == "sqlite" and not _is_sure_in_sqlite(column):
+        return ""
+    match column.family, value:
+        case "boolean", bool():
+            return str(value).upper() if dialect in ("postgres", "duckdb") else ""
+        case _, bool():
+            return ""
+        case ("integer", int()) | ("decimal", int() | Decimal()):
+            return f"{value:f}" if isinstance(value, Decimal) and value.is_finite() else str(value)
+        case "text", str():
+            return "" if "\0" in value or "\\" in value else text(value)
+        case "timestamp", datetime() if value.tzinfo is None:
+            return _moment(value, "TIMESTAMP", dialect)
+        case "timestamp_tz", datetime() if value.tzinfo is not None and dialect in ("postgres", "duckdb"):
+            return _moment(value.astimezone(UTC), "TIMESTAMPTZ", dialect)
+        case "date", date() if not isinstance(value, datetime):
+            return _moment(value, "DATE", dialect)
+    return ""
+
+
+def _moment(value: date, kind: str, dialect: str) -> str:
+    literal = text(value.isoformat().replace("T", " "))
+    return (
+        literal if dialect == "mysql" else render(f"SELECT CAST({literal} AS {kind})", dialect).removeprefix("SELECT ")
+    )
+
+
+def _is_sure_in_sqlite(column: SourceColumn) -> bool:
+    """Say whether the declared type makes SQLite store what is compared: whole numbers and texts alone do."""
+    declared = column.native.upper()
+    words = {"integer": ("INT",), "text": ("CHAR", "CLOB", "TEXT")}.get(column.family, ())
+    return any(word in declared for word in words) and "DECIMALTEXT" not in declared
