@@ -51,7 +51,7 @@ def test_a_function_joins_what_it_reads(spark: SparkSession, monkeypatch: pytest
         name: Text
 
     @ematix.pipeline(target=Named, target_connection="target", mode="merge")
-    def named(spark: Any) -> Any:  # noqa: ANN401
+    def named(spark: Any) -> Any:
         orders = spark.read.format("ematix").option("connection", "shop").option("table", "orders").load()
         names = spark.read.format("ematix").option("connection", "folder").option("path", "names").load()
         return orders.where("id > 1").join(names, "customer").select("id", "name")
