@@ -9,7 +9,6 @@ import json
 import uuid
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ematix_flow.connect import delta_commit, delta_log, lake_types
@@ -20,7 +19,7 @@ from ematix_flow.connect.delta_upkeep import delta_chores
 from ematix_flow.connect.identifiers import backticked
 from ematix_flow.connect.lake import LakeTable
 from ematix_flow.connect.lake_change import Applier
-from ematix_flow.connect.lake_engine import SparkNeeds
+from ematix_flow.connect.lake_engine import JAR, SparkNeeds
 from ematix_flow.connect.lake_place import in_bucket, in_folder
 from ematix_flow.connect.lake_source import LakeSource
 from ematix_flow.connect.store import told_parts
@@ -58,7 +57,6 @@ NEEDS = SparkNeeds((PACKAGE,), tuple(SETTINGS.items()))
 
 LOG_STORE = ("spark.delta.logStore.s3a.impl", "ematix.flow.ConditionalLogStore")
 """What writes the commits of tables in buckets; Delta's own looks whether there is one and writes then."""
-JAR = str(Path(__file__).parents[1] / "java" / "ematix-flow.jar")
 LOG_NEEDS = SparkNeeds(settings=(LOG_STORE,), jars=(JAR,))
 
 

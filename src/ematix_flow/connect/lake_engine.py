@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+
+JAR = str(Path(__file__).parents[1] / "java" / "ematix-flow.jar")
+"""The file with our classes for Spark."""
 
 NONE: Mapping[str, str] = MappingProxyType({})
 """No settings."""

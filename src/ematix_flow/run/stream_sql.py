@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,18 +13,22 @@ import pyarrow as pa
 from ematix_flow.connect.arrow import REJECTS
 from ematix_flow.connect.stream import SQL_FAILED
 from ematix_flow.errors import PlanError, did_you_mean
+from ematix_flow.plan.sql.row_errors import ERROR, ROW, TRYING, errors_query
 from ematix_flow.plan.sql.stream_columns import lacking
 from ematix_flow.plan.sql.stream_sql import SOURCE
 from ematix_flow.run.raw_json import json_rows
-from ematix_flow.run.udfs import register
+from ematix_flow.run.row_errors import can_tell, errors_frame
+from ematix_flow.run.typed_messages import TypedRows
+from ematix_flow.run.udfs import register, register_trying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from ematix_flow.run.typed_messages import TypedRows
 
+MOST_QUERIES = 64
+"""How many queries may look for bad rows that no query could tell by itself."""
 
 _turn = threading.Lock()
 _taught: tuple[SparkSession, SqlStage] | None = None
@@ -54,13 +59,13 @@ class SqlStage:
         """Give what the query makes of rows; where that is wanted, rows that make it fail are told apart."""
         table = self._completed(given.rows)
         try:
-            return replace(given, rows=self._answer(table))
+            return TypedRows(self._answer(table), given.rejects)
         except Exception as error:
             if not lenient or not table.num_rows or not _is_about_rows(error):
                 raise
             made, bad = self._apart(table, error)
-        rejects = [*([given.rejects] if given.rejects is not None else []), *bad]
-        return replace(given, rows=made, rejects=pa.concat_tables(rejects))
+        failed = _rejected(table, bad, given.places)
+        return TypedRows(made, failed if given.rejects is None else pa.concat_tables([given.rejects, failed]))
 
     def _completed(self, table: pa.Table) -> pa.Table:
         """Give rows with the columns that the query takes from them and that are known and not there, as NULL."""
@@ -87,21 +92,73 @@ class SqlStage:
         # Text is read as anything by Spark, so the types of a target are not needed.
         return pa.string() if empty or any(name in {one.lower() for one in some} for some in self.known()) else None
 
-    def _apart(self, table: pa.Table, error: Exception) -> tuple[pa.Table, list[pa.Table]]:
-        """Halve the rows until the bad ones stand alone; where rows depend on each other, all of them are bad."""
-        if table.num_rows == 1 or not self.separable:
-            return self._answer(table.slice(0, 0)), [_rejected(table, error)]
-        half = table.num_rows // 2
-        made, bad = [], []
-        for part in (table.slice(0, half), table.slice(half)):
+    def _apart(self, table: pa.Table, error: Exception) -> tuple[pa.Table, dict[int, str]]:
+        """Return what the query makes of the good rows, and the errors of the others by their number.
+
+        Where rows depend on each other, all of them are bad.
+        """
+        if not self.separable:
+            return self._answer(table.slice(0, 0)), dict.fromkeys(range(table.num_rows), _first_line(error))
+        bad = self._errors(table)
+        if bad:
+            good = pa.array(number for number in range(table.num_rows) if number not in bad)
             try:
-                made.append(self._answer(part))
+                return self._answer(table.take(good)), bad
             except Exception as again:
                 if not _is_about_rows(again):
                     raise
-                rows, rejects = self._apart(part, again)
-                made.append(rows)
-                bad += rejects
+                error = again
+        made, more = self._halved(table, [number for number in range(table.num_rows) if number not in bad], error)
+        return made, bad | more
+
+    def _errors(self, table: pa.Table) -> dict[int, str]:
+        """Return the errors of rows by their number, as far as one query can tell them."""
+        from pyspark.errors import PySparkException
+
+        with _turn:
+            spark = self.spark()
+            sql = errors_query(self.sql, table.column_names, self._lookup_types(), [one.name for one in self.udfs])
+            if sql is None or not can_tell(spark):
+                return {}
+            self._teach(spark)
+            register_trying(spark, self.udfs, TRYING)
+            numbered = table.append_column(ROW, pa.array(range(table.num_rows), pa.int64()))
+            frame_of(spark, numbered).createOrReplaceTempView(SOURCE)
+            try:
+                found = errors_frame(spark, sql).toArrow().to_pydict()
+            except PySparkException:
+                # The query of the user fails in a way that no row tells, or in a place that cannot be asked.
+                return {}
+        return dict(zip(reversed(found[ROW]), reversed(found[ERROR]), strict=True))
+
+    def _lookup_types(self) -> dict[str, dict[str, str]]:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        schemas = {
+            name: from_arrow_schema(read().schema, prefer_timestamp_ntz=True) for name, read in self.lookups.items()
+        }
+        return {name: {f.name: f.dataType.simpleString() for f in schema.fields} for name, schema in schemas.items()}
+
+    def _halved(self, table: pa.Table, rows: list[int], error: Exception) -> tuple[pa.Table, dict[int, str]]:
+        """Halve rows until the bad ones stand alone, with so many queries at most; then a half that may be bad counts as bad."""
+        made = [self._answer(table.slice(0, 0))]
+        bad: dict[int, str] = {}
+        failed = deque([(rows, error)])
+        queries = MOST_QUERIES
+        while failed:
+            group, reason = failed.popleft()
+            if len(group) == 1 or queries < 2:  # noqa: PLR2004 - one query for each half
+                note = "" if len(group) == 1 else f" (in one of {len(group)} rows)"
+                bad |= dict.fromkeys(group, _first_line(reason) + note)
+                continue
+            for half in (group[: len(group) // 2], group[len(group) // 2 :]):
+                queries -= 1
+                try:
+                    made.append(self._answer(table.take(pa.array(half))))
+                except Exception as again:
+                    if not _is_about_rows(again):
+                        raise
+                    failed.append((half, again))
         return pa.concat_tables(made, promote_options="permissive"), bad
 
     def _answer(self, table: pa.Table) -> pa.Table:
@@ -176,11 +233,23 @@ def _is_about_rows(error: BaseException) -> bool:
     return isinstance(error, PySparkException) and not isinstance(error, AnalysisException | ParseException)
 
 
-def _rejected(table: pa.Table, error: Exception) -> pa.Table:
-    reason = str(error).strip().splitlines()[0][:500]
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:500]
+
+
+def _rejected(table: pa.Table, bad: Mapping[int, str], places: pa.ChunkedArray | None) -> pa.Table:
+    """Return bad rows as rejects, in the order of the batch."""
+    numbers = sorted(bad)
+    chosen = table.take(pa.array(numbers, pa.int64()))
+    # A field that is NULL here is one that this row alone would lack when it is replayed.
+    documents = json_rows(chosen, chosen.column_names, nulls=True)
     rows = [
-        {"reason": f"{SQL_FAILED}{reason}", "column_name": None, "source_position": None, "row_json": row}
-        # A field that is NULL here is one that this row alone would lack when it is replayed.
-        for row in json_rows(table, table.column_names, nulls=True)
+        {
+            "reason": f"{SQL_FAILED}{bad[number]}",
+            "column_name": None,
+            "source_position": None if places is None else places[number].as_py(),
+            "row_json": row,
+        }
+        for number, row in zip(numbers, documents, strict=True)
     ]
     return pa.Table.from_pylist(rows, schema=REJECTS)

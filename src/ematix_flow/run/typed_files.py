@@ -37,12 +37,13 @@ def file_rows(files: FileSet, *, shown: bool) -> TypedRows:
         return typed_rows(pieces, json_payload, ())
     tables = [table for piece in file_pieces(files) for table in piece.read()]
     if files.format != "csv":
-        return TypedRows(pa.concat_tables(tables).drop_columns([POSITION]))
-    rows, bad = _apart(pa.concat_tables(tables))
+        whole = pa.concat_tables(tables)
+        return TypedRows(whole.drop_columns([POSITION]), places=whole.column(POSITION))
+    rows, bad, places = _apart(pa.concat_tables(tables))
     if shown:
         for number, field in enumerate(rows.schema):
             rows = rows.set_column(number, field.name, valued(rows.column(number)))
-    return TypedRows(rows, bad)
+    return TypedRows(rows, bad, places)
 
 
 def valued(texts: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -69,12 +70,13 @@ def _messages(path: str, lines: list[bytes]) -> pa.Table:
     return pa.table(columns)
 
 
-def _apart(rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
-    """Give the rows, and the lines that are none as rejects."""
+def _apart(rows: pa.Table) -> tuple[pa.Table, pa.Table | None, pa.ChunkedArray]:
+    """Give the rows, the lines that are none as rejects, and where the rows were read."""
     good = pc.is_null(rows.column(CORRUPT))
     wrong = rows.filter(pc.invert(good))
-    kept = rows.filter(good).drop_columns([CORRUPT, POSITION])
-    return kept, _rejects(wrong) if wrong.num_rows else None
+    kept = rows.filter(good)
+    rejects = _rejects(wrong) if wrong.num_rows else None
+    return kept.drop_columns([CORRUPT, POSITION]), rejects, kept.column(POSITION)
 
 
 def _rejects(wrong: pa.Table) -> pa.Table:

@@ -37,6 +37,8 @@ class TypedRows:
 
     rows: pa.Table
     rejects: pa.Table | None = None
+    places: pa.ChunkedArray | None = None
+    """Where each row was read, as far as that is known."""
 
     @property
     def count(self) -> int:
@@ -64,9 +66,11 @@ def typed_rows(
     columns |= {name: pa.chunked_array([kept.column(name) for _, kept, _ in parts]) for name in more if parts}
     bad = [row for _, _, wrong in parts for row in wrong]
     rows = pa.table(columns)
+    places = pa.chunked_array([kept.column(PLACE) for _, kept, _ in parts], pa.string())
     if line and rows.num_columns:
-        rows = in_order(rows, pa.concat_tables([kept.select(order_of(line)) for _, kept, _ in parts]))
-    return TypedRows(rows, rejects_of(bad) if bad else None)
+        order = pa.concat_tables([kept.select(order_of(line)) for _, kept, _ in parts])
+        rows, places = in_order(rows, order), in_order(pa.table({PLACE: places}), order).column(PLACE)
+    return TypedRows(rows, rejects_of(bad) if bad else None, places)
 
 
 def rows_of_payloads(messages: Sequence[tuple[bytes, str]], read: Callable[[bytes], dict[str, Any] | str]) -> TypedRows:

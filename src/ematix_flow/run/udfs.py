@@ -51,6 +51,16 @@ def register(
         spark.udf.register(group.name, arrow_udf(_aggregate(group), _SPARK[group.returns]))
 
 
+def register_trying(spark: SparkSession, udfs: Sequence[PythonScalarUdfHandle], prefix: str) -> None:
+    """Make functions known under longer names that return a value and, where there is none, the error of its row."""
+    from pyspark.sql.pandas import functions
+
+    arrow_udf: Any = functions.arrow_udf
+    for handle in udfs:
+        kind = f"struct<value:{_SPARK[handle.returns]},error:string>"
+        spark.udf.register(f"{prefix}{handle.name}", arrow_udf(_trying(handle), kind))
+
+
 def call(handle: PythonScalarUdfHandle, arrays: Sequence[pa.Array]) -> pa.Array:
     """Give what a function makes of arrays, in the type that it declares."""
     given = [_cast(array, ARROW_TYPES[name]) for array, name in zip(arrays, handle.args, strict=True)]
@@ -77,6 +87,37 @@ def _scalar(handle: PythonScalarUdfHandle) -> Any:
         return _cast(call(handle, arrays), _CARRIED.get(handle.returns, ARROW_TYPES[handle.returns]))
 
     return function
+
+
+def _trying(handle: PythonScalarUdfHandle) -> Any:
+    function = _scalar(handle)
+
+    def trying(*arrays: pa.Array) -> pa.Array:
+        try:
+            values, errors = function(*arrays), pa.nulls(len(arrays[0]), pa.string())
+        except Exception:  # noqa: BLE001 - code of the user: which row it fails at is found below
+            values, errors = _one_by_one(function, arrays)
+        return pa.StructArray.from_arrays([values, errors], names=["value", "error"])
+
+    return trying
+
+
+def _one_by_one(function: Any, arrays: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array]:
+    """Return values and errors of a function that is called for one row after the other."""
+    values: list[Any] = []
+    errors: list[str | None] = []
+    kind = pa.null()
+    for number in range(len(arrays[0])):
+        try:
+            made = function(*(array.slice(number, 1) for array in arrays))
+        except Exception as error:  # noqa: BLE001 - as above
+            values.append(None)
+            errors.append(f"{type(error).__name__}: {error}"[:500])
+        else:
+            values.append(made[0].as_py())
+            errors.append(None)
+            kind = made.type
+    return pa.array(values, kind), pa.array(errors, pa.string())
 
 
 def _aggregate(handle: PythonAggregateUdfHandle) -> Any:

@@ -1,0 +1,71 @@
+"""SQL that fails at some messages: the others are loaded, and every bad one is a dead letter with its place and its reason."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import pyarrow.compute as pc
+import pytest
+
+from ematix_flow import ematix, pk
+from ematix_flow.declare.udf import udf
+from ematix_flow.types import BigInt, Text  # noqa: TC001 - read from the annotations
+from tests.streams.feeds import drain, duckdb_at, rows_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from tests.streams.feeds import Topic
+
+pytestmark = [
+    pytest.mark.service,
+    pytest.mark.spark,
+    pytest.mark.xdist_group("streams"),
+    pytest.mark.usefixtures("spark"),
+]
+
+
+@ematix.table(schema="shop", name="sql_numbers")
+class Numbers:
+    """What the SQL of the streams gives."""
+
+    id: Annotated[BigInt, pk()]
+    n: BigInt
+    note: Text | None
+
+
+@udf(args=("Int64",), returns="Int64", name="halved")
+def halved(numbers: pa.Array) -> pa.Array:
+    """Halve numbers, and refuse those that are divisible by 77."""
+    if any(number % 77 == 0 for number in numbers.to_pylist()):
+        raise ValueError("seventy-seven is refused")
+    return pc.divide(numbers, 2)
+
+
+def is_bad(n: int) -> bool:
+    return n % 20 == 0 or n % 77 == 0
+
+
+@pytest.mark.parametrize("many", [1_000, pytest.param(20_000, marks=pytest.mark.deep)])
+def test_bad_rows_become_dead_letters_with_their_places(topic: Topic, warehouse: Path, many: int) -> None:
+    topic.write([{"id": n, "n": f"{n}{'x' if n % 20 == 0 else ''}"} for n in range(1, many + 1)], partition=1)
+    sql = "SELECT id, halved(CAST(n AS BIGINT)) AS n FROM source"
+    told = drain(
+        topic.stream(
+            duckdb_at(warehouse), target_table=Numbers, transform_sql=sql, transform_on_error="dlq", udfs=[halved]
+        )
+    )
+    bad = [n for n in range(1, many + 1) if is_bad(n)]
+    assert told["total_rows"] == many
+    assert rows_in(warehouse, "SELECT COUNT(*), COUNT(DISTINCT id) FROM shop.sql_numbers") == [
+        (many - len(bad), many - len(bad))
+    ]
+    found = rows_in(warehouse, "SELECT source_position, row_json, reason FROM ematix_flow.rejects")
+    assert {json.loads(row)["id"]: json.loads(place)["offset"] for place, row, _ in found} == {n: n - 1 for n in bad}
+    assert {json.loads(place)["partition"] for place, _, _ in found} == {1}
+    reasons = {json.loads(row)["id"]: reason for _, row, reason in found}
+    assert "CAST_INVALID_INPUT" in reasons[20]
+    assert reasons[77] == "transform: ValueError: seventy-seven is refused"
