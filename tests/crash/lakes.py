@@ -19,7 +19,7 @@ from ematix_flow.plan.sql.render import native_name
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql import SparkSession
 
 LAKES = ("delta_local", "iceberg")
 
@@ -55,9 +55,9 @@ def leave(remote: str) -> None:
 @cache
 def reader(remote: str) -> SparkSession:
     """Give the session that this test process reads with."""
-    from pyspark.sql.connect.session import SparkSession
+    from ematix_flow.run.connecting import far_session
 
-    session = SparkSession.builder.remote(remote).create()
+    session = far_session(remote)
     session.conf.set("spark.sql.session.timeZone", "UTC")
     return session
 

@@ -131,8 +131,12 @@ def stop_session(*, last: bool = False) -> None:
 def _leave(session: SparkSession, lease: Lease) -> None:
     """Give a session of the warm engine back; the engine goes on for others."""
     os.environ.pop(_CONNECT_MODE, None)
+    from ematix_flow.run.connecting import drop
+
     if lease.alive:
         session.stop()
+    else:
+        drop(session)
     lease.release()
 
 
@@ -206,9 +210,16 @@ def _connected(settings: SparkSettings, remote: str) -> SparkSession:
     """Give a session on a Spark Connect server."""
     from pyspark.sql import SparkSession
 
+    from ematix_flow.run.connecting import bounded, far_session
+
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     quieten_errors(settings.log_level)
-    return _with_query_conf(SparkSession.builder.remote(remote).getOrCreate(), settings)
+    if remote.startswith("sc://"):
+        os.environ[_CONNECT_MODE] = "1"
+        session = far_session(remote)
+    else:  # a server inside this process, which pyspark starts
+        session = bounded(SparkSession.builder.remote(remote).getOrCreate())
+    return _with_query_conf(session, settings)
 
 
 def _with_query_conf(session: SparkSession, settings: SparkSettings) -> SparkSession:

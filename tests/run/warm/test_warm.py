@@ -5,7 +5,7 @@ import signal
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -53,13 +53,14 @@ def test_commands_share_an_engine_and_see_nothing_of_each_other() -> None:
 
 
 def test_a_connection_without_the_token_is_refused() -> None:
-    from pyspark.sql.connect.client import DefaultChannelBuilder
-    from pyspark.sql.connect.session import SparkSession
+    from ematix_flow.run.connecting import far_session
 
     lease = lease_of(SETTINGS)
     for word in ("", "token=wrong"):
+        session: Any = far_session(f"sc://localhost:{lease.state.port}/;{word}")
         with pytest.raises(Exception, match=r"(?i)unauthenticated|invalid|credentials"):
-            SparkSession(connection=DefaultChannelBuilder(f"sc://localhost:{lease.state.port}/;{word}")).version  # noqa: B018
+            session.version  # noqa: B018
+        session.client.close()
     lease.release()
 
 

@@ -11,7 +11,7 @@ import sys
 import time
 import uuid
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ematix_flow.background import in_background
 from ematix_flow.connect.processes import may_run
@@ -175,17 +175,11 @@ def _session(state: EngineState) -> SparkSession:
 
 
 def _connected(state: EngineState) -> SparkSession:
-    from pyspark.sql.connect.client import DefaultChannelBuilder
-    from pyspark.sql.connect.client.retries import DefaultPolicy
-    from pyspark.sql.connect.session import SparkSession as ConnectSession
+    from ematix_flow.run.connecting import near_session
 
-    # The host has to be spelled like this: for any other one the client wants TLS as soon as there is a token.
-    builder = DefaultChannelBuilder(f"sc://localhost:{state.port}/;token={state.token}")
-    session: Any = ConnectSession(connection=builder)
-    # A server of this machine is there or is gone for good; the usual policy would ask for ten minutes.
-    session.client.set_retry_policies([DefaultPolicy(max_retries=3, max_backoff=1000)])
+    session = near_session(state.port, state.token)
     session.version  # noqa: B018 - asks the server, which may refuse
-    return cast("SparkSession", session)
+    return session
 
 
 def stop(state: EngineState) -> None:

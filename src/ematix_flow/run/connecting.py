@@ -1,0 +1,117 @@
+"""Opens sessions on Spark Connect servers so that a server that is gone, or no longer answers, keeps nobody waiting.
+
+The client as it comes asks a dead server for ten minutes and one that is frozen for ever, also while it only cleans up: when a
+session is stopped or collected, and when the process ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import grpc
+from pyspark.sql.connect.client import DefaultChannelBuilder
+from pyspark.sql.connect.client.retries import DefaultPolicy
+from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+CLEAN_UP_SECONDS = 5.0
+"""How long a server has to answer a request that only tidies up."""
+
+_SERVICE = "/spark.connect.SparkConnectService/"
+_CLEAN_UP = frozenset(_SERVICE + name for name in ("ReleaseExecute", "ReleaseSession", "Interrupt"))
+_REST_SECONDS = 30.0
+_NEAR = (3, 1000)
+"""How often a request is repeated, with at most how many milliseconds between: a server of this machine is there or gone for good."""
+
+_FAR = (9, 10_000)
+"""About a minute: a network may come back, a server that was started again has forgotten the session."""
+
+_PULSE = (
+    # Servers close connections that ask for a sign of life more often than every five minutes.
+    ("grpc.keepalive_time_ms", 330_000),
+    ("grpc.keepalive_timeout_ms", 60_000),
+)
+
+
+class _Details(NamedTuple):
+    """The parts of a request that gRPC hands to its interceptors."""
+
+    method: str
+    timeout: float | None
+    metadata: Any
+    credentials: Any
+    wait_for_ready: bool | None
+    compression: Any
+
+
+class _CleanUp(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]
+    """Gives requests that only tidy up a deadline and one try; after one that failed the next ones are not even sent."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._silent_until = 0.0
+
+    def intercept_unary_unary(self, continuation: Callable[..., Any], details: Any, request: Any) -> Any:
+        """Pass a request on, a tidying one with a deadline."""
+        if details.method not in _CLEAN_UP:
+            return continuation(details, request)
+        with self._lock:
+            silent = time.monotonic() < self._silent_until
+        # The client repeats errors of gRPC for as long as its policy says, and no others.
+        if silent:
+            raise ConnectionError("the Spark Connect server does not answer")
+        call = continuation(_limited(details), request)
+        if isinstance(call, grpc.RpcError):
+            with self._lock:
+                self._silent_until = time.monotonic() + _REST_SECONDS
+            raise ConnectionError("the Spark Connect server did not answer") from call
+        return call
+
+
+def _limited(details: Any) -> _Details:
+    return _Details(
+        details.method,
+        CLEAN_UP_SECONDS,
+        details.metadata,
+        details.credentials,
+        getattr(details, "wait_for_ready", None),
+        getattr(details, "compression", None),
+    )
+
+
+def near_session(port: int, token: str) -> SparkSession:
+    """Return a new session on a server of this machine."""
+    # The host has to be spelled like this: for any other one the client wants TLS as soon as there is a token.
+    session = ConnectSession(connection=_channel(f"sc://localhost:{port}/;token={token}"))
+    return bounded(session, _NEAR)
+
+
+def far_session(remote: str) -> SparkSession:
+    """Return a new session on a server anywhere; it is the one of this process where there is no other."""
+    return bounded(ConnectSession.builder.channelBuilder(_channel(remote, *_PULSE)).create())
+
+
+def bounded(session: Any, retries: tuple[int, int] = _FAR) -> SparkSession:
+    """Return a session whose client gives up in time."""
+    session.client.set_retry_policies([DefaultPolicy(max_retries=retries[0], max_backoff=retries[1])])
+    # At the end of the process it would ask the server to forget models, which a session that ends does anyway.
+    atexit.unregister(session.client._cleanup_ml_cache)  # noqa: SLF001 - there is no setting for it
+    return cast("SparkSession", session)
+
+
+def drop(session: Any) -> None:
+    """Close a session whose server is gone, without a word to it."""
+    session.client.close()
+
+
+def _channel(url: str, *options: tuple[str, Any]) -> DefaultChannelBuilder:
+    channel = DefaultChannelBuilder(url, list(options))
+    channel.add_interceptor(cast("Any", _CleanUp()))
+    return channel
