@@ -22,7 +22,7 @@ from ematix_flow.engine.posting import run_named_transform, run_posts
 from ematix_flow.engine.recording import Recorder
 from ematix_flow.engine.results import errors_in, from_kept, kept_text, loaded_in, result_of
 from ematix_flow.engine.sourcing import called, source_for
-from ematix_flow.engine.spark import session_for
+from ematix_flow.engine.spark import engine_id, session_for
 from ematix_flow.engine.targets import refuse_twins
 from ematix_flow.engine.telling import told
 from ematix_flow.errors import NO_ROOM, FlowError, RunCancelledError, RunError, RunLogError, TransientError
@@ -284,6 +284,7 @@ def _load_one(
         extras={
             "path": loaded.path,
             "engine": loaded.engine,
+            **({"engine_id": engine_id()} if loaded.engine == "spark" and engine_id() else {}),
             "mode": target.write.spelled,
             "recovered": committed.replayed,
             **measured,

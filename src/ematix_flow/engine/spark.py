@@ -79,6 +79,12 @@ def engine_ended() -> bool:
     return session is not None and session.engine_ended()
 
 
+def engine_id() -> str:
+    """Return the id of the warm engine that this process has a session on; empty where it has none."""
+    session = sys.modules.get("ematix_flow.run.session")
+    return session.engine_id() if session is not None else ""
+
+
 def session_settings() -> SparkSettings:
     """Give the settings of a session that starts now."""
     return with_needs(spark_settings(), _NEEDED)

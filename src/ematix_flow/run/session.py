@@ -106,6 +106,12 @@ def engine_ended() -> bool:
         return _current is not None and _current.lease is not None and not _current.lease.alive
 
 
+def engine_id() -> str:
+    """Return the id of the warm engine that this process has a session on; empty where it has none."""
+    with _lock:
+        return _current.lease.state.id if _current is not None and _current.lease is not None else ""
+
+
 def stop_session(*, last: bool = False) -> None:
     """End the session and its processes; one that the caller's own code made is left alone.
 

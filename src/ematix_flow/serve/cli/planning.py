@@ -127,8 +127,8 @@ def _planned(module: str | None, name: str) -> PipelineHandle | StreamHandle:
     """Give a pipeline that has a plan, which a plain function has not, or a stream, by its name or its file."""
     if not is_file(name):
         load(module)
+    stop_spark_at_end()
     if is_file(name) or name in PROJECT.streams:
-        stop_spark_at_end()
         return StreamHandle(find_stream(name, module))
     pipeline = find_pipeline(module, name)
     if not pipeline.targets:

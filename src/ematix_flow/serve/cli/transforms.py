@@ -12,6 +12,7 @@ from ematix_flow.serve.cli.failures import DONE, asked_for
 from ematix_flow.serve.cli.lazy import NearGroup
 from ematix_flow.serve.cli.options import common_options, format_option, load, module_option
 from ematix_flow.serve.cli.output import emit, emit_json, table, talk
+from ematix_flow.serve.cli.spark import stop_spark_at_end
 
 
 @click.group(cls=NearGroup)
@@ -45,6 +46,7 @@ def run(name: str, module: str | None) -> int:
     load(module)
     with asked_for():
         PROJECT.transform(name)
+    stop_spark_at_end()
     from ematix_flow.engine import run_transform
 
     with redirect_stdout(sys.stderr):
