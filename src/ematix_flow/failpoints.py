@@ -49,6 +49,9 @@ NAMES = (
 AUDIT_NAMES = ("commit.measured", "commit.audited")
 """Further ones of loads with expectations, between `commit.verified` and `commit.watermark`."""
 
+CARRY_NAMES = ("carry.before_send", "carry.received")
+"""Further ones of loads whose staged rows come to the driver from other machines; the first one is passed in tasks."""
+
 RESULT_NAMES = ("result.before_print", "result.after_print", "result.after_close")
 """Further ones of `flow run`, which closes its request after the result is printed and everything else has ended."""
 

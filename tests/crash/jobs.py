@@ -99,6 +99,7 @@ def _become_impatient() -> None:
 def _change_rows_at(remote: str) -> None:
     """Use a Spark that outlives this process; rows are still staged by this process."""
     os.environ["EMATIX_FLOW_SPARK_REMOTE"] = remote
+    os.environ["EMATIX_FLOW_SPARK_SHARED_PATHS"] = "/"  # the server runs on this machine
     os.environ["EMATIX_FLOW_ENGINE"] = "local"
 
 

@@ -211,13 +211,15 @@ class Standalone:
         return "\n".join(server.log_tail() for server in (self.master, *self.workers))
 
 
-def executor_python(folder: Path, without: Iterable[str] = (), base: str = sys.executable) -> Path:
-    """Make a Python environment of links to this one's packages, without the product and without those that are named."""
+def executor_python(
+    folder: Path, without: Iterable[str] = (), *, only: Iterable[str] = (), base: str = sys.executable
+) -> Path:
+    """Make a Python environment of links to this one's packages but the product: all, those that are named, or the others."""
     subprocess.run([base, "-m", "venv", "--without-pip", str(folder)], check=True)
     packages = next(folder.glob("lib/python*")) / "site-packages"
     missing = (*_OURS, *without)
     for entry in spark_home().parent.iterdir():
-        if not entry.name.startswith(missing):
+        if not entry.name.startswith(missing) and entry.name.startswith(tuple(only) or ""):
             (packages / entry.name).symlink_to(entry)
     return folder / "bin" / "python"
 

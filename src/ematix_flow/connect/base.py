@@ -222,6 +222,21 @@ class Database(Upkeep, ABC):
     timezone: str | None = None
     """The zone of this database's timestamps without one; UTC when it says nothing."""
 
+    @property
+    def read_paths(self) -> tuple[str, ...]:
+        """Return what of this machine's disk a task needs that reads from here; servers need nothing."""
+        return ()
+
+    @property
+    def write_paths(self) -> tuple[str, ...]:
+        """Return the folders of this machine that tasks write to when rows are loaded into this target."""
+        return ()
+
+    @property
+    def part_paths(self) -> tuple[str, ...]:
+        """Return the folders of this machine in which parts wait for the driver, who could also fetch them elsewhere."""
+        return ()
+
     @abstractmethod
     def identity(self) -> tuple[str, ...]:
         """Give what makes two connections the same database."""

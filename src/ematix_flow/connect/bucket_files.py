@@ -52,6 +52,11 @@ class BucketFiles(Files):
         return self.store.place.info()
 
     @property
+    def read_paths(self) -> tuple[str, ...]:
+        """Return nothing: a bucket is reached from everywhere."""
+        return ()
+
+    @property
     def shown(self) -> str:
         """Give the address."""
         return self.store.shown

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import tempfile
 import uuid
 from contextlib import contextmanager
 from pathlib import Path
@@ -104,6 +105,16 @@ class DuckDB(Database):
     def in_memory(self) -> bool:
         """True when no other process can see the data."""
         return self.path == ":memory:"
+
+    @property
+    def read_paths(self) -> tuple[str, ...]:
+        """Return the file, and the folder that its rows are written to for tasks, who cannot open it beside this process."""
+        return (self.path, tempfile.gettempdir())
+
+    @property
+    def part_paths(self) -> tuple[str, ...]:
+        """Return where parts wait."""
+        return (str(self.stage_root()),)
 
     @property
     def errors(self) -> tuple[type[BaseException], ...]:

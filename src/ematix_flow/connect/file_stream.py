@@ -30,6 +30,11 @@ class FileStream(StreamSource):
         super().__init__(connection.name, query)
         self.files = self.system(connection)
 
+    @property
+    def read_paths(self) -> tuple[str, ...]:
+        """Return the folder."""
+        return self.files.read_paths
+
     def start(self, where: str) -> Position:
         """Give the look at an empty folder, or at the folder as it is."""
         if where == EARLIEST:

@@ -79,6 +79,11 @@ class Files:
         return LocalStore(str(self.root)).probe()
 
     @property
+    def read_paths(self) -> tuple[str, ...]:
+        """Return what of this machine's disk a task needs that reads from here."""
+        return (str(self.root),)
+
+    @property
     def shown(self) -> str:
         """Give the place for people."""
         return str(self.root)

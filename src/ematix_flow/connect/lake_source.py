@@ -27,6 +27,11 @@ class LakeSource(ABC):
     def spark_needs(self) -> SparkNeeds:
         """Give what a session needs from its start."""
 
+    @property
+    def read_paths(self) -> tuple[str, ...]:
+        """Return the folder that tasks read; a bucket is reached from everywhere."""
+        return (self.lies.store.shown,) if self.lies.bucket is None else ()
+
     def info(self) -> Mapping[str, object]:
         """Give host, port, dbname and user for people; no secret."""
         return self.lies.info()

@@ -99,6 +99,11 @@ class LakeStream(StreamSource):
         self._engine: Callable[[], LakeEngine] | None = None
 
     @property
+    def read_paths(self) -> tuple[str, ...]:
+        """Return the folder of the lake."""
+        return self.lake.read_paths
+
+    @property
     def spark_needs(self) -> SparkNeeds:
         """Give what a session needs from its start."""
         return self.lake.spark_needs

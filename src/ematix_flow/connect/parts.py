@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import tempfile
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -35,8 +36,11 @@ class ParquetStager(Stager):
     def __init__(self, spec: StageSpec, partition: int, attempt: int) -> None:
         schema = pa.ipc.read_schema(pa.py_buffer(spec.schema))
         stem = f"part-{partition:05d}-{attempt}"
-        self._rows = _File(Path(spec.folder) / f"{stem}.parquet", schema)
-        self._rejects = _File(Path(spec.folder) / f"{stem}.rejects.parquet", REJECTS)
+        # A task of another machine stages to a folder of its own, from which the parts are carried to the driver.
+        folder = Path(spec.folder or tempfile.mkdtemp(prefix="ematix-flow-stage-"))
+        self._rows = _File(folder / f"{stem}.parquet", schema)
+        self._rejects = _File(folder / f"{stem}.rejects.parquet", REJECTS)
+        self._own = None if spec.folder else folder
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add rows to the file."""
@@ -57,6 +61,8 @@ class ParquetStager(Stager):
         """Remove unfinished files."""
         self._rows.abandon()
         self._rejects.abandon()
+        if self._own is not None:
+            shutil.rmtree(self._own, ignore_errors=True)
 
 
 class _File:

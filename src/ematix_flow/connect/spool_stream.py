@@ -15,6 +15,7 @@ from ematix_flow.errors import RunError, StreamLostError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from ematix_flow.connect.receiving import Broker
     from ematix_flow.connect.spool_files import Batch
@@ -47,6 +48,15 @@ class SpooledSource(StreamSource):
     @abstractmethod
     def broker(self) -> Broker:
         """Give a connection to the queue that is not open yet."""
+
+    @property
+    def read_paths(self) -> tuple[str, ...]:
+        """Return the folder in which received messages wait."""
+        return (str(self._spool_folder),)
+
+    @property
+    def _spool_folder(self) -> Path:
+        return spool_folder(f"{self.kind}:{self.query}@{self.address}")
 
     def begin(self) -> None:
         """Own the spool, and receive."""
@@ -119,7 +129,7 @@ class SpooledSource(StreamSource):
 
     def _opened(self, *, own: bool = False) -> Spool:
         if self._spool is None:
-            self._spool = Spool(spool_folder(f"{self.kind}:{self.query}@{self.address}"), own=own)
+            self._spool = Spool(self._spool_folder, own=own)
         return self._spool
 
     def _number(self, position: Position, spool: Spool) -> int:

@@ -88,6 +88,16 @@ class SQLite(Database):
         return self.path == ":memory:"
 
     @property
+    def read_paths(self) -> tuple[str, ...]:
+        """Return the file."""
+        return (self.path,)
+
+    @property
+    def part_paths(self) -> tuple[str, ...]:
+        """Return where parts wait."""
+        return (str(self.stage_root()),)
+
+    @property
     def errors(self) -> tuple[type[BaseException], ...]:
         """Give the driver's exceptions."""
         return (sqlite3.Error,)

@@ -10,7 +10,7 @@ from ematix_flow.connect.arrow import REJECTS
 from ematix_flow.connect.base import Database
 from ematix_flow.connect.file_parts import check_files, reject_batches
 from ematix_flow.connect.sqlite_books import load_rejects
-from ematix_flow.connect.store import StoreError, StoreUnavailableError
+from ematix_flow.connect.store import LocalStore, StoreError, StoreUnavailableError
 from ematix_flow.connect.store_session import HOME
 from ematix_flow.connect.store_upkeep import books_chore
 from ematix_flow.errors import UnsupportedError
@@ -43,6 +43,11 @@ class StoreTarget(Database):
     def home(self) -> str:
         """Give where the books and the staging are."""
         return HOME
+
+    @property
+    def write_paths(self) -> tuple[str, ...]:
+        """Return the folder; a bucket is reached from everywhere."""
+        return (self.store.shown,) if isinstance(self.store, LocalStore) else ()
 
     @property
     def errors(self) -> tuple[type[BaseException], ...]:

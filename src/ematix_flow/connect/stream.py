@@ -87,6 +87,11 @@ class StreamSource(ABC):
         """Tells what is known of this source in this process from others of its name."""
 
     @property
+    def read_paths(self) -> tuple[str, ...]:
+        """Return what of this machine's disk a task needs that reads messages; most sources are services."""
+        return ()
+
+    @property
     def source_id(self) -> str:
         """Give the text under which positions in this source are kept."""
         return f"{self.kind}:{self.query}"

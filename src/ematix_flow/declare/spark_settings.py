@@ -28,7 +28,7 @@ _NUMBERS: Mapping[str, tuple[int, str]] = {
     "max_connections": (10_000, "a whole number of connections"),
 }
 """Settings that are numbers: the largest one, and what they count."""
-_LISTS = frozenset({"packages", "excludes", "repositories", "jars"})
+_LISTS = frozenset({"packages", "excludes", "repositories", "jars", "shared_paths"})
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "profile": ("auto", "short", "long"),
     "archive": ("auto", "off"),
@@ -64,6 +64,10 @@ class SparkSettings:
     """After how long without use a warm engine ends."""
     max_connections: int | None = field(default=None, compare=False)
     """How many tasks of a load may be connected to one database at a time; None asks the database what it can spare."""
+    shared_paths: tuple[str, ...] = field(default=(), compare=False)
+    """Folders that executors on other machines see under the same path as the driver."""
+    staging: str | None = field(default=None, compare=False, repr=False)
+    """A bucket through which rows come from executors to a target that is a file of the driver: an address or a connection."""
     worker_imports: tuple[str, ...] = field(default=(), compare=False)
     """Modules that Python workers find already imported; the engine's choice, not a user's setting."""
     shared: bool = False
@@ -90,6 +94,14 @@ class SparkSettings:
     def is_local(self) -> bool:
         """True when driver and tasks are one Java process of this machine."""
         return self.remote is None and self.master.startswith("local")
+
+    @property
+    def elsewhere(self) -> str:
+        """Return where tasks run, for people, when that is not this machine; empty when it is."""
+        if self.remote is not None:
+            # What follows the address are its parameters, a token among them.
+            return "" if self.remote.startswith("local") else self.remote.split(";")[0].rstrip("/")
+        return "" if self.is_local else self.master
 
 
 SETTINGS = tuple(f.name for f in fields(SparkSettings) if f.name not in ("worker_imports", "heavy", "shared"))

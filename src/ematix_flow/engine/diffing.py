@@ -23,7 +23,7 @@ from ematix_flow.engine.own_target import over_missing_target
 from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
 from ematix_flow.engine.previewing import refuse_plain
 from ematix_flow.engine.sourcing import source_for
-from ematix_flow.engine.spark import local_reason, session_for
+from ematix_flow.engine.spark import local_reason, session_for, tasks_away
 from ematix_flow.engine.staging import Staging, stage, stage_name
 from ematix_flow.engine.targets import refuse_twins, target_for
 from ematix_flow.errors import PlanError
@@ -123,7 +123,9 @@ def plan_store(log: RunLog) -> PlanStore:
 def _asked(pipeline: Pipeline, target: TargetDeclaration, source: OpenSource, slot: str, options: Options) -> Asked:
     database = target_for(target.connection, target.table, session_for(options))
     token, reason = token_for(pipeline, target, slot), local_reason(options)
-    return Asked(pipeline, target, source, database, token, options.clock.now(), reason, waits=True)
+    return Asked(
+        pipeline, target, source, database, token, options.clock.now(), reason, tasks_away(options), waits=True
+    )
 
 
 def _wait(asked: Asked, written: Written, options: Options, sample: int) -> Waiting:

@@ -26,7 +26,7 @@ from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
 from ematix_flow.engine.previewing import plan_despite_drift, refuse_plain, report
 from ematix_flow.engine.results import counts_of
 from ematix_flow.engine.sourcing import source_for
-from ematix_flow.engine.spark import local_reason, session_for
+from ematix_flow.engine.spark import local_reason, session_for, tasks_away
 from ematix_flow.engine.staging import Staging, stage, stage_name
 from ematix_flow.engine.targets import target_for
 from ematix_flow.errors import DriftError, FlowError, QualityCheckFailed, RefusedError
@@ -75,7 +75,16 @@ def rehearse_target(
     try:
         with _database(target, source, session_for(options)) as (database, reachable):
             token = token_for(pipeline, target, f"dry-run-{uuid.uuid4().hex}")
-            asked = Asked(pipeline, target, reachable, database, token, options.clock.now(), local_reason(options))
+            asked = Asked(
+                pipeline,
+                target,
+                reachable,
+                database,
+                token,
+                options.clock.now(),
+                local_reason(options),
+                tasks_away(options),
+            )
             for summary in _steps(asked, session_for(options)):  # noqa: B007 - the last one counts, also after an error
                 pass
     except Exception as error:  # noqa: BLE001 - the engine's boundary: whatever goes wrong is part of the answer

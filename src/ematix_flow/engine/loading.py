@@ -20,7 +20,7 @@ from ematix_flow.engine.looking import wait_for
 from ematix_flow.engine.ordering import order_for
 from ematix_flow.engine.own_target import over_missing_target
 from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
-from ematix_flow.engine.spark import local_reason, session_for
+from ematix_flow.engine.spark import local_reason, session_for, tasks_away
 from ematix_flow.engine.staging import Staging, stage, stage_name
 from ematix_flow.engine.targets import expect_work, target_for
 from ematix_flow.engine.telling import facts_about
@@ -196,6 +196,7 @@ def _planned(attempt: _Attempt, source: OpenSource) -> tuple[TargetPlan, Look]:
         attempt.token,
         attempt.history.started_at,
         local_reason(attempt.options),
+        tasks_away(attempt.options),
     )
     observe = observing(session_for(attempt.options))
     stand_in = over_missing_target(asked, wait_for)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.looking import Look
     from ematix_flow.engine.sourcing import OpenSource
+    from ematix_flow.plan.away import Away
     from ematix_flow.plan.batch import Observed
     from ematix_flow.plan.steps import TargetPlan
 
@@ -47,6 +48,8 @@ class Asked:
     now: datetime
     local_reason: str = ""
     """Why this process moves the rows between systems; empty where Spark does."""
+    away: Away | None = None
+    """Where tasks run, if not on this machine."""
     waits: bool = False
     """The rows wait in staging until somebody applies them."""
 
@@ -150,4 +153,11 @@ def between(asked: Asked, seen: Observed) -> Observed:
     """Give the observation with what follows from source and target together."""
     source = asked.source.database
     same = source is not None and source.identity() == asked.database.identity()
-    return replace(seen, target_name=asked.target.connection_name, same_database=same, local_reason=asked.local_reason)
+    return replace(
+        seen,
+        target_name=asked.target.connection_name,
+        same_database=same,
+        local_reason=asked.local_reason,
+        away=asked.away,
+        read_paths=asked.source.read_paths,
+    )

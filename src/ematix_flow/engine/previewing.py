@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.engine.glancing import UNKNOWN, glancing, glimpse_source, glimpse_target
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.planning import Asked, plan_load, token_for
-from ematix_flow.engine.spark import local_reason
+from ematix_flow.engine.spark import local_reason, tasks_away
 from ematix_flow.errors import DeclareTypeError, DriftError, FlowError
 from ematix_flow.plan.explain import mode_of, notes_of, plan_dict, posts_of, summary_of
 from ematix_flow.plan.explain_text import plan_lines
@@ -98,7 +98,14 @@ def _plan(
     database, found = glimpse_target(target)
     token = token_for(pipeline, target, options.slot or PREVIEW_SLOT)
     asked = Asked(
-        seen.unforced(pipeline), target, seen.source, database, token, options.clock.now(), local_reason(options)
+        seen.unforced(pipeline),
+        target,
+        seen.source,
+        database,
+        token,
+        options.clock.now(),
+        local_reason(options),
+        tasks_away(options),
     )
     observe = glancing(source_resolved=seen.resolved, target_resolved=found.resolved)
     try:

@@ -68,6 +68,14 @@ class OpenSource:
         return "a database" if self.database is not None else "rows in memory"
 
     @property
+    def read_paths(self) -> tuple[str, ...]:
+        """Return what of this machine's disk a task needs that reads the source."""
+        if self.stream is not None:
+            return self.stream.source.read_paths
+        system = self.database or self.files or self.lake
+        return system.read_paths if system is not None else ()
+
+    @property
     def dialect(self) -> str:
         """Give the SQL dialect of the source."""
         return self.database.dialect if self.database is not None else "spark"

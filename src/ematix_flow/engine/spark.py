@@ -13,6 +13,7 @@ from ematix_flow.connect.places import project_file, user_file
 from ematix_flow.connect.resolve import travelling_connections
 from ematix_flow.declare.spark_settings import joined_conf, joined_words, settings_from
 from ematix_flow.declare.toml_text import parsed
+from ematix_flow.plan.away import Away
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +42,23 @@ def local_reason(options: Options) -> str:
     if not settings.spark_moves_rows:
         return 'the settings say engine = "local"'
     return "a stream on this machine reads and stages by itself" if options.of_stream and settings.is_local else ""
+
+
+def tasks_away(options: Options) -> Away | None:
+    """Return where tasks run when they do not see the disk of this machine."""
+    settings = spark_settings()
+    if options.source_frame is not None and options.spark is None:
+        return None
+    master = _master_of(options.spark, settings)
+    return Away(master, settings.shared_paths, settings.staging or "") if master else None
+
+
+def _master_of(borrowed: Any, settings: SparkSettings) -> str:
+    if settings.elsewhere or (borrowed is None and "pyspark" not in sys.modules):
+        return settings.elsewhere
+    from ematix_flow.run.session import master_elsewhere
+
+    return master_elsewhere(borrowed)
 
 
 LONG = SparkNeeds(heavy=True)

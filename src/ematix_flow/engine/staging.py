@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import uuid
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base import StageSpec
 from ematix_flow.connect.files import ALL_FILES
+from ematix_flow.engine.carrying import carrier_of
 from ematix_flow.engine.choosing import refuse_changed
 from ematix_flow.engine.counting import counting
 from ematix_flow.engine.parallelism import fewest, most_connected, slots_for, slots_of
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ematix_flow.engine.sourcing import OpenSource
     from ematix_flow.plan.steps import TargetPlan
     from ematix_flow.records import Part, Token
+    from ematix_flow.run.carry import Carrier
     from ematix_flow.run.stage import Piece, StageWork
 
 TASKS = "ematix_flow.run.stage"
@@ -102,7 +104,10 @@ def _staged(
     try:
         with ExitStack() as kept:
             work = StageWork(database, spec, rules, kept.enter_context(counting(report)))
-            return (*_staged_rows(staging, work, spark, kept, at_once), *_staged_rejects(staging, work))
+            carrier = carrier_of(plan, spec)
+            # A task of another machine has no use for a folder of this one.
+            there = work if carrier is None else replace(work, spec=replace(spec, folder=""), carrier=carrier)
+            return (*_staged_rows(staging, there, spark, kept, at_once), *_staged_rejects(staging, work))
     except Exception as error:
         if engine_ended():
             raise EngineLostError("the Spark engine ended while rows were staged", hint="run it again.") from error
@@ -151,7 +156,8 @@ def _stage_query(
             used = () if relayed else (*reader.task_imports, *work.target.task_imports)
             pieces = split_pieces(work, reader, opened.splits, relayed=relayed)
             # Spark starts while all of the above is asked.
-            return _stage_pieces(spark, pieces, plan, (TASKS, type(work.target).__module__, *used), at_once)
+            imports = (TASKS, type(work.target).__module__, *used)
+            return _stage_pieces(spark, pieces, plan, imports, at_once, work.carrier)
     finally:
         session.close()
 
@@ -168,7 +174,7 @@ def _stage_rows(spark: Callable[..., Any], work: StageWork, staging: Staging, at
     else:
         assert staging.look.files is not None  # noqa: S101 - the other kind of rows that nobody else shapes
         pieces = files_to_stage(work, staging.look.files, plan.shape.sql, ordered=staging.source.ordered)
-    return _stage_pieces(spark, pieces, plan, (FILE_TASKS, *work.target.task_imports), at_once)
+    return _stage_pieces(spark, pieces, plan, (FILE_TASKS, *work.target.task_imports), at_once, work.carrier)
 
 
 def _stage_pieces(
@@ -177,6 +183,7 @@ def _stage_pieces(
     plan: TargetPlan,
     imports: tuple[str, ...],
     at_once: int | None,
+    carrier: Carrier | None,
 ) -> tuple[Part, ...]:
     if plan.stage.by.value == HERE:
         from ematix_flow.run.here import stage_pieces_here
@@ -184,7 +191,7 @@ def _stage_pieces(
         return stage_pieces_here(pieces, at_once)
     from ematix_flow.run.stage import stage_pieces
 
-    return stage_pieces(spark(imports), pieces, at_once)
+    return stage_pieces(spark(imports), pieces, at_once, carrier)
 
 
 def _frame(spark: Any, staging: Staging, kept: ExitStack, slots: int) -> Any:

@@ -18,7 +18,7 @@ from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
 from ematix_flow.engine.previewing import PREVIEW_SLOT, plan_despite_drift, report
 from ematix_flow.engine.roads import lane_for, refuse_impossible, road_of
 from ematix_flow.engine.sourcing import OpenSource
-from ematix_flow.engine.spark import local_reason, session_for
+from ematix_flow.engine.spark import local_reason, session_for, tasks_away
 from ematix_flow.engine.stream_loop import MOST
 from ematix_flow.engine.stream_names import filled_in
 from ematix_flow.engine.stream_options import StreamOptions
@@ -149,7 +149,9 @@ def _asked(batch: Batch, road: Road) -> tuple[Asked, Callable[[Asked], Look]]:
     database = target_for(batch.target.connection, batch.target.table, spark)
     token = token_for(batch.pipeline, batch.target, PREVIEW_SLOT)
     reason = local_reason(options)
-    asked = Asked(batch.pipeline, batch.target, batch.source, database, token, options.clock.now(), reason)
+    asked = Asked(
+        batch.pipeline, batch.target, batch.source, database, token, options.clock.now(), reason, tasks_away(options)
+    )
     return asked, observing(spark)
 
 

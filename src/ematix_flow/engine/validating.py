@@ -18,7 +18,7 @@ from ematix_flow.engine.options import Options
 from ematix_flow.engine.own_target import empty_target_in
 from ematix_flow.engine.planning import Asked, plan_load, token_for
 from ematix_flow.engine.previewing import PREVIEW_SLOT, plan_despite_drift, refuse_plain
-from ematix_flow.engine.spark import local_reason, session_for
+from ematix_flow.engine.spark import local_reason, session_for, tasks_away
 from ematix_flow.engine.targets import target_for
 from ematix_flow.errors import DriftError, FlowError, RunError, did_you_mean
 from ematix_flow.plan.posts import first_word, is_maintenance, post_steps
@@ -146,7 +146,14 @@ def _check_target(
     database = target_for(target.connection, target.table, session_for(options))
     token = token_for(pipeline, target, PREVIEW_SLOT)
     asked = Asked(
-        seen.unforced(pipeline), target, seen.source, database, token, options.clock.now(), local_reason(options)
+        seen.unforced(pipeline),
+        target,
+        seen.source,
+        database,
+        token,
+        options.clock.now(),
+        local_reason(options),
+        tasks_away(options),
     )
     observe = glancing(source_resolved=True, target_resolved=True)
     name = target.table.qualified_name

@@ -14,6 +14,7 @@ from ematix_flow.declare.pipeline import TransformRef
 from ematix_flow.declare.types import BigInt, TimestampTZ
 from ematix_flow.errors import DriftError, PlanError, UnsupportedError
 from ematix_flow.plan.auditing import plan_audit
+from ematix_flow.plan.away import carried, refuse_unseen
 from ematix_flow.plan.existing import over_existing
 from ematix_flow.plan.keys import compare_columns, merge_keys, order_columns, update_columns
 from ematix_flow.plan.marks import EVENT
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.layout import Table
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.declare.write import Write
+    from ematix_flow.plan.away import Away
     from ematix_flow.plan.shaping import Shaping
     from ematix_flow.plan.source import SourceValue
     from ematix_flow.plan.sql.ddl import Difference, WantedTable
@@ -72,6 +74,10 @@ class Observed:
     same_database: bool = False
     local_reason: str = ""
     """Why this process moves the rows between systems; empty where Spark does."""
+    away: Away | None = None
+    """Where tasks run, if not on this machine."""
+    read_paths: tuple[str, ...] = ()
+    """What of this machine tasks that read the source must see."""
     target_known: bool = False
     found: FoundTable | None = None
     watermark: Watermark | None = None
@@ -128,9 +134,12 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
     columns = (*load.columns, *load.extra)
     required = _required(table, keys.value, load, write)
     audit = plan_audit(aim, load, exists=bool(ensure.exists))
+    by = _staged_by(path, shaping, observed, read)
     program = _program(load, write, database)
     if write.mode == "append" and not audit.measures and _takes_files(database, ensure, observed.found, load, required):
         program = lake_modes.add_files(load)
+    lake = bool(database.spark_needs.packages) and not program.adds
+    refuse_unseen(observed.away, by, observed.read_paths, database.write_paths, lake=lake)
     return TargetPlan(
         pipeline=pipeline.name,
         table_name=table.qualified_name,
@@ -147,7 +156,7 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
             _may_lack(table, write),
             never_empty(wanted, observed.found, database),
         ),
-        stage=Stage(columns, _staged_by(path, shaping, observed, read), tuple(target.files.given().items())),
+        stage=Stage(columns, by, tuple(target.files.given().items()), carried(observed.away, by, database)),
         commit=Commit(write, load, program, keys, compare),
         now=aim.now,
         connection_info=dict(database.info()),

@@ -138,6 +138,7 @@ def steps_of(plan: TargetPlan) -> dict[str, Any]:
             "columns": [column.name for column in plan.stage.columns],
             "by": plan.stage.by.value,
             "reason": plan.stage.by.reason,
+            **({"through": plan.stage.carried.value} if plan.stage.carried else {}),
         },
         "audit": _audit(plan),
         "commit": [{"purpose": s.purpose, "counts": s.counts, "sql": s.sql} for s in statements_of(plan)],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.write import DROP
+from ematix_flow.plan.away import RESULTS, STORE
 from ematix_flow.plan.explain import measuring_of, statements_of
 from ematix_flow.plan.steps import HERE, TASK
 from ematix_flow.wording import quantity
@@ -137,7 +138,9 @@ def _stage_text(plan: TargetPlan) -> str:
     if stage.by.value is None:
         return stage.by.reason
     mover = "this process" if stage.by.value == HERE else "Spark"
-    return f"by {mover}: {stage.by.reason}"
+    way = {RESULTS: "the results of tasks", STORE: "a store"}
+    carried = f"; rows come here through {way[stage.carried.value]}: {stage.carried.reason}" if stage.carried else ""
+    return f"by {mover}: {stage.by.reason}{carried}"
 
 
 def _names(columns: Sequence[StageColumn]) -> str:

@@ -148,6 +148,8 @@ class Stage:
     """Who moves the rows: tasks of Spark, threads of this process, or nobody (the same-database path)."""
     options: tuple[tuple[str, Any], ...] = ()
     """How files are written, where the target is a folder of them."""
+    carried: Choice | None = None
+    """How staged rows come to the driver, where tasks cannot write beside the target: with results, or through a store."""
 
     @property
     def skipped(self) -> str:

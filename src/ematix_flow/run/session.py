@@ -155,6 +155,15 @@ def capabilities(spark: SparkSession) -> SessionCapabilities:
     )
 
 
+def master_elsewhere(borrowed: SparkSession | None) -> str:
+    """Return the master of a session that was made around us, when it is not this machine; a Connect session does not say."""
+    session = borrowed if borrowed is not None else _session_of_the_caller()
+    if session is None or type(session).__module__.startswith("pyspark.sql.connect"):
+        return ""
+    master = str(session.sparkContext.master)
+    return "" if master.startswith("local") else master
+
+
 def _begin(settings: SparkSettings) -> _Current:
     """Give the current session if it fits, else begin another in its place."""
     global _current, _owner  # noqa: PLW0603 - see stop_session

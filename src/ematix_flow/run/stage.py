@@ -18,6 +18,7 @@ from ematix_flow.connect.halting import current
 from ematix_flow.errors import RunError, TransientError
 from ematix_flow.failpoints import failpoint
 from ematix_flow.records import Part
+from ematix_flow.run.carry import MORE
 from ematix_flow.run.conform import conform
 from ematix_flow.run.task_folder import in_this_folder
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ematix_flow.connect.base import Database, Split, StageSpec
+    from ematix_flow.run.carry import Carrier
     from ematix_flow.run.conform import Rules
 
 Piece: TypeAlias = "Callable[..., Part]"
@@ -45,9 +47,13 @@ class StageWork:
     rules: Rules
     count_to: str = ""
     """Folder in which an attempt keeps the number of rows it has staged so far."""
+    carrier: Carrier | None = None
+    """How parts come to the driver, where tasks cannot write to its disk."""
 
 
-def stage_pieces(spark: SparkSession, pieces: Sequence[Piece], at_once: int | None = None) -> tuple[Part, ...]:
+def stage_pieces(
+    spark: SparkSession, pieces: Sequence[Piece], at_once: int | None = None, carrier: Carrier | None = None
+) -> tuple[Part, ...]:
     """Stage each piece in a task of its own; where only some may run `at_once`, a task stages one after the other."""
     if not pieces:
         return ()
@@ -58,7 +64,7 @@ def stage_pieces(spark: SparkSession, pieces: Sequence[Piece], at_once: int | No
                 # One attempt of a task may stage several pieces, each of which needs a number that no other has.
                 yield report_batch(pieces[number]((number, _attempt()[1] * len(pieces) + number)))
 
-    return _collect(spark.range(0, len(pieces), 1, min(len(pieces), at_once or len(pieces))), task)
+    return _collect(spark.range(0, len(pieces), 1, min(len(pieces), at_once or len(pieces))), task, carrier)
 
 
 def split_pieces(
@@ -74,16 +80,24 @@ def stage_frame(frame: DataFrame, work: StageWork, at_once: int | None = None) -
     def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         yield report_batch(stage_batches(work, *_attempt(), batches))
 
-    return _collect(frame if at_once is None else frame.coalesce(at_once), task)
+    return _collect(frame if at_once is None else frame.coalesce(at_once), task, work.carrier)
 
 
 def _collect(
-    frame: DataFrame, task: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
+    frame: DataFrame,
+    task: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]],
+    carrier: Carrier | None,
 ) -> tuple[Part, ...]:
     with _interruptible(frame.sparkSession):
-        rows = frame.mapInArrow(in_this_folder(task), REPORT).collect()
+        if carrier is None:
+            rows = frame.mapInArrow(in_this_folder(task), REPORT).collect()
+            parts = tuple(Part(**row.asDict()) for row in rows)
+        else:
+            carried = frame.mapInArrow(in_this_folder(carrier.sending(task)), f"{REPORT}{MORE}")
+            # Through a store only reports come back; with results the driver has one partition in memory at a time.
+            parts = carrier.receive(carried.collect() if carrier.store else carried.toLocalIterator())
     failpoint("stage.collected")
-    return tuple(Part(**row.asDict()) for row in rows)
+    return parts
 
 
 @contextmanager

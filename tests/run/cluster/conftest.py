@@ -44,11 +44,13 @@ class Project:
         """Give a command as a person does."""
         return self.command(["-m", "ematix_flow", *arguments], settings)
 
-    def command(self, arguments: list[str], settings: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    def command(
+        self, arguments: list[str], settings: dict[str, str], python: str = sys.executable
+    ) -> subprocess.CompletedProcess[str]:
         """Run Python with the connections in its environment."""
         environment = {**os.environ, "PYTHONPATH": str(SOURCE), "SHOP_CONNECTIONS": json.dumps(self.connections)}
         return subprocess.run(
-            [sys.executable, *arguments], cwd=self.folder, env={**environment, **settings}, capture_output=True,
+            [python, *arguments], cwd=self.folder, env={**environment, **settings}, capture_output=True,
             text=True, check=False, timeout=400,
         )  # fmt: skip
 
@@ -101,6 +103,8 @@ def project(postgres_server: PostgresServer, s3_server: S3Server, tmp_path: Path
         "source": {"kind": "postgres", "url": source},
         "target": {"kind": "postgres", "url": target},
         "bucket": s3_fields(s3_server, bucket, format="csv"),
+        "duck": {"kind": "duckdb", "path": str(folder / "shop.duckdb")},
+        "lite": {"kind": "sqlite", "path": str(folder / "shop.sqlite")},
     }
     yield Project(folder, connections)
     for url in (source, target):

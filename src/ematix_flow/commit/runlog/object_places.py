@@ -27,11 +27,16 @@ def folder_book(folder: Path) -> ObjectBook:
 
 def object_book(address: Address) -> ObjectBook:
     """Give the book in the bucket that an address names."""
+    return connection_book(bucket_at(address, "run_log"))
+
+
+def bucket_at(address: Address, name: str) -> Connection:
+    """Return the connection to the bucket of an address."""
     from ematix_flow.connect.resolve import resolve_connection
     from ematix_flow.declare.connection import connection_from_fields
 
     fields = {"kind": _WORDS[address.kind], "format": _FORMAT, **_place(address), **_options(address)}
-    return connection_book(resolve_connection(connection_from_fields("run_log", fields)))
+    return resolve_connection(connection_from_fields(name, fields))
 
 
 def connection_book(connection: Connection) -> ObjectBook:

@@ -1,6 +1,8 @@
-"""`flow engine`: the Spark that stays warm between commands; start, see, stop it and read its log."""
+"""`flow engine`: the Spark that stays warm between commands; start, see, stop it, read its log; and what clusters need to run loads."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import click
 
@@ -78,6 +80,31 @@ def stop(now: bool, every: bool, form: str) -> int:
     for report in told if form != "json" else ():
         waits = report.in_use and not now
         emit(f"engine {report.id} {'ends when the commands that use it have ended' if waits else 'ends'}.")
+    return DONE
+
+
+@engine.command()
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False),
+    default="environment.tar.gz",
+    show_default=True,
+    help="Where to write the archive.",
+)
+@format_option
+@common_options
+def pack(output: str, form: str) -> int:
+    """Pack this Python with its packages for the executors of a cluster, and print the settings that use it."""
+    from ematix_flow.engine.packing import pack_environment
+
+    packed = pack_environment(Path(output))
+    if form == "json":
+        emit_json(packed.to_dict())
+        return DONE
+    emit(f"{packed.file} has {packed.size_bytes >> 20} MiB. Executors use it with these lines of .ematix-flow.toml:\n")
+    emit("[spark.conf]")
+    for key, value in packed.settings.items():
+        emit(f'"{key}" = "{value}"')
     return DONE
 
 

@@ -62,6 +62,21 @@ def files(conn):
     return "SELECT id, with_rate(price) AS price FROM source"
 
 
+@ematix.pipeline(target=Orders, source_connection="source", target_connection="duck", mode="merge", on_bad_row="reject")
+def into_duckdb(conn):
+    return "SELECT id, CASE WHEN id = 13 THEN NULL ELSE note END AS note FROM orders"
+
+
+@ematix.pipeline(target=Priced, source_connection="bucket", target_connection="lite", mode="append")
+def into_sqlite(conn):
+    return "prices.csv"
+
+
+@ematix.pipeline(target=Orders, source_connection="lite", target_connection="target", mode="append", name="from_sqlite")
+def from_sqlite(conn):
+    return "SELECT 1 AS id, 'x' AS note"
+
+
 @ematix.pipeline(target=Labelled, target_connection="target", mode="merge")
 def frame(spark):
     return spark.range(0, 10, 1, 2).mapInArrow(add_labels, "id long, note string")
