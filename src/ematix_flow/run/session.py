@@ -8,7 +8,7 @@ import sys
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.spark_settings import EXTENSIONS
 from ematix_flow.errors import RunError
@@ -157,10 +157,15 @@ def capabilities(spark: SparkSession) -> SessionCapabilities:
 
 def master_elsewhere(borrowed: SparkSession | None) -> str:
     """Return the master of a session that was made around us, when it is not this machine; a Connect session does not say."""
-    session = borrowed if borrowed is not None else _session_of_the_caller()
-    if session is None or type(session).__module__.startswith("pyspark.sql.connect"):
+    if borrowed is not None and type(borrowed).__module__.startswith("pyspark.sql.connect"):
         return ""
-    master = str(session.sparkContext.master)
+    master = "local" if borrowed is None else str(borrowed.sparkContext.master)
+    if borrowed is None and (_current is None or _current.classic is None):
+        from pyspark import SparkContext
+
+        # What Python knows of it: Java may be gone already.
+        context: Any = SparkContext._active_spark_context  # noqa: SLF001 - there is no other way that does not start one
+        master = str(context.master) if context is not None else master
     return "" if master.startswith("local") else master
 
 
