@@ -16,3 +16,10 @@ def test_short_rows_are_filled_up_beside_bytes_that_are_not_utf8(tmp_path: Path)
     (rows,) = read_rows(str(file), dialect_of(str(file), {"truncated_rows_ok": True}))
     assert rows.good.to_pylist() == [{"a": "1", "b": "2"}, {"a": "3", "b": None}]
     assert len(rows.bad) == 1
+
+
+def test_line_ends_inside_quotes_are_kept_beside_bytes_that_are_not_utf8(tmp_path: Path) -> None:
+    file = tmp_path / "x.csv"
+    file.write_bytes(b"x,y\n\xc3\xa9\xc3\xa9\n\xff,'\r\n'\r\n")
+    (rows,) = read_rows(str(file), dialect_of(str(file), {"quote": "'"}))
+    assert ("with bytes that are not UTF-8: \\xff,\r\n", {"x": "\\xff", "y": "\r\n"}) in rows.bad

@@ -1,18 +1,15 @@
 """Reads CSV exactly: bad quoting refuses the file, a row of another width or encoding is told apart; nothing is guessed.
 
-A file is cut into whole records by one regular expression, which finds quotes that do not belong, and pyarrow splits
-the records into fields. An empty field is NULL, a quoted empty field is an empty text.
+Records are found first, and with them quotes that do not belong; pyarrow splits them into fields. An empty field is NULL, a quoted empty field is an empty text.
 """
 
 from __future__ import annotations
 
 import csv
-import re
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.file_rows import BOM, LONGEST_RECORD, NOT_UTF8, Rows, naming, open_bytes
+from ematix_flow.connect.csv_records import WHOLE, Dialect, grammar_of, records_of
+from ematix_flow.connect.file_rows import LONGEST_RECORD, NOT_UTF8, Rows
 from ematix_flow.errors import DeclareError, RunError
 
 if TYPE_CHECKING:
@@ -20,29 +17,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-BLOCK = 8 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """How a CSV file is written."""
-
-    delimiter: str = ","
-    quote: str = '"'
-    escape: str = '"'
-    """The quote itself when quotes are doubled."""
-    comment: str = ""
-    header: bool = True
-    null_regex: str = ""
-    pads_short_rows: bool = False
-    terminator: str = ""
-    """The one character that ends a record; empty where lines do."""
-
-    @property
-    def ends(self) -> tuple[bytes, ...]:
-        """Give what a record may end with."""
-        return (self.terminator.encode(),) if self.terminator else (b"\n", b"\r")
-
+    from ematix_flow.connect.csv_records import Part
 
 LINE_ENDS = (None, "", "\n", "\r\n", "\r")
 """Terminators that are recognised without being said."""
@@ -80,11 +55,10 @@ def _check(dialect: Dialect) -> None:
 
 def header_of(path: str, dialect: Dialect) -> tuple[str, ...] | None:
     """Give the names of a file's columns, made up where it has no header; None for a file without a record."""
-    with open_bytes(path) as stream:
-        first = next(_records(stream, path, dialect, 64 << 10), None)
+    first = next(records_of(path, dialect, size=64 << 10), None)
     if first is None:
         return None
-    found = _grammar(dialect).record.match(first)
+    found = grammar_of(dialect).record.match(first)
     assert found is not None  # noqa: S101 - the chunk consists of records
     try:
         fields = _fields(_in_lines(found.group(), dialect).decode(), dialect)
@@ -94,55 +68,25 @@ def header_of(path: str, dialect: Dialect) -> tuple[str, ...] | None:
     return tuple(fields) if dialect.header else tuple(f"_c{index}" for index in range(len(fields)))
 
 
-def read_rows(path: str, dialect: Dialect) -> Iterator[Rows]:
-    """Give the rows of a file, some thousand at a time, under the names of its own header."""
+def read_rows(path: str, dialect: Dialect, part: Part = WHOLE) -> Iterator[Rows]:
+    """Give the rows of a file or of a part of it, some thousand at a time, under the names of its own header."""
     names = header_of(path, dialect)
     if names is None:
         return
-    skip = dialect.header
-    with open_bytes(path) as stream:
-        for chunk in _records(stream, path, dialect, BLOCK):
-            start = _grammar(dialect).record.match(chunk).end() if skip else 0  # type: ignore[union-attr]
-            skip = False
-            records = chunk[start:] if dialect.terminator else chunk[start:].lstrip(b"\r\n")
-            if records:
-                yield _split(_in_lines(records, dialect), names, dialect)
-
-
-@dataclass(frozen=True, slots=True)
-class _Grammar:
-    record: re.Pattern[bytes]
-    records: re.Pattern[bytes]
-    comment: re.Pattern[bytes] | None
-    field: re.Pattern[bytes]
-
-
-@lru_cache(maxsize=8)
-def _grammar(dialect: Dialect) -> _Grammar:
-    quote, escape, end = (re.escape(c.encode()) for c in (dialect.quote, dialect.escape, dialect.delimiter))
-    ends = b"".join(re.escape(one) for one in dialect.ends)
-    if dialect.escape == dialect.quote:
-        inside = b"[^%b]*+(?:%b%b[^%b]*+)*+" % (quote, quote, quote, quote)
-        plain = b"[^%b%b%b][^%b%b]*+" % (quote, end, ends, end, ends)
-    else:
-        inside = b"[^%b%b]*+(?:%b.[^%b%b]*+)*+" % (quote, escape, escape, quote, escape)
-        plain = b"(?:[^%b%b%b%b]|%b.)(?:[^%b%b%b]|%b.)*+" % (
-            quote, end, escape, ends, escape, end, escape, ends, escape,
-        )  # fmt: skip
-    field = b"(?:%b%b%b|%b)?+" % (quote, inside, quote, plain)
-    line_end = ends if dialect.terminator else b"(?:\r\n|\n|\r)"
-    record = b"%b(?:%b%b)*+%b" % (field, end, field, line_end)
-    comment = b"%b[^%b]*+%b" % (re.escape(dialect.comment.encode()), ends, line_end) if dialect.comment else b""
-    record = b"(?:%b|%b)" % (comment, record) if comment else record
-    made = [re.compile(pattern, re.DOTALL) for pattern in (record, b"(?:%b)*+" % record, field)]
-    return _Grammar(made[0], made[1], re.compile(comment) if comment else None, made[2])
+    skip = dialect.header and not part.start
+    for chunk in records_of(path, dialect, part):
+        start = grammar_of(dialect).record.match(chunk).end() if skip else 0  # type: ignore[union-attr]
+        skip = False
+        records = chunk[start:] if dialect.terminator else chunk[start:].lstrip(b"\r\n")
+        if records:
+            yield _split(_in_lines(records, dialect), names, dialect)
 
 
 def _in_lines(chunk: bytes, dialect: Dialect) -> bytes:
     """Give whole records as lines; what was no end of a line before is put into quotes."""
     if not dialect.terminator:
         return chunk
-    found = _grammar(dialect).record.finditer(chunk)
+    found = grammar_of(dialect).record.finditer(chunk)
     return b"".join(_line(match.group()[:-1], dialect) + b"\n" for match in found)
 
 
@@ -152,64 +96,12 @@ def _line(record: bytes, dialect: Dialect) -> bytes:
     quote, escape = dialect.quote.encode(), dialect.escape.encode()
     place, fields = 0, []
     while place <= len(record):
-        found = _grammar(dialect).field.match(record, place)
+        found = grammar_of(dialect).field.match(record, place)
         text = found.group() if found is not None else b""
         place += len(text) + 1
         plain = not text.startswith(quote) and (b"\n" in text or b"\r" in text)
         fields.append(quote + text.replace(quote, escape + quote) + quote if plain else text)
     return dialect.delimiter.encode().join(fields)
-
-
-def _records(stream: IO[bytes], path: str, dialect: Dialect, size: int) -> Iterator[bytes]:
-    """Cut a file into chunks of whole records, without the byte order mark, blank beginnings and comments."""
-    grammar, rest, line, started = _grammar(dialect), b"", 1, False
-    while True:
-        with naming(path):
-            block = stream.read(max(size, len(rest)))
-        data = rest + block
-        if not started:
-            started, data = True, data.removeprefix(BOM)
-        data = data if block else _finished(data, dialect)
-        end = _end_of_records(data, dialect, grammar)
-        whole, rest = data[:end], data[end:]
-        line += _lines(whole, dialect)
-        if rest and (not block or len(rest) > LONGEST_RECORD):
-            message = f"file {path} cannot be read as csv: the quotes of the record at line {line} do not match"
-            raise RunError(message, hint="a quote inside a quoted field is written twice; nothing was loaded.")
-        whole = _without_comments(whole, grammar)
-        whole = whole if dialect.terminator else whole.lstrip(b"\r\n")
-        if whole:
-            yield whole
-        if not block:
-            return
-
-
-def _finished(rest: bytes, dialect: Dialect) -> bytes:
-    """Give the end of a file with the end of its last record; the line end that editors put behind that is no record."""
-    if dialect.terminator and not rest.strip(b"\r\n"):
-        return b""
-    return rest if not rest or rest.endswith(dialect.ends) else rest + dialect.ends[0]
-
-
-def _lines(whole: bytes, dialect: Dialect) -> int:
-    if dialect.terminator:
-        return whole.count(dialect.ends[0])
-    return whole.count(b"\n") + (whole.count(b"\r") - whole.count(b"\r\n") if b"\r" in whole else 0)
-
-
-def _end_of_records(data: bytes, dialect: Dialect, grammar: _Grammar) -> int:
-    """Give where the whole records of some bytes end; without a quote every line is one."""
-    special = {dialect.quote.encode(), dialect.escape.encode()}
-    if any(character in data for character in special):
-        return grammar.records.match(data).end()  # type: ignore[union-attr]
-    return max(data.rfind(end) for end in dialect.ends) + 1
-
-
-def _without_comments(chunk: bytes, grammar: _Grammar) -> bytes:
-    if grammar.comment is None:
-        return chunk
-    found = (match.group() for match in grammar.record.finditer(chunk))
-    return b"".join(record for record in found if not grammar.comment.fullmatch(record))
 
 
 def _fields(record: str, dialect: Dialect) -> list[str]:
@@ -282,7 +174,11 @@ def _parse(chunk: bytes, names: Sequence[str], dialect: Dialect, encoding: str) 
     table = arrow_csv.read_csv(
         pa.BufferReader(chunk),
         read_options=arrow_csv.ReadOptions(
-            column_names=list(names), block_size=len(chunk) + 1, use_threads=False, encoding=encoding
+            # One block, or pyarrow loses half of a line end inside quotes; a byte of Latin-1 is up to two of UTF-8.
+            column_names=list(names),
+            block_size=2 * len(chunk) + 1,
+            use_threads=False,
+            encoding=encoding,
         ),
         parse_options=arrow_csv.ParseOptions(
             delimiter=dialect.delimiter,

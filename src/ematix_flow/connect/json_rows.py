@@ -24,16 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 BATCH_BYTES = 8 << 20
-PIECE = 128 << 20
-"""Bytes of a file that one task reads; compressed files are read by one."""
 
 
-def pieces_of(path: str) -> list[tuple[int, int]]:
-    """Give the ranges of bytes that tasks may read on their own."""
+def pieces_of(path: str, every: int) -> list[tuple[int, int]]:
+    """Return the ranges of about so many bytes that tasks may read on their own; a compressed file is one."""
     size = size_of(path)
-    if path.endswith(COMPRESSED) or size <= PIECE:
+    if path.endswith(COMPRESSED) or size <= every:
         return [(0, -1)]
-    return [(start, start + PIECE if start + PIECE < size else -1) for start in range(0, size, PIECE)]
+    return [(start, start + every if start + every < size else -1) for start in range(0, size, every)]
 
 
 def read_rows(path: str, piece: tuple[int, int], names: Sequence[str], most: int = 0) -> Iterator[Rows]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base import StageSpec
@@ -173,7 +174,8 @@ def _stage_rows(spark: Callable[..., Any], work: StageWork, staging: Staging, at
         pieces = pieces_to_stage(work, stretch.pieces(), plan.shape.sql)
     else:
         assert staging.look.files is not None  # noqa: S101 - the other kind of rows that nobody else shapes
-        pieces = files_to_stage(work, staging.look.files, plan.shape.sql, ordered=staging.source.ordered)
+        slots, ordered = partial(slots_for, plan, spark), staging.source.ordered
+        pieces = files_to_stage(work, staging.look.files, plan.shape.sql, ordered=ordered, slots=slots)
     return _stage_pieces(spark, pieces, plan, (FILE_TASKS, *work.target.task_imports), at_once, work.carrier)
 
 

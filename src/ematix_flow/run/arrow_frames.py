@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -10,7 +11,8 @@ import pyarrow.compute as pc
 
 from ematix_flow.connect.files import schema_of
 from ematix_flow.run.arrival import numbered_pieces, numbered_rows
-from ematix_flow.run.file_pieces import file_pieces, typed
+from ematix_flow.run.file_pieces import file_pieces, tasks_for, typed
+from ematix_flow.run.slots import session_slots
 from ematix_flow.run.task_folder import in_this_folder
 
 if TYPE_CHECKING:
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.files import FileSet
 
-MOST_TASKS = 64
-
 _SIGNED = {"uint8": pa.int16(), "uint16": pa.int32(), "uint32": pa.int64(), "uint64": pa.decimal128(20, 0)}
 """What Spark's own readers make of numbers without a sign."""
 
@@ -30,7 +30,8 @@ def arrow_frame(spark: SparkSession, files: FileSet, paths: Sequence[str], *, or
     """Give the rows of files of one layout, with the address of each row's file; `ordered` adds their place among all."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    pieces = file_pieces(replace(files, paths=tuple(paths)))
+    slots = partial(session_slots, spark)
+    pieces = file_pieces(replace(files, paths=tuple(paths)), slots=slots)
     sample = _sample(files, paths[0])
     if ordered:
         pieces, sample = numbered_pieces(pieces, files.paths), numbered_rows(sample)
@@ -41,7 +42,7 @@ def arrow_frame(spark: SparkSession, files: FileSet, paths: Sequence[str], *, or
                 for table in pieces[number].read():
                     yield from signed(table).to_batches()
 
-    tasks = max(1, min(len(pieces), MOST_TASKS))
+    tasks = tasks_for(pieces, slots)
     schema = from_arrow_schema(sample.schema, prefer_timestamp_ntz=True)
     return spark.range(0, len(pieces), 1, tasks).mapInArrow(in_this_folder(task), schema)
 

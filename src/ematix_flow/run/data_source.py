@@ -224,7 +224,9 @@ class FileReader(ds.DataSourceReader):
         """Return the pieces of the files."""
         from ematix_flow.run.file_pieces import file_pieces
 
-        return [PiecePartition(piece.read) for piece in file_pieces(self.files, strict=True)]
+        # Spark calls this in a process without a session; pieces are small enough for many slots anyway.
+        pieces = file_pieces(self.files, strict=True, slots=lambda: os.cpu_count() or 1)
+        return [PiecePartition(piece.read) for piece in pieces]
 
     def read(self, partition: ds.InputPartition) -> Iterator[Any]:
         """Read one piece, in a task."""

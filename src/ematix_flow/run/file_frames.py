@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.file_rows import StoredFile
 from ematix_flow.connect.identifiers import backticked
 from ematix_flow.plan.marks import CORRUPT, ORDER, POSITION
+from ematix_flow.run.slots import session_slots
 from ematix_flow.run.task_folder import in_this_folder
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base import SourceColumn
     from ematix_flow.connect.files import FileSet
-
-MOST_TASKS = 64
 
 DOCUMENT = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -51,11 +50,12 @@ def _text_frame(spark: SparkSession, files: FileSet, *, strict: bool, ordered: b
     from pyspark.sql import types as st
 
     from ematix_flow.run.arrival import numbered_pieces
-    from ematix_flow.run.file_pieces import file_pieces
+    from ematix_flow.run.file_pieces import file_pieces, tasks_for
 
     names = [column.name for column in files.columns]
     shown = [*names, POSITION] if strict else [*names, CORRUPT, POSITION]
-    pieces = file_pieces(files, strict=strict)
+    slots = partial(session_slots, spark)
+    pieces = file_pieces(files, strict=strict, slots=slots)
     if ordered:
         pieces = numbered_pieces(pieces, files.paths)
 
@@ -67,7 +67,7 @@ def _text_frame(spark: SparkSession, files: FileSet, *, strict: bool, ordered: b
 
     place = [st.StructField(ORDER, st.LongType())] if ordered else []
     schema = st.StructType([*(st.StructField(name, st.StringType()) for name in shown), *place])
-    return spark.range(0, len(pieces), 1, min(len(pieces), MOST_TASKS)).mapInArrow(in_this_folder(task), schema)
+    return spark.range(0, len(pieces), 1, tasks_for(pieces, slots)).mapInArrow(in_this_folder(task), schema)
 
 
 def _typed_frame(spark: SparkSession, files: FileSet, paths: Sequence[str], *, ordered: bool) -> DataFrame:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from ematix_flow.connect.file_rows import StoredFile, for_arrow, naming, reaching, side_by_side, size_of, unreadable
 from ematix_flow.errors import RunError
 from ematix_flow.plan.marks import CORRUPT, POSITION
+from ematix_flow.run.arrival import PIECES
 from ematix_flow.run.buffers import repeated
 
 if TYPE_CHECKING:
@@ -21,8 +22,14 @@ if TYPE_CHECKING:
     from ematix_flow.connect.file_rows import Rows
     from ematix_flow.connect.files import FileSet
 
-PIECE = 128 << 20
-"""Bytes of row groups or stripes that are read as one piece; lines have a like measure of their own."""
+PIECE = 64 << 20
+"""Bytes that are read as one piece where there is much to read."""
+
+SMALLEST = 16 << 20
+"""Bytes that are worth a piece of their own where there are slots for more of them."""
+
+MOST_TASKS = 64
+"""Tasks that many small pieces are put together into, unless there are slots for more."""
 
 ROWS = 1 << 17
 """Rows of a typed file that are read at a time."""
@@ -39,30 +46,55 @@ class FilePiece:
     """Gives the rows under the names of the set, with the marks of text formats and the position."""
 
 
-def file_pieces(files: FileSet, *, strict: bool = False) -> list[FilePiece]:
-    """Give the pieces of a file set in its order; with `strict` a bad line is an error instead of a mark."""
+def tasks_for(pieces: Sequence[FilePiece], slots: Callable[[], int]) -> int:
+    """Return how many tasks read some pieces."""
+    if len(pieces) <= MOST_TASKS:
+        return max(1, len(pieces))
+    return min(len(pieces), max(MOST_TASKS, 2 * slots()))
+
+
+def file_pieces(files: FileSet, *, strict: bool = False, slots: Callable[[], int] | None = None) -> list[FilePiece]:
+    """Give the pieces of a file set in its order; with `strict` a bad line is an error instead of a mark.
+
+    Large files are cut, so that there is work for all `slots` of whoever reads the pieces; only then they are counted. Without
+    slots the pieces are read one after the other, and no file is searched for places to cut it.
+    """
     names = tuple(column.name for column in files.columns)
+    every = _piece_bytes(files.paths, slots)
     match files.format:
         case "csv":
-            return side_by_side(lambda path: _csv_piece(files, path, names, strict=strict), files.paths)
+            cut = partial(_csv_pieces, files, names=names, every=every if slots else 0, strict=strict)
         case "json_lines":
-            cut = partial(_json_pieces, names=names, most=files.batch_lines, strict=strict)
+            cut = partial(_json_pieces, names=names, most=files.batch_lines, every=every, strict=strict)
         case _:
-            cut = partial(_stripes if files.format == "orc" else _row_groups, names=names)
+            cut = partial(_stripes if files.format == "orc" else _row_groups, names=names, every=every)
     return list(chain(*side_by_side(cut, files.paths)))
 
 
-def _csv_piece(files: FileSet, path: str, names: Sequence[str], *, strict: bool) -> FilePiece:
-    from ematix_flow.connect import csv_rows
+def _piece_bytes(paths: Sequence[str], slots: Callable[[], int] | None) -> int:
+    sizes = [size_of(path) for path in paths]
+    if sum(sizes) <= SMALLEST:
+        return PIECE
+    wanted = min(PIECE, max(SMALLEST, sum(sizes) // slots())) if slots else PIECE
+    return max(wanted, max(sizes) // (PIECES - 1) + 1)
 
-    read = partial(csv_rows.read_rows, path, csv_rows.dialect_of(path, files.csv_options))
-    return FilePiece(path, size_of(path), partial(_text_tables, path, read, names, strict=strict))
+
+def _csv_pieces(files: FileSet, path: str, names: Sequence[str], every: int, *, strict: bool) -> list[FilePiece]:
+    from ematix_flow.connect import csv_records, csv_rows
+
+    dialect = csv_rows.dialect_of(path, files.csv_options)
+    if isinstance(path, StoredFile):
+        every = max(every, PIECE) if every else 0  # to look for records in it is to fetch it once more
+    parts = csv_records.parts_of(path, dialect, every) if every else [csv_records.WHOLE]
+    size = size_of(path) // len(parts)
+    reads = [partial(csv_rows.read_rows, path, dialect, part) for part in parts]
+    return [FilePiece(path, size, partial(_text_tables, path, read, names, strict=strict)) for read in reads]
 
 
-def _json_pieces(path: str, names: Sequence[str], most: int, *, strict: bool) -> list[FilePiece]:
+def _json_pieces(path: str, names: Sequence[str], most: int, every: int, *, strict: bool) -> list[FilePiece]:
     from ematix_flow.connect import json_rows
 
-    pieces = json_rows.pieces_of(path)
+    pieces = json_rows.pieces_of(path, every)
     size = size_of(path) // len(pieces)
     reads = [partial(json_rows.read_rows, path, piece, names, most) for piece in pieces]
     return [FilePiece(path, size, partial(_text_tables, path, read, names, strict=strict)) for read in reads]
@@ -90,7 +122,7 @@ def _marked(path: str, rows: Rows, names: Sequence[str], *, strict: bool) -> Ite
         yield pa.table([pa.array(column, pa.string()) for column in bad], names=shown)
 
 
-def _row_groups(path: str, names: Sequence[str]) -> list[FilePiece]:
+def _row_groups(path: str, names: Sequence[str], every: int) -> list[FilePiece]:
     import pyarrow.parquet as pq
 
     with naming(path):
@@ -98,11 +130,11 @@ def _row_groups(path: str, names: Sequence[str]) -> list[FilePiece]:
     sizes = [known.row_group(number).total_byte_size for number in range(known.num_row_groups)]
     return [
         FilePiece(path, sum(sizes[number] for number in chosen), partial(_parquet_tables, path, chosen, names))
-        for chosen in _together(sizes)
+        for chosen in _together(sizes, every)
     ]
 
 
-def _stripes(path: str, names: Sequence[str]) -> list[FilePiece]:
+def _stripes(path: str, names: Sequence[str], every: int) -> list[FilePiece]:
     from pyarrow import orc
 
     with naming(path):
@@ -110,16 +142,16 @@ def _stripes(path: str, names: Sequence[str]) -> list[FilePiece]:
     sizes = [size_of(path) // max(count, 1)] * count
     return [
         FilePiece(path, sum(sizes[number] for number in chosen), partial(_orc_tables, path, chosen, names))
-        for chosen in _together(sizes)
+        for chosen in _together(sizes, every)
     ]
 
 
-def _together(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
+def _together(sizes: Sequence[int], every: int) -> Iterator[tuple[int, ...]]:
     """Give the numbers of neighbours that are read as one piece."""
     chosen: list[int] = []
     for number, _ in enumerate(sizes):
         chosen.append(number)
-        if sum(sizes[one] for one in chosen) >= PIECE:
+        if sum(sizes[one] for one in chosen) >= every:
             yield tuple(chosen)
             chosen = []
     if chosen:

@@ -15,8 +15,7 @@ from ematix_flow.connect.arrow import arrow_table
 from ematix_flow.plan.bounds import highest_of_all_sql
 from ematix_flow.plan.marks import SOURCE_VIEW
 from ematix_flow.run.arrival import numbered_pieces
-from ematix_flow.run.file_frames import MOST_TASKS
-from ematix_flow.run.file_pieces import ROWS, FilePiece, file_pieces, plain
+from ematix_flow.run.file_pieces import ROWS, FilePiece, file_pieces, plain, tasks_for
 from ematix_flow.run.stage import stage_batches
 from ematix_flow.run.task_shape import Shaper, shaped_batches
 
@@ -35,10 +34,13 @@ SHAPED_TOGETHER = 4 << 20
 """Bytes up to which the rows of small files are shaped by one query: to ask it takes longer than to read them."""
 
 
-def files_to_stage(work: StageWork, files: FileSet, sql: str, *, ordered: bool = False) -> tuple[Piece, ...]:
+def files_to_stage(
+    work: StageWork, files: FileSet, sql: str, *, ordered: bool = False, slots: Callable[[], int]
+) -> tuple[Piece, ...]:
     """Give the pieces of a file set, with small neighbours put together; `ordered` where rows need their place."""
-    pieces = numbered_pieces(file_pieces(files), files.paths) if ordered else file_pieces(files)
-    return tuple(partial(_stage, work, sql, group) for group in _groups(pieces))
+    pieces = file_pieces(files, slots=slots)
+    numbered = numbered_pieces(pieces, files.paths) if ordered else pieces
+    return tuple(partial(_stage, work, sql, group) for group in _groups(numbered, tasks_for(numbered, slots)))
 
 
 def pieces_to_stage(work: StageWork, pieces: Sequence[FilePiece], sql: str) -> tuple[Piece, ...]:
@@ -104,9 +106,9 @@ def _slices(table: pa.Table) -> Iterator[pa.Table]:
         yield pa.table([plain(column) for column in some.columns], names=table.column_names)
 
 
-def _groups(pieces: Sequence[FilePiece]) -> Iterator[tuple[FilePiece, ...]]:
-    """Give neighbours that are staged together."""
-    enough = max(TOGETHER, sum(piece.size for piece in pieces) // MOST_TASKS + 1)
+def _groups(pieces: Sequence[FilePiece], most: int) -> Iterator[tuple[FilePiece, ...]]:
+    """Give neighbours that are staged together, in hardly more groups than `most`."""
+    enough = max(TOGETHER, sum(piece.size for piece in pieces) // most + 1)
     group: list[FilePiece] = []
     size = 0
     for piece in pieces:

@@ -1,0 +1,107 @@
+"""A large file is read by several tasks, and what comes of it is what comes of it when one reads it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pyarrow as pa
+import pytest
+
+from ematix_flow import BigInt, Numeric, Text, pk
+from ematix_flow.connect.files import Files
+from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.plan.marks import ORDER
+from ematix_flow.run import file_pieces, file_task, here
+from ematix_flow.run.arrival import numbered_pieces
+from ematix_flow.run.file_frames import file_frame
+from tests.engine.files import load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+COLUMNS = {"id": Annotated[BigInt, pk()], "name": Text | None, "amount": Numeric[10, 2]}
+ROWS = 400
+
+
+def as_csv() -> bytes:
+    """Return rows with line ends inside of quotes, and some that are wrong."""
+    names = ['"two\r\nlines, one ""row"""', "plain", "", '"5,6"', '5" pipe']
+    lines = [f"{number},{names[number % 5]},{'oops' if number % 50 == 7 else number / 4}" for number in range(ROWS)]
+    lines[100:100] = ["only one", "1,2,3,4"]
+    return b"\xef\xbb\xbfid,name,amount\r\n" + "\r\n".join(lines).encode()
+
+
+def as_json() -> bytes:
+    """Return rows as lines of JSON, and some that are wrong."""
+    lines = [json.dumps({"id": number, "name": "two\nlines", "amount": number / 4}) for number in range(ROWS)]
+    lines[100:100] = ["", "{oops", "[]"]
+    return "\n".join(lines).encode()
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let files of a few hundred bytes be large, and note how many pieces are staged."""
+    for module, name in ((file_pieces, "PIECE"), (file_pieces, "SMALLEST"), (file_task, "TOGETHER")):
+        monkeypatch.setattr(module, name, 700)
+    counts: list[int] = []
+    staged = here.stage_pieces_here
+
+    def counted(pieces: Any, at_once: int | None = None) -> Any:
+        counts.append(len(pieces))
+        return staged(pieces, at_once)
+
+    monkeypatch.setattr(here, "stage_pieces_here", counted)
+    return counts
+
+
+@pytest.mark.parametrize(("form", "data"), [("csv", as_csv()), ("json_lines", as_json())], ids=["csv", "json"])
+def test_a_cut_file_is_loaded_as_a_whole_one(
+    tmp_path: Path, form: str, data: bytes, request: pytest.FixtureRequest
+) -> None:
+    (tmp_path / "raw").mkdir()
+    whole = load(tmp_path / "raw", {"a": data}, COLUMNS, format=form, query="a")
+    assert len(whole.rows) > ROWS * 0.9
+    assert whole.rejects
+    (tmp_path / "raw.duckdb").unlink()
+    counts = request.getfixturevalue("small_pieces")
+    cut = load(tmp_path / "raw", {"a": data}, COLUMNS, format=form, query="a")
+    assert counts == [pytest.approx(len(data) / 700, rel=0.3)]
+    assert (cut.rows, sorted(cut.rejects), cut.sources) == (whole.rows, sorted(whole.rejects), whole.sources)
+
+
+def files_of(path: Path, data: bytes) -> Any:
+    (path / "a.csv").write_bytes(data)
+    fields = {"kind": "object_store_local", "path": str(path), "format": "csv"}
+    return Files(connection_from_fields("in", fields)).file_set("", {})  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_rows_of_a_cut_file_keep_their_order(tmp_path: Path) -> None:
+    files = files_of(tmp_path, b"id\n" + b"".join(b"%d\n" % number for number in range(3_000)))
+    pieces = numbered_pieces(file_pieces.file_pieces(files, slots=lambda: 2), files.paths)
+    assert len(pieces) > 10
+    rows = pa.concat_tables([table for piece in reversed(pieces) for table in piece.read()]).sort_by(ORDER)
+    assert rows.column("id").to_pylist() == [str(number) for number in range(3_000)]
+
+
+def test_pieces_are_as_large_as_the_slots_make_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = files_of(tmp_path, b"id\n" + b"1234567\n" * 10_000)
+    monkeypatch.setattr(file_pieces, "PIECE", 40_000)
+    monkeypatch.setattr(file_pieces, "SMALLEST", 5_000)
+    counts = [len(file_pieces.file_pieces(files, slots=lambda slots=slots: slots)) for slots in (1, 2, 8, 1_000)]
+    assert len(file_pieces.file_pieces(files)) == 1, "whoever reads one after the other need not look for places to cut"
+    assert counts == [2, 2, 8, 16]
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("small_pieces")
+def test_spark_reads_a_cut_file(spark: SparkSession, tmp_path: Path) -> None:
+    files = files_of(tmp_path, as_csv())
+    frame = file_frame(spark, files)
+    tasks = frame.rdd.getNumPartitions()
+    rows = [row.id for row in frame.collect() if row.id is not None]
+    assert tasks > 5
+    assert [int(row) for row in rows] == list(range(ROWS))
