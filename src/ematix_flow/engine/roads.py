@@ -11,6 +11,7 @@ from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.connect.stream import EARLIEST
 from ematix_flow.declare.stream_checks import check_stream
 from ematix_flow.engine.broker_lanes import BrokerLane, broker_lane, is_broker
+from ematix_flow.engine.distributing import check_distribution
 from ematix_flow.engine.file_lanes import file_lane
 from ematix_flow.engine.file_messages import FileMessagesLane
 from ematix_flow.engine.lake_lanes import LakeLane
@@ -64,6 +65,7 @@ def refuse_impossible(stream: Stream) -> None:
     if len(stream.sources) > 1:
         message = f"stream {stream.name!r} has several sources, which only a join would put together"
         raise UnsupportedError(message, origin=stream.origin)
+    check_distribution(stream)
     try:
         check_stream(stream, resolve_connection)
     except FlowError as error:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.spark_settings import EXTENSIONS
-from ematix_flow.errors import RunError
+from ematix_flow.errors import RunError, TransientError
 from ematix_flow.run import classic as classics
 from ematix_flow.run.archive import cache_folder
+from ematix_flow.run.masters import expect_master
 from ematix_flow.run.quiet_logs import quieten_errors
 from ematix_flow.run.spark_conf import query_conf
 from ematix_flow.run.travel import send_code
@@ -209,8 +210,22 @@ def _make(current: _Current) -> SparkSession:
         os.environ[_CONNECT_MODE] = "1"
         return _with_query_conf(session, settings)
     os.environ.pop(_CONNECT_MODE, None)
+    expect_master(settings.master)
     current.classic = classics.launch(settings)
-    return classics.open_session(current.classic)
+    return _joined(current.classic)
+
+
+def _joined(classic: classics.Classic) -> SparkSession:
+    """Return the session on a Java that was started; one that its cluster does not take ends, and says little."""
+    from py4j.protocol import Py4JError
+
+    if classic.settings.is_local:
+        return classics.open_session(classic)
+    try:
+        return classics.open_session(classic)
+    except (OSError, Py4JError) as error:
+        message = f"the cluster {classic.settings.master} did not take this application"
+        raise TransientError(message, hint='see its log; log_level = "WARN" under [spark] shows more.') from error
 
 
 def _session_of_the_caller() -> SparkSession | None:
