@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.connect import kafka_reader
+from ematix_flow.connect import kafka_reader, kafka_stream
 from ematix_flow.connect.kafka_reader import KEPT, close_readers, read_records
 from ematix_flow.connect.kafka_stream import ENOUGH, KafkaSource
 from ematix_flow.connect.stream import PLACE, VALUE
@@ -87,4 +89,62 @@ def test_few_records_are_one_part_and_many_are_several(topic: tuple[KafkaConnect
     few, many, most = ({"offsets": dict.fromkeys("0123", count)} for count in (10, ENOUGH // 2, ENOUGH * 4))
     shown = [[piece.shown.rpartition("/")[2] for piece in source.pieces(begin, end, ())] for end in (few, many, most)]
     assert shown == [["0,1,2,3"], ["0,2", "1,3"], ["0", "1", "2", "3"]]
+    source.close()
+
+
+def _ranges(source: KafkaSource, begin: dict[str, int], end: dict[str, int]) -> list[list[tuple[int, int]]]:
+    """Read all ranges at the same time and return partition and offset of their records."""
+    pieces = source.cut_pieces({"offsets": begin}, {"offsets": end}, ())
+    with ThreadPoolExecutor(len(pieces)) as pool:
+        tables = pool.map(lambda piece: [row for table in piece.read() for row in table.to_pylist()], pieces)
+        places = [[json.loads(row[PLACE]) for row in rows] for rows in tables]
+    return [[(place["partition"], place["offset"]) for place in some] for some in places]
+
+
+def test_a_partition_with_many_records_is_cut_into_ranges(
+    topic: tuple[KafkaConnection, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection, name = topic
+    monkeypatch.setattr(kafka_stream, "RANGE", 20)
+    source = KafkaSource(connection, name)
+    found = _ranges(source, {"0": 10, "1": 0, "2": 95}, {"0": 100, "1": 39, "2": 100})
+    assert [sorted({partition for partition, _ in some}) for some in found] == [[1, 2], [0], [0], [0], [0]]
+    assert [len(some) for some in found] == [44, 22, 23, 22, 23]
+    assert [place for some in found[1:] for place in some] == [(0, offset) for offset in range(10, 100)]
+    assert source.has_one_line({"offsets": {"0": 5, "1": 3}}, {"offsets": {"0": 9, "1": 3}})
+    assert not source.has_one_line({"offsets": {"0": 5, "1": 3}}, {"offsets": {"0": 9, "1": 4}})
+    monkeypatch.setattr(kafka_stream, "RANGES", 2)
+    assert len(_ranges(source, {"0": 0}, {"0": 100})) == 1, "no more ranges than that, however many records"
+    monkeypatch.setattr(kafka_stream, "RANGE", 250_000)
+    assert len(source.cut_pieces({"offsets": {"0": 0}}, {"offsets": {"0": 1_000_000}}, ())) == 1
+    source.close()
+
+
+def test_ranges_end_where_offsets_have_no_record(kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    from confluent_kafka import Producer
+
+    monkeypatch.setattr(kafka_stream, "RANGE", 10)
+    name = kafka_broker.create_topic(1)
+    producer = Producer({"bootstrap.servers": kafka_broker.address, "transactional.id": name, "log_level": 0})
+    producer.init_transactions(30)
+    for number in range(8):
+        producer.begin_transaction()
+        for value in range(12):
+            producer.produce(name, str(value).encode())
+        assert producer.flush(30) == 0
+        # Offsets of a whole range, and the last ones of the topic, have no record that counts.
+        (producer.abort_transaction if number in (3, 4, 7) else producer.commit_transaction)(30)
+    connection = KafkaConnection("events", bootstrap_servers=kafka_broker.address)
+    source = KafkaSource(connection, name)
+    end = {"0": 8 * 13}
+    deadline = time.monotonic() + 30
+    while source.start("latest")["offsets"] != end:
+        assert time.monotonic() < deadline, "the last transaction stays open"
+    (whole,) = ([json.loads(row[PLACE])["offset"] for table in piece.read() for row in table.to_pylist()]
+                for piece in source.pieces({"offsets": {"0": 0}}, {"offsets": end}, ()))  # fmt: skip
+    found = _ranges(source, {"0": 0}, end)
+    assert len(found) == 10
+    assert [offset for some in found for _, offset in some] == whole
+    assert len(whole) == 5 * 12
+    assert not all(found), "some ranges are empty"
     source.close()

@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ematix_flow import ematix, pk
+from ematix_flow.connect import kafka_stream
 from ematix_flow.declare.stream_toml import stream_from_toml
 from ematix_flow.engine.stream_control import move_stream
 from ematix_flow.engine.stream_options import StreamOptions
+from ematix_flow.run.messages import Stretch
 from ematix_flow.types import BigInt, Text  # noqa: TC001 - read from the annotations
 from tests.streams.feeds import Topic, drain, duckdb_at, rows_in
 
@@ -49,6 +51,33 @@ def test_the_last_message_of_a_key_wins_also_after_a_rewind(topic: Topic, wareho
     move_stream(stream, "earliest", StreamOptions())
     drain(stream)
     assert rows_in(warehouse, STATE) == [(1, "y"), (2, "c"), (4, "q")]
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_the_last_message_of_a_key_wins_where_partitions_are_cut(
+    topic: Topic, warehouse: Path, partitions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_stream, "RANGE", 10)
+    at = 1_700_000_000_000
+    for partition in range(partitions):
+        # Later messages have earlier times: the offset counts within a partition.
+        for number in range(60):
+            state = {"id": number % 7 + 10 * partition, "state": str(number)}
+            topic.write([state], partition=partition, timestamp=at - number)
+    cut: list[int] = []
+    pieces = Stretch.pieces
+
+    def counted(stretch: Stretch) -> Any:
+        cut.append(len(pieces(stretch)))
+        return pieces(stretch)
+
+    monkeypatch.setattr(Stretch, "pieces", counted)
+    drain(topic.stream(duckdb_at(warehouse), target_table=States, mode="merge"))
+    last = [(key, str(max(number for number in range(60) if number % 7 == key))) for key in range(7)]
+    assert rows_in(warehouse, STATE) == [
+        (key + 10 * partition, state) for partition in range(partitions) for key, state in last
+    ]
+    assert cut == [6 if partitions == 1 else 1], "between partitions times count, of which a range knows only its own"
 
 
 def test_between_partitions_the_later_time_wins_and_within_one_the_later_offset(topic: Topic, warehouse: Path) -> None:

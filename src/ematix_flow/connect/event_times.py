@@ -27,12 +27,13 @@ _newest: dict[str, datetime] = {}
 
 
 def timed_pieces(
-    source: StreamSource, begin: Position, end: Position, wanted: Sequence[str]
+    source: StreamSource, begin: Position, end: Position, wanted: Sequence[str], *, cut: bool = False
 ) -> tuple[MessagePiece, ...]:
-    """Give the messages between two positions, so that their times are noted when they are read."""
+    """Give the messages between two positions, so that their times are noted when they are read; `cut` where lines may be."""
+    pieces_of = source.cut_pieces if cut else source.pieces
     if all(column.name != EVENT_TIME for column in source.columns):
-        return source.pieces(begin, end, wanted)
-    pieces = source.pieces(begin, end, list(dict.fromkeys([*wanted, EVENT_TIME])))
+        return pieces_of(begin, end, wanted)
+    pieces = pieces_of(begin, end, list(dict.fromkeys([*wanted, EVENT_TIME])))
     return tuple(replace(piece, read=partial(_noting, piece.read, source.mark)) for piece in pieces)
 
 

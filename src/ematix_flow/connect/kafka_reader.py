@@ -83,9 +83,14 @@ def read_records(
     reader.at = {partition: end for partition, _, end in spans}
     with _lock:
         twin = _idle.pop(key, None)
-        _idle[key] = reader
-    if twin is not None:
-        twin.consumer.close()
+        # The next stretch begins where the later of two ranges ended.
+        behind, _idle[key] = (twin, reader) if twin is None or _at(twin) <= _at(reader) else (reader, twin)
+    if behind is not None:
+        behind.consumer.close()
+
+
+def _at(reader: _Reader) -> int:
+    return sum(reader.at.values())
 
 
 def _resting(key: tuple[Any, ...]) -> _Reader | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
 from ematix_flow.connect.base import SourceColumn
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ematix_flow.connect.kafka import Topic
+    from ematix_flow.connect.kafka_reader import Span
     from ematix_flow.connect.stream import Position
     from ematix_flow.declare.connection_streams import KafkaConnection
 
@@ -37,6 +39,12 @@ PIECES = 8
 
 ENOUGH = 50_000
 """Records that are worth a part of their own: to begin one takes as long as to read some thousand of them."""
+
+RANGE = 250_000
+"""Records of one partition that are worth a consumer of their own, which fetches some thousand that are not its."""
+
+RANGES = 64
+"""Into how many ranges a stretch is cut at most."""
 
 
 class KafkaSource(StreamSource):
@@ -98,19 +106,27 @@ class KafkaSource(StreamSource):
 
         A partition stays in its part from stretch to stretch, so that its consumer goes on where it is.
         """
+        return tuple(self._piece(group, wanted) for group in _grouped(self._spans(begin, end)))
+
+    def cut_pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:
+        """Return the records in parts, of which a partition with very many is several.
+
+        Offsets without a record, as compaction and transactions leave them, belong to a range like others; it is only shorter.
+        """
         spans = self._spans(begin, end)
-        count = min(PIECES, max(1, _records(spans) // ENOUGH))
-        groups: dict[int, list[tuple[int, int, int]]] = {}
-        for span in sorted(spans):
-            groups.setdefault(span[0] % count, []).append(span)
-        return tuple(
-            MessagePiece(
-                f"{self.query}/{','.join(str(span[0]) for span in group)}",
-                _records(group),
-                partial(read_records, self._connection, self.query, tuple(group), tuple(wanted)),
-            )
-            for group in groups.values()
-        )
+        enough = max(RANGE, _records(spans) // RANGES + 1)
+        whole = [span for span in spans if _records([span]) < 2 * enough]
+        groups = [*_grouped(whole), *([part] for span in spans if span not in whole for part in _cut(span, enough))]
+        return tuple(self._piece(group, wanted) for group in groups)
+
+    def has_one_line(self, begin: Position, end: Position) -> bool:
+        """Return whether there are records of one partition only."""
+        return len(self._spans(begin, end)) <= 1
+
+    def _piece(self, spans: Sequence[Span], wanted: Sequence[str]) -> MessagePiece:
+        shown = f"{self.query}/{','.join(str(span[0]) for span in spans)}"
+        read = partial(read_records, self._connection, self.query, tuple(spans), tuple(wanted))
+        return MessagePiece(shown, _records(spans), read)
 
     def distance(self, begin: Position, end: Position) -> int:
         """Give the difference of all offsets."""
@@ -138,7 +154,7 @@ class KafkaSource(StreamSource):
         close_readers(self._connection, self.query)
         self._cluster.close()
 
-    def _spans(self, begin: Position, end: Position) -> list[tuple[int, int, int]]:
+    def _spans(self, begin: Position, end: Position) -> list[Span]:
         """Give partition, first and last offset (exclusive) where there is something to read."""
         from_, to = begin["offsets"], end["offsets"]
         spans = [(int(p), int(from_.get(p, 0)), int(offset)) for p, offset in to.items()]
@@ -164,7 +180,24 @@ class KafkaSource(StreamSource):
             raise StreamLostError(message, hint=REWIND)
 
 
-def _records(spans: Sequence[tuple[int, int, int]]) -> int:
+def _grouped(spans: Sequence[Span]) -> list[list[Span]]:
+    """Return whole partitions that are read together."""
+    count = min(PIECES, max(1, _records(spans) // ENOUGH))
+    groups: dict[int, list[Span]] = {}
+    for span in sorted(spans):
+        groups.setdefault(span[0] % count, []).append(span)
+    return list(groups.values())
+
+
+def _cut(span: Span, enough: int) -> list[Span]:
+    """Return a span as ranges of about so many offsets, one behind the other."""
+    partition, begin, end = span
+    count = (end - begin) // enough
+    edges = [begin + (end - begin) * number // count for number in range(count + 1)]
+    return [(partition, low, high) for low, high in pairwise(edges)]
+
+
+def _records(spans: Sequence[Span]) -> int:
     return sum(end - begin for _, begin, end in spans)
 
 

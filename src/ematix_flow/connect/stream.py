@@ -119,6 +119,15 @@ class StreamSource(ABC):
     def pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:
         """Give the messages between two positions, with some of the columns."""
 
+    def cut_pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:
+        """Return the same messages in pieces that may be parts of a line, each line's in their order."""
+        return self.pieces(begin, end, wanted)
+
+    def has_one_line(self, begin: Position, end: Position) -> bool:
+        """Return whether all messages between two positions are known to be in one line, and so in the order of their pieces."""
+        del begin, end
+        return not self.line
+
     @abstractmethod
     def distance(self, begin: Position, end: Position) -> int:
         """Give how many messages lie between two positions, as far as can be told without reading them."""

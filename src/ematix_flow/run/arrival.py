@@ -1,6 +1,6 @@
 """Numbers rows by their place in a stream, so that the last row of a key is known; the same batch gets the same numbers again.
 
-Messages of one line, such as a partition, keep their order. Between lines the time of a message counts, or the latest time
+Messages of one line, such as a partition, keep their order, and where there is only one, pieces of it follow each other. Between lines the time of a message counts, or the latest time
 before it in its line where that is later; at one time, the number of the line.
 """
 

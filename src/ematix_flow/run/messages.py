@@ -42,7 +42,13 @@ class Stretch:
     @property
     def order(self) -> tuple[str, ...]:
         """Return the columns of a row's place."""
-        return order_of(self.source.line) if self.ordered else ()
+        return order_of(self._line) if self.ordered else ()
+
+    @property
+    def _line(self) -> str:
+        """Return the column of the line, where there are rows of several that need a place among each other."""
+        one = self.source.has_one_line(from_text(self.span.begin), from_text(self.span.end))
+        return self.source.line if self.ordered and not one else ""
 
     @property
     def columns(self) -> tuple[SourceColumn, ...]:
@@ -64,12 +70,12 @@ class Stretch:
     def pieces(self) -> list[FilePiece]:
         """Give the pieces; each can be read again and gives the same rows."""
         begin, end = from_text(self.span.begin), from_text(self.span.end)
-        line = self.source.line if self.ordered else ""
+        line = self._line
         wanted = list(dict.fromkeys([*(column.name for column in self._more()), *([line] if line else [])]))
         read = partial(_rows, decoder=self.decoder, schema=self.schema)
         return [
             FilePiece(piece.shown, piece.size, partial(read, piece, (number, line) if self.ordered else None))
-            for number, piece in enumerate(timed_pieces(self.source, begin, end, wanted))
+            for number, piece in enumerate(timed_pieces(self.source, begin, end, wanted, cut=not line))
         ]
 
 
