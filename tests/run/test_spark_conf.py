@@ -13,7 +13,7 @@ from ematix_flow.run.archive import archive_for, options_to_use, publish, sole_b
 from ematix_flow.run.driver import memory_bytes
 from ematix_flow.run.java import Java, find_java
 from ematix_flow.run.packages import remember_jars, with_known_jars
-from ematix_flow.run.spark_conf import heap_bytes, local_cores, query_conf, session_conf
+from ematix_flow.run.spark_conf import heap_bytes, local_cores, query_conf, secret_conf, session_conf
 
 if TYPE_CHECKING:
     from ematix_flow.run.archive import Archive
@@ -193,3 +193,19 @@ def test_long_work_has_a_quarter_of_the_memory_of_its_machine_within_limits(memo
     assert heap_bytes(SparkSettings(profile="long"), memory << 30) == heap << 30
     assert heap_bytes(SparkSettings(), memory << 30) == 1 << 30
     assert heap_bytes(SparkSettings(profile="long", master="spark://a:7077"), memory << 30) == 1 << 30
+
+
+def test_the_secret_of_a_cluster_comes_from_a_file_or_a_variable(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("CANARY\n")
+    key = "spark.authenticate.secret"
+    settings = SparkSettings(master="spark://h:7077", conf={f"{key}.file": str(file), "spark.authenticate": "true"})
+    conf = session_conf(settings, tmp_path, {})
+    assert "CANARY" not in str(conf)
+    assert secret_conf(conf, {}) == {key: "CANARY"}
+    assert secret_conf({key: "${env:CLUSTER}"}, {"CLUSTER": "CANARY"}) == {key: "CANARY"}
+    assert secret_conf({}, {}) == {}
+    with pytest.raises(DeclareError, match=r"'CLUSTER', which .* names, is not set"):
+        secret_conf({key: "${CLUSTER}"}, {})
+    with pytest.raises(DeclareError, match="cannot be read"):
+        secret_conf({f"{key}.file": str(tmp_path / "none")}, {})

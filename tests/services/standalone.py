@@ -56,8 +56,14 @@ class _Daemon(Server):
     def __init__(self, conf: Mapping[str, str], host: str = "127.0.0.1") -> None:
         super().__init__()
         self._host = host
+        self._variables: dict[str, str] = {}
         self._properties = self.folder / "spark.properties"
         self._properties.touch(mode=0o600)
+        self.configure(conf)
+
+    def configure(self, conf: Mapping[str, str], variables: Mapping[str, str] | None = None) -> None:
+        """Set what the process reads when it starts."""
+        self._variables = dict(variables or {})
         self._properties.write_text("".join(f"{key} {value}\n" for key, value in conf.items()))
 
     def initialise(self) -> None:
@@ -71,7 +77,7 @@ class _Daemon(Server):
     def environment(self) -> dict[str, str]:
         """Give where Spark and Java are, and none of the driver's variables."""
         spark = {"SPARK_HOME": str(spark_home()), "SPARK_SCALA_VERSION": "2.13", "SPARK_LOCAL_IP": self._host}
-        return spark | {"JAVA_HOME": java_home()}
+        return spark | {"JAVA_HOME": java_home()} | self._variables
 
     def java(self, *arguments: str) -> list[str]:
         """Give the command line of a Java with Spark's classes."""
@@ -183,6 +189,12 @@ class Standalone:
         """Give the settings of an application with one task slot on each worker."""
         cores = str(len(self.workers))
         return {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": cores}
+
+    def secure(self, conf: Mapping[str, str], variables: Mapping[str, str]) -> None:
+        """Set the configuration and the variables of every process, before it starts."""
+        self.conf = dict(conf)
+        for server in (self.master, *self.workers):
+            server.configure(conf, variables)
 
     def settings(self) -> dict[str, str]:
         """Give the variables of a driver whose loads run on this cluster."""

@@ -18,7 +18,7 @@ from ematix_flow.run.driver import await_gateway, end_driver, spark_jars, start_
 from ematix_flow.run.java import find_java
 from ematix_flow.run.packages import remember_jars, with_known_jars
 from ematix_flow.run.quiet_logs import quieten_errors
-from ematix_flow.run.spark_conf import EXECUTOR_PYTHON, session_conf
+from ematix_flow.run.spark_conf import EXECUTOR_PYTHON, secret_conf, session_conf
 from ematix_flow.run.stand_ins import with_stand_ins
 
 if TYPE_CHECKING:
@@ -183,6 +183,8 @@ def _spark_conf(classic: Classic, gateway: JavaGateway) -> SparkConf:
         # Java has a local session's jars on its class path; as a setting they would be copied to every task.
         if not (key == "spark.jars" and (submitted or classic.settings.is_local)):
             conf.set(key, value)
+    for key, value in secret_conf(classic.conf, os.environ).items():
+        conf.set(key, value)
     if classic.settings.is_local:
         for name, value in _worker_environment(classic.settings.worker_imports).items():
             conf.set(f"spark.executorEnv.{name}", value)

@@ -195,6 +195,7 @@ def _connection_file(folder: Path) -> Path:
 def _properties(conf: Mapping[str, str], folder: Path) -> Path:
     """Write the configuration to a file that only this user can read: a command line is public."""
     file = folder / "spark.properties"
+    file.touch(mode=0o600)
     file.write_text("".join(f"{key} {_escaped(value)}\n" for key, value in conf.items()), "utf-8")
     return file
 

@@ -37,6 +37,8 @@ _QUERY = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
 
+_SECRET = "spark.authenticate.secret"  # noqa: S105 - the name of a setting
+
 _SMALL_HEAP = 1 << 30
 _LARGE_HEAP = 4 << 30
 
@@ -77,6 +79,25 @@ def session_conf(settings: SparkSettings, folder: Path, environ: Mapping[str, st
         }
     conf |= _spark_defaults(environ) | _refuse_secrets(settings.conf) | _java_packages(settings)
     return conf | {"spark.master": settings.master}
+
+
+def secret_conf(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the secret of a cluster out of the file or the variable that the settings name; it goes into Java's memory only.
+
+    Spark itself reads the file on Kubernetes alone, and would take the text of a reference for the secret.
+    """
+    given, file = conf.get(_SECRET), conf.get(f"{_SECRET}.file")
+    if given is not None:
+        name = given.removeprefix("${").removesuffix("}").removeprefix("env:")
+        if not environ.get(name):
+            raise DeclareError(f"The variable {name!r}, which {_SECRET!r} names, is not set.")
+        return {_SECRET: environ[name]}
+    if file is None:
+        return {}
+    try:
+        return {_SECRET: Path(file).expanduser().read_text("utf-8").strip()}
+    except OSError as error:
+        raise DeclareError(f"The secret of the cluster cannot be read: {file}: {error.strerror}.") from None
 
 
 def heap_bytes(settings: SparkSettings, machine: int) -> int:

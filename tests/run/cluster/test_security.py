@@ -1,0 +1,129 @@
+"""A cluster that wants a secret and encrypts: RPC and its pages with TLS, shuffle files on disk; no secret is in a process list."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
+
+from tests.services.certificates import write_certificates
+from tests.services.standalone import Standalone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.run.cluster.conftest import Project
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("cluster"), pytest.mark.timeout(600)]
+
+SECRET = "canary-cluster-4f81c0"
+PASSWORD = "canary-store-77ab"
+
+
+def _stores(folder: Path) -> None:
+    """Write the key of the server and the authority that signed it as Java wants them."""
+    write_certificates(folder)
+    lock = serialization.BestAvailableEncryption(PASSWORD.encode())
+    authority = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
+    key = serialization.load_pem_private_key((folder / "server.key").read_bytes(), None)
+    own = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
+    (folder / "keys.p12").write_bytes(pkcs12.serialize_key_and_certificates(b"server", key, own, [authority], lock))  # type: ignore[arg-type]
+    trusted = [pkcs12.PKCS12Certificate(authority, b"ca")]
+    (folder / "trust.p12").write_bytes(pkcs12.serialize_java_truststore(trusted, lock))
+
+
+def _conf(folder: Path) -> dict[str, str]:
+    """Return the settings of everybody; passwords are read from the environment where they are used."""
+    tls = {
+        "enabled": "true",
+        "keyStore": str(folder / "keys.p12"),
+        "keyStoreType": "PKCS12",
+        "keyStorePassword": "${env:STORE_PASSWORD}",
+        "keyPassword": "${env:STORE_PASSWORD}",
+        "trustStore": str(folder / "trust.p12"),
+        "trustStoreType": "PKCS12",
+        "trustStorePassword": "${env:STORE_PASSWORD}",
+        "protocol": "TLSv1.3",
+    }
+    return {
+        "spark.authenticate": "true",
+        "spark.authenticate.secret.file": str(folder / "secret"),
+        "spark.network.crypto.enabled": "true",
+        "spark.io.encryption.enabled": "true",
+        **{f"spark.ssl.rpc.{name}": value for name, value in tls.items()},
+    }
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Standalone, dict[str, str]]]:
+    """Give a cluster that wants a secret, and the variables of a driver that knows it."""
+    made = Standalone(workers=1)
+    _stores(made.home / "tls")
+    (made.home / "tls" / "secret").touch(mode=0o600)
+    (made.home / "tls" / "secret").write_text(SECRET)
+    conf = _conf(made.home / "tls")
+    pages = {key.replace(".rpc.", ".standalone."): value for key, value in conf.items() if ".ssl." in key}
+    made.secure(conf | pages | {"spark.authenticate.secret": SECRET}, {"STORE_PASSWORD": PASSWORD})
+    settings = made.settings() | {"STORE_PASSWORD": PASSWORD}
+    settings |= {f"EMATIX_FLOW_SPARK_CONF_{key.replace('.', '__')}": value for key, value in conf.items()}
+    try:
+        made.start()
+        yield made, settings
+    finally:
+        made.close()
+
+
+def test_a_load_runs_encrypted_and_no_process_list_has_a_secret(
+    secured: tuple[Standalone, dict[str, str]], project: Project
+) -> None:
+    _, settings = secured
+    seen, over = set(), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.2):
+            said = subprocess.run(["ps", "-A", "-ww", "-o", "args="], capture_output=True, text=True, check=False)
+            seen.update(said.stdout.splitlines())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        done = project.drive(settings, "database")["database"]
+    finally:
+        over.set()
+        watcher.join()
+    assert done.get("rows_inserted") == 1000, done
+    assert project.rows("SELECT count(DISTINCT id) FROM orders") == [(1000,)]
+    executors = [line for line in seen if "CoarseGrainedExecutorBackend" in line]
+    assert executors
+    assert any("-Dspark.ssl.rpc.enabled=true" in line for line in executors)
+    assert not [line for line in seen if SECRET in line or PASSWORD in line]
+
+
+def test_pages_and_rpc_of_the_master_speak_tls(secured: tuple[Standalone, dict[str, str]]) -> None:
+    cluster, _ = secured
+    context = ssl.create_default_context(cafile=str(cluster.home / "tls" / "ca.pem"))
+    with (
+        socket.create_connection(("127.0.0.1", cluster.master.port), 5) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as encrypted,
+    ):
+        assert encrypted.version() == "TLSv1.3"
+
+
+@pytest.mark.deep
+def test_a_driver_with_another_secret_is_refused_and_told(
+    secured: tuple[Standalone, dict[str, str]], project: Project, tmp_path: Path
+) -> None:
+    _, settings = secured
+    (tmp_path / "wrong").write_text("another")
+    wrong = settings | {"EMATIX_FLOW_SPARK_CONF_spark__authenticate__secret__file": str(tmp_path / "wrong")}
+    done = project.drive(wrong, "database")["database"]
+    assert "did not take this application" in done["text"]
+    assert project.rows("SELECT count(*) FROM pg_tables WHERE tablename = 'orders'") in ([(0,)], [(1,)])
