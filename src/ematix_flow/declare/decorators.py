@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.connection import connection_from_class, register_connection
@@ -167,6 +168,11 @@ def pool(name: str, size: int) -> str:
     return name
 
 
+def engine() -> Any:
+    """Let pipelines of this program run on the warm engine; gives it as a value and a context manager."""
+    return importlib.import_module("ematix_flow.engine.warm_engine").engine()
+
+
 def transform_ref(name: str) -> TransformRef:
     """Name a declared transform or pipeline as a post step."""
     return TransformRef(name)
@@ -190,6 +196,7 @@ class Ematix:
     workflow = staticmethod(workflow)
     pool = staticmethod(pool)
     connection = staticmethod(connection)
+    engine = staticmethod(engine)
 
 
 ematix = Ematix()

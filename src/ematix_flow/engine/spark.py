@@ -80,9 +80,9 @@ def need(needs: SparkNeeds) -> None:
         _NEEDED.append(needs)
 
 
-def share_engine() -> None:
-    """Let sessions from now on be those of the warm engine, unless the settings say `warm = "off"`."""
-    _SHARES.set()
+def share_engine(*, share: bool = True) -> None:
+    """Let sessions from now on be those of the warm engine, unless the settings say `warm = "off"`; or no longer."""
+    (_SHARES.set if share else _SHARES.clear)()
 
 
 def session_runs() -> bool:

@@ -93,6 +93,7 @@ def _staged(
     at_once: int | None,
 ) -> tuple[Part, ...]:
     from ematix_flow.run.conform import Rules
+    from ematix_flow.run.describing import describing
     from ematix_flow.run.stage import StageWork
 
     plan, database = staging.plan, staging.database
@@ -104,6 +105,7 @@ def _staged(
     )
     try:
         with ExitStack() as kept:
+            kept.enter_context(describing(f"{plan.pipeline}: stage {plan.table_name}"))
             work = StageWork(database, spec, rules, kept.enter_context(counting(report)))
             carrier = carrier_of(plan, spec)
             # A task of another machine has no use for a folder of this one.

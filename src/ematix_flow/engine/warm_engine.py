@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from ematix_flow.engine.spark import session_settings
+from ematix_flow.engine.spark import engine_id, session_settings, share_engine
 from ematix_flow.errors import RunError
 
 if TYPE_CHECKING:
+    from ematix_flow.declare.spark_settings import SparkSettings
     from ematix_flow.run.warm.state import EngineState
 
 
@@ -29,6 +30,10 @@ class EngineReport:
     current: bool
     """It is the one that commands of this environment use."""
     memory_bytes: int
+    heap_bytes: int
+    """The memory that Java takes for objects at most; its code, its threads and the Python workers come on top."""
+    ui_url: str
+    """The address of Spark's pages; empty where they are off."""
     idle_minutes: int
     packages: tuple[str, ...]
     log: str
@@ -38,21 +43,86 @@ class EngineReport:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def start_engine() -> EngineReport:
-    """Start the warm engine, or find it running, and return it."""
+UI = {"spark.ui.enabled": "true"}
+
+
+class Engine:
+    """The warm engine as a program uses it: pipelines of this process run on it until it is stopped."""
+
+    def __init__(self) -> None:
+        settings = _of_this_machine(session_settings())
+        if settings.warm == "off":
+            hint = 'remove `warm = "off"` from [spark], or EMATIX_FLOW_SPARK_WARM, to use it.'
+            raise RunError("the settings say that the warm engine is not to be used", hint=hint)
+        share_engine()
+        try:
+            self.spark.version  # noqa: B018 - joins the engine, or starts it
+        except BaseException:
+            self.stop()
+            raise
+        if not self.id:
+            self.stop()
+            hint = "stop it first, or do without ematix.engine(): pipelines run on it anyway."
+            raise RunError("this program has a Spark session of its own", hint=hint)
+
+    @property
+    def spark(self) -> Any:
+        """Return the session of this process on the engine; should the engine have ended, on a new one."""
+        from ematix_flow.run.session import spark_session
+
+        return spark_session(session_settings())
+
+    @property
+    def id(self) -> str:
+        """Return the id of the engine, as `flow engine status` shows it; empty after `stop`."""
+        return engine_id()
+
+    @property
+    def ui_url(self) -> str:
+        """Return the address of Spark's pages; empty where the engine runs without them."""
+        from ematix_flow.run.session import engine_page
+
+        return engine_page()
+
+    def stop(self) -> None:
+        """Give the session back; the engine goes on for others, and pipelines of this process have a session of their own."""
+        from ematix_flow.run.session import stop_session
+
+        share_engine(share=False)
+        stop_session()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def engine() -> Engine:
+    """Let pipelines of this program run on the warm engine, which is started where there is none."""
+    return Engine()
+
+
+def start_engine(*, ui: bool = False) -> EngineReport:
+    """Start the warm engine, or find it running, and return it; with `ui` it is one that serves Spark's pages."""
     from ematix_flow.run.warm.client import lease_of
 
-    settings = session_settings()
+    settings = _of_this_machine(session_settings())
+    conf = {**settings.conf, **(UI if ui else {})}
+    lease = lease_of(replace(settings, warm="auto", shared=True, conf=conf))
+    try:
+        return _report(lease.folder, lease.state, current=True)
+    finally:
+        lease.release()
+
+
+def _of_this_machine(settings: SparkSettings) -> SparkSettings:
     if not settings.is_local:
         message = (
             f"a warm engine is a Spark of this machine, and the settings name {settings.remote or settings.master}"
         )
         raise RunError(message, hint="remove `master` and `remote` from [spark] to use one.")
-    lease = lease_of(replace(settings, warm="auto", shared=True))
-    try:
-        return _report(lease.folder, lease.state, current=True)
-    finally:
-        lease.release()
+    return settings
 
 
 def engines() -> list[EngineReport]:
@@ -105,6 +175,8 @@ def _report(folder: Path, state: EngineState, *, current: bool) -> EngineReport:
         in_use=unused is None,
         current=current,
         memory_bytes=sum(_resident(pid) for pid in (state.pid, state.java_pid)),
+        heap_bytes=state.heap_bytes,
+        ui_url=state.ui,
         idle_minutes=state.idle_seconds // 60,
         packages=state.offer.packages,
         log=str(folder / LOG),

@@ -113,6 +113,18 @@ def engine_id() -> str:
         return _current.lease.state.id if _current is not None and _current.lease is not None else ""
 
 
+def engine_page() -> str:
+    """Return the address of Spark's pages of the warm engine that this process has a session on; empty where there are none."""
+    with _lock:
+        return _current.lease.state.ui if _current is not None and _current.lease is not None else ""
+
+
+def shows_jobs() -> bool:
+    """Return whether anybody could see the jobs of the Connect session of this process."""
+    with _lock:
+        return _current is None or _current.lease is None or bool(_current.lease.state.ui)
+
+
 def stop_session(*, last: bool = False) -> None:
     """End the session and its processes; one that the caller's own code made is left alone.
 
@@ -279,7 +291,11 @@ def _expect_extensions(session: SparkSession, wanted: str) -> None:
 def _end_with_the_process() -> None:
     """End Spark and Java; a forked child leaves them to its parent."""
     current = _current
-    if current is None or current.classic is None or os.getpid() != _owner:
+    if current is None or os.getpid() != _owner:
+        return
+    if current.lease is not None:
+        stop_session(last=True)
+    if current.classic is None:
         return
     if current.session.done() and current.session.exception() is None:
         classics.stop_context(current.session.result(), current.classic)

@@ -103,6 +103,8 @@ def _collect(
 @contextmanager
 def _interruptible(spark: SparkSession) -> Iterator[None]:
     """Interrupt the jobs of this block when the run is to stop."""
+    from ematix_flow.run.describing import described, description
+
     mark = f"flow-{uuid.uuid4().hex}"
     if type(spark).__module__.startswith("pyspark.sql.connect"):
 
@@ -111,14 +113,14 @@ def _interruptible(spark: SparkSession) -> Iterator[None]:
 
         spark.addTag(mark)
         try:
-            with current().waking(interrupt):
+            with described(spark), current().waking(interrupt):
                 yield
         finally:
             spark.removeTag(mark)
         return
     # A classic session keeps the tags of its own API for itself; groups of jobs it shares with everybody.
     context = spark.sparkContext
-    context.setJobGroup(mark, "", True)  # noqa: FBT003 - as Spark has it
+    context.setJobGroup(mark, description(), True)  # noqa: FBT003 - as Spark has it
     try:
         with current().waking(lambda: context.cancelJobGroup(mark)):
             yield

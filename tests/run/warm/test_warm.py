@@ -13,7 +13,7 @@ from ematix_flow.declare.spark_settings import SparkSettings
 from ematix_flow.errors import MissingExtraError, RunError, TransientError
 from ematix_flow.run.warm import client
 from ematix_flow.run.warm.client import end_now, join, lease_of, stop
-from ematix_flow.run.warm.state import FOLDER_VARIABLE, engine_folder, is_alive, read_state, write_state
+from ematix_flow.run.warm.state import FOLDER_VARIABLE, Offer, engine_folder, is_alive, read_state, write_state
 
 if TYPE_CHECKING:
     from ematix_flow.run.warm.client import Lease
@@ -138,15 +138,15 @@ def test_a_stale_note_is_passed_over() -> None:
     later.release()
 
 
-def test_an_engine_that_offers_less_is_replaced_by_one_that_offers_both() -> None:
+def test_an_engine_that_offers_something_else_is_replaced_by_one_that_offers_what_is_needed() -> None:
     lease = lease_of(SETTINGS)
-    more = SparkSettings(master="local[2, 4]", shared=True, conf={"spark.ematix.test": "1"})
-    larger = lease_of(more)
+    more = {"spark.ematix.test": "1", "spark.sql.shuffle.partitions": "3"}
+    larger = lease_of(replace(SETTINGS, conf=more))
     assert larger.state.id != lease.state.id
-    assert larger.state.offer.covers(lease.state.offer)
+    assert larger.state.offer.covers(Offer(conf=tuple(more.items())))
     lease.release()
     assert _gone(lease)
-    again = lease_of(SETTINGS)
+    again = lease_of(replace(SETTINGS, conf={"spark.ematix.test": "1"}))
     assert again.state == larger.state
     again.release()
     larger.release()

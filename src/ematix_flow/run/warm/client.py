@@ -98,7 +98,7 @@ def lease_of(settings: SparkSettings) -> Lease:
         with starting(folder):
             state = read_state(folder)
             if state is None or not state.offer.covers(needed) or not _lives(folder, state):
-                _start(folder, settings, needed.merged(state.offer) if state is not None else needed)
+                _start(folder, settings, needed if state is None else state.offer.merged(needed))
     raise TransientError("the warm engine ended while it was joined", hint="run the command again.")
 
 

@@ -23,6 +23,7 @@ from ematix_flow import __version__
 from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.declare.spark_settings import SparkSettings
 from ematix_flow.run import classic
+from ematix_flow.run.driver import memory_bytes
 from ematix_flow.run.warm.state import (
     EngineState,
     alive_file,
@@ -46,6 +47,9 @@ CONNECT = {
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.connect.grpc.binding.port": "0",
     "spark.connect.session.manager.defaultSessionTimeout": "10m",
+    # Who may look at Spark's pages, which know no passwords, must not be able to end a load.
+    "spark.ui.port": "0",
+    "spark.ui.killEnabled": "false",
 }
 _ENDS_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -117,6 +121,8 @@ class _Server:
             master=self._settings.master,
             idle_seconds=self._idle_seconds,
             offer=offer_of(self._settings),
+            ui=session.sparkContext.uiWebUrl or "",
+            heap_bytes=memory_bytes(self._classic.conf["spark.driver.memory"]),
         )
         write_state(self._folder, state)
         threading.Thread(target=self._listen, args=(session,), name="engine-pulse", daemon=True).start()

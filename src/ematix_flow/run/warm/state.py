@@ -72,6 +72,9 @@ class EngineState:
     master: str
     idle_seconds: int
     offer: Offer
+    ui: str = ""
+    """The address of Spark's pages; empty where they are off."""
+    heap_bytes: int = 0
 
 
 def offer_of(settings: SparkSettings) -> Offer:

@@ -18,13 +18,14 @@ def engine() -> None:
 
 
 @engine.command()
+@click.option("--ui", is_flag=True, help="With Spark's pages; an engine without them is replaced.")
 @format_option
 @common_options
-def start(form: str) -> int:
+def start(ui: bool, form: str) -> int:
     """Start the warm engine, unless it runs already."""
     from ematix_flow.engine.warm_engine import start_engine
 
-    report = start_engine()
+    report = start_engine(ui=ui)
     if form == "json":
         emit_json(report.to_dict())
     else:
@@ -43,7 +44,7 @@ def status(form: str) -> int:
     if form == "json":
         emit_json([report.to_dict() for report in found])
     elif found:
-        heads = ("ENGINE", "PROCESS", "STARTED", "VERSION", "MASTER", "IN USE", "MEMORY", "IDLE EXIT")
+        heads = ("ENGINE", "PROCESS", "STARTED", "VERSION", "MASTER", "IN USE", "MEMORY", "HEAP", "IDLE EXIT")
         rows = [
             (
                 f"{report.id}{'' if report.current else ' (another environment)'}",
@@ -53,6 +54,7 @@ def status(form: str) -> int:
                 report.master,
                 "yes" if report.in_use else "no",
                 f"{report.memory_bytes >> 20} MiB",
+                f"{report.heap_bytes >> 20} MiB",
                 f"{report.idle_minutes} min",
             )
             for report in found
@@ -105,6 +107,26 @@ def pack(output: str, form: str) -> int:
     emit("[spark.conf]")
     for key, value in packed.settings.items():
         emit(f'"{key}" = "{value}"')
+    return DONE
+
+
+@engine.command()
+@click.option("--open", "shows", is_flag=True, help="Open them in a browser too.")
+@common_options
+def ui(shows: bool) -> int:
+    """Print the address of Spark's pages: its jobs, plans and settings."""
+    from ematix_flow.engine.warm_engine import engines
+
+    url = next((report.ui_url for report in engines() if report.current), None)
+    if not url:
+        found = "no warm engine runs" if url is None else "the warm engine runs without Spark's pages"
+        tell_words(found, "flow engine start --ui starts one with them.")
+        return FAILED
+    emit(url)
+    if shows:
+        import webbrowser
+
+        webbrowser.open(url)
     return DONE
 
 
