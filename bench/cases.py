@@ -64,7 +64,7 @@ class Bench:
 
     def notes(self, contender: str) -> Path | None:
         """Give the file in which our command notes its moments."""
-        return self.home(contender) / "moments" if contender == "ours" else None
+        return self.home("ours") / "moments" if contender == "ours" or contender.startswith("slots") else None
 
     def source(self, table: str, changed: str = "false") -> None:
         """Make a source table, once."""

@@ -20,6 +20,9 @@ NAMES = {
     "copy": "COPY pipe",
     "psql": "SQL in psql",
     "pika": "bare consumer",
+    "slots1": "1 slot",
+    "slots2": "2 slots",
+    "slots4": "4 slots",
 }
 
 _FIGURES = {
@@ -43,9 +46,11 @@ def render(results: Path) -> str:
     words = HERE / "NOTES.md"
     parts = ["# Speed and memory", "", words.read_text().strip() if words.exists() else "", ""]
     if rows:
-        whole = [row for row in rows if not row.get("figures")]
+        slots = [row for row in rows if row["contender"].startswith("slots")]
+        whole = [row for row in rows if not row.get("figures") and row not in slots]
         streams = [row for row in rows if row.get("figures")]
-        parts += [_machine(rows), "", _table(whole), "", _streams(streams), "", _phases(whole), "", _memory(whole)]
+        parts += [_machine(rows), "", _table(whole), "", _streams(streams), "", _slots(slots), "", _phases(whole), ""]
+        parts += [_memory(whole)]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -115,6 +120,28 @@ def _streams(rows: list[dict[str, Any]]) -> str:
             found = {figure: median(s["figures"][figure] for s in samples) for figure in samples[0]["figures"]}
             told = ", ".join(f"{_FIGURES.get(figure, figure)} {value:,.0f}" for figure, value in found.items())
             lines.append(f"| {title} | {size:,} | {NAMES[name]} | {len(samples)} | {told} |")
+    return "\n".join(lines)
+
+
+def _slots(rows: list[dict[str, Any]]) -> str:
+    """Return how the same load does with more task slots."""
+    if not rows:
+        return ""
+    lines = [
+        "## Task slots",
+        "",
+        "Rows a second of a load on `local[n, 4]`: while tasks read, shape and stage them, and of the whole command, in which Spark",
+        "starts and the target commits.",
+        "",
+        "| case | rows | slots | rounds | rows/s staged | rows/s whole | median s |",
+        "|---|---:|---|---:|---:|---:|---:|",
+    ]
+    for (_, title, size), by_name in _grouped(rows).items():
+        for name, samples in sorted(by_name.items()):
+            staged = median(size / max(0.001, _span(s, "stage.task_start", "stage.collected")) for s in samples)
+            seconds = median(s["seconds"] for s in samples)
+            figures = f"{len(samples)} | {staged:,.0f} | {size / seconds:,.0f} | {seconds:.2f}"
+            lines.append(f"| {title} | {size:,} | {NAMES[name]} | {figures} |")
     return "\n".join(lines)
 
 

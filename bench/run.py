@@ -24,6 +24,7 @@ import places  # noqa: E402
 import report  # noqa: E402
 from cases import Bench  # noqa: E402
 from lake_cases import LAKE_CASES  # noqa: E402
+from slot_cases import SLOT_CASES  # noqa: E402
 from stream_cases import SOAK_RATE, STREAM_CASES  # noqa: E402
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from cases import Case
 
 RESULTS = HERE / "results.jsonl"
-CASES = cases.CASES | {case.name: case for case in (*LAKE_CASES, *STREAM_CASES)}
+CASES = cases.CASES | {case.name: case for case in (*LAKE_CASES, *STREAM_CASES, *SLOT_CASES)}
 
 
 def main() -> int:
@@ -79,7 +80,7 @@ def measure_case(case: Case, server: places.Server, asked: argparse.Namespace) -
         turn = number % len(contenders)
         for contender in contenders[turn:] + contenders[:turn]:
             attempt(lambda c=contender, n=number: one(case, bench, c, n, asked), f"{case.name} {contender}")
-    for contender in case.contenders:
+    for contender in {*case.contenders, "ours"}:
         server.execute(f"DROP DATABASE IF EXISTS dst_{contender} WITH (FORCE)")
     shutil.rmtree(folder, ignore_errors=True)
 
