@@ -99,7 +99,7 @@ class Journey:
         )
         return run_pipeline(pipeline, Options(run_log=SqliteRunLog(self.folder / "run_log.db")))  # type: ignore[no-any-return]
 
-    def rows_in(self, source: Fields, what: str, **options: Any) -> list[dict[str, Any]]:
+    def rows_in(self, source: Fields, what: Any, **options: Any) -> list[dict[str, Any]]:
         """Read a table of every type as a source and give its rows: they are loaded into DuckDB, which has all types."""
         place = self.folder / "found.duckdb"
         self.load(

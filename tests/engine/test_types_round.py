@@ -40,11 +40,11 @@ def fields_of(system: str, request: pytest.FixtureRequest, folder: Path) -> tupl
 @pytest.mark.parametrize("system", ["duckdb", "sqlite", *SERVERS, "parquet", "orc", *TEXTS])
 def test_every_type_comes_back_as_it_was(system: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     fields, schema, query = fields_of(system, request, tmp_path)
-    rows = [_within_orc(row) for row in ROWS] if system == "orc" else ROWS
+    rows = [within_orc(row) for row in ROWS] if system == "orc" else ROWS
     journey = Journey(tmp_path)
     journey.load(frame_of(rows), fields, schema=schema)
     found = journey.rows_in(fields, query)
-    assert plain(found) == plain([_as_digits(row) for row in rows] if system in TEXTS else rows)
+    assert plain(found) == plain([as_digits(row) for row in rows] if system in TEXTS else rows)
 
 
 @pytest.mark.parametrize("system", ["duckdb", SERVERS[0], "parquet", "orc"])
@@ -57,7 +57,7 @@ def test_numbers_that_are_none_come_back_where_the_system_has_them(
     assert plain(journey.rows_in(fields, query)) == plain(ODD_FLOATS)
 
 
-def _within_orc(row: dict[str, Any]) -> dict[str, Any]:
+def within_orc(row: dict[str, Any]) -> dict[str, Any]:
     """Give a row with the times that ORC can hold."""
     if row["at"] is None or row["at"].year not in (1, 9999):
         return row
@@ -67,7 +67,7 @@ def _within_orc(row: dict[str, Any]) -> dict[str, Any]:
     return row | {"at": moment.replace(tzinfo=None), "instant": moment, "day": date(1583, 1, 1)}
 
 
-def _as_digits(row: dict[str, Any]) -> dict[str, Any]:
+def as_digits(row: dict[str, Any]) -> dict[str, Any]:
     """Give a row as text files give it back: bytes are the digits that they are written with."""
     told = {name for name, kind in TYPES.items() if kind.kind in AS_DIGITS and row[name] is not None}
     return row | {name: row[name].hex().encode() for name in told}

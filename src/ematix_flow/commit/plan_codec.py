@@ -41,6 +41,7 @@ _KNOWN: dict[str, type] = {
             steps.Shape,
             steps.Span,
             steps.Stage,
+            steps.TableRead,
             steps.TargetPlan,
             diff.Diff,
             diff.Sample,

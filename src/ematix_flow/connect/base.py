@@ -320,6 +320,12 @@ class Database(Upkeep, ABC):
     def find_table(self, session: Session, table: TableName) -> FoundTable | None:
         """Describe a table, or None when it does not exist."""
 
+    def table_names(self, session: Session) -> list[tuple[str, str]]:
+        """Return schema and name of the tables and views that a person may mean; for hints."""
+        rows = session.query("SELECT table_schema, table_name FROM information_schema.tables")
+        ours = ("information_schema", "pg_catalog", "performance_schema", "mysql", "sys")
+        return [(str(schema), str(name)) for schema, name in rows if str(schema).lower() not in ours]
+
     @abstractmethod
     def fingerprint(self, session: Session, table: TableName, columns: Sequence[str]) -> str:
         """Give a text that is another one when rows of a table change in these columns; EMPTY when it has none."""

@@ -193,6 +193,11 @@ class SQLite(Database):
 
     # Reading
 
+    def table_names(self, session: Session) -> list[tuple[str, str]]:
+        """Return the tables and views; SQLite has no schemas."""
+        rows = session.query("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
+        return [("", str(name)) for (name,) in rows]
+
     def describe(self, session: Session, sql: str) -> tuple[SourceColumn, ...]:
         """Give the columns of a query."""
         return sqlite_catalog.describe(session, sql)

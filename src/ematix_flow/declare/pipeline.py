@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from ematix_flow.declare.quality import Quality
 from ematix_flow.errors import DeclareError, DeclareTypeError, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from ematix_flow.declare.table import Table
     from ematix_flow.declare.write import Write
@@ -147,16 +148,31 @@ class Source:
     path: str | None = None
     columns: tuple[str, ...] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    connections: Mapping[str, str | Connection] = field(default_factory=dict)
+    """The connections of a query over several of them, by the words that stand for them in it."""
 
     @classmethod
     def _query(cls, connection: Any, sql: str) -> Source:
         return cls(connection, query=sql)
 
     @classmethod
+    def sql(cls, connection: Any, sql: str | None = None, *, connections: Mapping[str, Any] | None = None) -> Source:
+        """Name a query: of one connection, `sql(conn, query)`, or Spark SQL over several, `sql(query, connections={...})`."""
+        if connections is None:
+            if sql is None:
+                message = "Source.sql(...) needs a connection and a query, or a query and connections="
+                raise DeclareTypeError(message, hint='Source.sql("SELECT ...", connections={"pg": "warehouse"}).')
+            return cls(connection, query=sql)
+        if sql is not None or not isinstance(connection, str):
+            message = "Source.sql(...) with connections= takes the query alone"
+            raise DeclareTypeError(message, hint='Source.sql("SELECT ...", connections={"pg": "warehouse"}).')
+        return cls(None, query=connection, connections=_named_connections(connections))
+
+    @classmethod
     def _table(cls, connection: Any, schema: str, table: str, columns: Any = None) -> Source:
         return cls(connection, table=(schema, table), columns=tuple(columns) if columns else None)
 
-    query_on = sql = _query
+    query_on = _query
     postgres_query = mysql_query = sqlite_query = duckdb_query = _query
     snowflake_query = bigquery_query = redshift_query = _query
     postgres_table = mysql_table = sqlite_table = duckdb_table = _table
@@ -184,6 +200,21 @@ class Source:
             if name != "format":
                 check_read_options(name, value, options.get("format"))
         return cls(connection, path=path, options=options)
+
+
+def _named_connections(given: Mapping[str, Any]) -> dict[str, str | Connection]:
+    """Return the connections of a query over several, or refuse words that no query could write."""
+    if not isinstance(given, Mapping) or not given:
+        message = "connections= of Source.sql(...) names no connection"
+        raise DeclareTypeError(message, hint='give words for connections: {"pg": "warehouse", "lake": lake}.')
+    found: dict[str, str | Connection] = {}
+    for word, value in given.items():
+        if not isinstance(word, str) or not word.isidentifier() or word.lower() in map(str.lower, found):
+            message = f"connections= of Source.sql(...) has {word!r}, which cannot stand for a connection"
+            raise DeclareError(message, hint="use plain words, each once: letters, digits and underscores.")
+        reference = connection_reference(f"connections[{word!r}]", value)
+        found[word] = "default" if reference is None else reference
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -76,10 +77,15 @@ def _declared(target: TargetDeclaration) -> SourceColumn:
 
 
 def _bound_in_spark(rows: Rows, seen: Observed, spark: Callable[[], Any]) -> Observed:
+    with ExitStack() as kept:
+        raw = raw_frame(spark(), rows.source, rows.look, seen.source_sql, kept)
+        return _bound_of(rows, seen, spark, raw)
+
+
+def _bound_of(rows: Rows, seen: Observed, spark: Callable[[], Any], raw: Any) -> Observed:
     from ematix_flow.run.frames import shaped_frame
 
     target = rows.target
-    raw = raw_frame(spark(), rows.source, rows.look, seen.source_sql)
     if not seen.source_columns:
         seen = replace(seen, source_columns=frame_columns(raw))
     shaping = _shaping(rows, seen)

@@ -17,8 +17,8 @@ from ematix_flow.engine.choosing import loaded_before
 from ematix_flow.engine.looking import Look, glance_at, look_at_source, source_query, try_look
 from ematix_flow.engine.own_target import note_about, over_missing_target
 from ematix_flow.engine.planning import between
-from ematix_flow.engine.sourcing import OpenSource, evaluate, found_in
-from ematix_flow.errors import ConnectionMissingError, FlowError, MissingSecretError, RunError
+from ematix_flow.engine.sourcing import OpenSource, evaluate, found_in, joining
+from ematix_flow.errors import ConnectionMissingError, FlowError, MissingSecretError, PlanError, RunError
 from ematix_flow.plan.assumed import assumed_columns
 from ematix_flow.plan.batch import Observed
 from ematix_flow.plan.bounds import check_comparable, lower_bound, watermark_column
@@ -112,9 +112,19 @@ def glimpse_source(pipeline: Pipeline) -> SeenSource:
     value = source_value(returned, pipeline.source_ref(), pipeline.source_table, seen.system.kind)
     if value.frame is not None or value.result is not None:
         return SeenSource(OpenSource(value, seen.name))
+    if value.connections:
+        return _glimpse_sides(value)
     if value.connection not in (None, pipeline.source_ref()):
         seen = glimpse(value.connection)
     return SeenSource(found_in(seen.system, value, seen.name), seen.notes, seen.resolved)
+
+
+def _glimpse_sides(value: SourceValue) -> SeenSource:
+    """Return a query over several connections, as far as these can be resolved."""
+    seen = {word: glimpse(reference) for word, reference in value.connections.items()}
+    notes = tuple(dict.fromkeys(note for one in seen.values() for note in one.notes))
+    source = joining(value, {word: one.system for word, one in seen.items()})
+    return SeenSource(source, notes, all(one.resolved for one in seen.values()))
 
 
 def _unseen(seen: Glimpse, note: str) -> SeenSource:
@@ -160,6 +170,7 @@ def _blank(asked: Asked) -> Observed:
         source_path=source.value.path,
         source_format=str(getattr(source.files, "format", "")),
         rows_in_spark=source.value.frame is UNSEEN,
+        connections=tuple(side.alias for side in source.sides),
     )
 
 
@@ -186,9 +197,14 @@ def _source_or_note(asked: Asked, loaded: Loaded | None) -> Look:
     try:
         look = look_at_source(source, glance_at, loaded)
     except failures as error:
+        if source.sides and isinstance(error, PlanError):
+            raise
         said = error.what if isinstance(error, FlowError) else safe_text(error)
         note = f"source {source.name!r} could not be asked ({redact(said)}); it is assumed to have the declared columns"
         return Look(replace(_blank(asked), notes=(note,)))
+    if source.sides:
+        note = "the query over several connections is not evaluated; it is assumed to give the declared columns"
+        return replace(look, observed=replace(look.observed, notes=(note,)))
     if look.files is not None and source.value.sql:
         note = "the query over files is not evaluated; it is assumed to give the declared columns"
         return replace(look, observed=replace(look.observed, notes=(note,)))

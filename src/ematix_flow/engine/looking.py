@@ -9,6 +9,7 @@ from ematix_flow.commit.ledger import Ledger, parse_instant
 from ematix_flow.connect.base import SourceColumn
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.engine.choosing import new_files
+from ematix_flow.engine.joining import look_at_join
 from ematix_flow.errors import FlowError, PlanError, RunError
 from ematix_flow.plan.batch import Observed, history_name
 from ematix_flow.plan.bounds import check_comparable, highest_sql, lower_bound, watermark_column
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.files import Files, FileSet
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.choosing import Loaded
+    from ematix_flow.engine.joining import SeenJoin
     from ematix_flow.engine.sourcing import OpenSource
     from ematix_flow.run.messages import Stretch
 
@@ -42,6 +44,8 @@ class Look:
 
     observed: Observed
     files: FileSet | None = None
+    join: SeenJoin | None = None
+    """A query over several connections with what is read for it."""
 
 
 def wait_for(database: Database) -> Session:
@@ -71,6 +75,8 @@ def look_at_source(source: OpenSource, opened: Opener = wait_for, loaded: Loaded
             columns = tuple(column for column in columns if column.name != ORDER)
             seen = replace(seen, order=(ORDER,))
         return Look(replace(seen, source_columns=columns, rows_in_spark=in_spark, files=source.chosen))
+    if source.sides:
+        return _look_at_sides(source, seen, opened)
     if source.files is not None:
         return _look_at_files(source, source.files, seen, loaded)
     if source.lake is not None:
@@ -83,6 +89,12 @@ def look_at_source(source: OpenSource, opened: Opener = wait_for, loaded: Loaded
     described = _describe(source.database, sql, opened)
     sql, columns = zoned(sql, described, source.database.timezone, source.dialect)
     return Look(replace(seen, source_sql=sql, source_columns=columns))
+
+
+def _look_at_sides(source: OpenSource, seen: Observed, opened: Opener) -> Look:
+    join = look_at_join(source.value.sql, source.sides, opened)
+    aliases = tuple(side.alias for side in source.sides)
+    return Look(replace(seen, source_sql=source.value.sql, connections=aliases, tables=join.reads), join=join)
 
 
 def _look_at_stretch(stretch: Stretch, seen: Observed) -> Observed:

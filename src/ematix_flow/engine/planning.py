@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.engine.bounding import Rows, bound_rows
 from ematix_flow.engine.choosing import loaded_before
+from ematix_flow.engine.joining import joined_frame, with_versions
 from ematix_flow.engine.looking import fix_bounds, frame_columns, look_at_source, look_at_target, wait_for
-from ematix_flow.engine.staging import raw_frame
+from ematix_flow.engine.staging import raw_frame, told
 from ematix_flow.engine.targets import engine_on
 from ematix_flow.errors import PositionMovedError, TargetAwayError
 from ematix_flow.plan.assumed import assumed_columns
@@ -84,14 +85,16 @@ def observing(spark: Callable[[], Any]) -> Callable[[Asked], Look]:
         check_source(asked.target.write, asked.source.kind, asked.source.value.sql)
         look = _look(asked)
         look = replace(look, observed=between(asked, _pinned(asked.source, look.observed, spark)))
-        if not look.observed.source_columns and look.observed.source_sql and asked.source.database is None:
+        if look.join is not None:
+            look = _known_join(look, spark)
+        elif not look.observed.source_columns and look.observed.source_sql and asked.source.database is None:
             columns = frame_columns(raw_frame(spark(), asked.source, look, look.observed.source_sql))
             look = replace(look, observed=replace(look.observed, source_columns=columns))
         seen = look_at_target(asked.pipeline, asked.target, asked.database, look.observed)
         refuse_moved_on(seen)
         refuse_gone(asked, seen)
         seen = fix_bounds(asked.source, asked.target, seen)
-        if asked.target.write.incremental_column is not None and asked.source.database is None:
+        if asked.target.write.incremental_column is not None and asked.source.database is None and not seen.local_join:
             seen = bound_rows(Rows(asked.pipeline, asked.target, asked.source, look), seen, spark)
         return replace(look, observed=seen)
 
@@ -137,6 +140,19 @@ def _look(asked: Asked) -> Look:
     if choice.chosen:
         return look
     return replace(look, observed=replace(look.observed, source_columns=assumed_columns(asked.target)))
+
+
+def _known_join(look: Look, spark: Callable[[], Any]) -> Look:
+    """Return the look at a query over several connections with its versions and columns, which Spark knows."""
+    assert look.join is not None  # noqa: S101 - asked for joins alone
+    if look.observed.local_join:
+        return look  # the plan refuses it, without Spark
+    join = with_versions(look.join, spark)
+    try:
+        columns = frame_columns(joined_frame(spark(), join, None))
+    except Exception as error:
+        raise told(error) from error
+    return replace(look, join=join, observed=replace(look.observed, source_columns=columns))
 
 
 def _pinned(source: OpenSource, seen: Observed, spark: Callable[[], Any]) -> Observed:

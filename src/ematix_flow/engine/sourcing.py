@@ -13,13 +13,14 @@ from ematix_flow.connect.registry import open_system
 from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.declare.pipeline import arguments_of
 from ematix_flow.engine.handles import Connection, PlaceholderConnection
+from ematix_flow.engine.joining import Side
 from ematix_flow.engine.spark import OWN, need, readable
 from ematix_flow.errors import PlanError, UnsupportedError
 from ematix_flow.plan.source import SourceValue, source_value
 from ematix_flow.plan.sql.stream_sql import spark_sql
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import pyarrow as pa
 
@@ -40,6 +41,8 @@ class OpenSource:
     database: Database | None = None
     files: Files | None = None
     lake: LakeSource | None = None
+    sides: tuple[Side, ...] = ()
+    """The connections of a query over several of them."""
     stream: Stretch | None = None
     span: Span | None = None
     """The stretch of a stream that the rows are; the target remembers its end."""
@@ -59,6 +62,8 @@ class OpenSource:
     @property
     def kind(self) -> str:
         """Give what the source is, for people and for rules."""
+        if self.sides:
+            return "several connections"
         if self.files is not None:
             return "files"
         if self.lake is not None:
@@ -92,7 +97,7 @@ def open_source(pipeline: Pipeline, *, spark: Callable[[], Any]) -> OpenSource:
 
 def _with_functions(source: OpenSource, pipeline: Pipeline) -> OpenSource:
     """Give the source with the functions of its pipeline; only a query that Spark runs can call them."""
-    if not source.value.sql or (source.files is None and source.lake is None):
+    if not source.value.sql or (source.files is None and source.lake is None and not source.sides):
         message = f"udfs= and aggregate_udfs= are for SQL over files or lake tables, and the source is {source.kind}"
         raise PlanError(message, hint="a stream's transform_sql= can call them too.", origin=pipeline.origin)
     need(OWN)
@@ -127,10 +132,24 @@ def attach(value: SourceValue, name: str) -> OpenSource:
     """Open the system that a source value names."""
     if value.frame is not None or value.result is not None:
         return OpenSource(value, name)
+    if value.connections:
+        return joining(value, {word: open_system(reference) for word, reference in value.connections.items()})
     if value.connection is not None and not isinstance(value.connection, str):
         name = value.connection.name
     system = open_system(value.connection)
     return found_in(system, value, name)
+
+
+def joining(value: SourceValue, systems: Mapping[str, Database | Files | LakeSource]) -> OpenSource:
+    """Return a query over several connections with their systems."""
+    sides = []
+    for word, reference in value.connections.items():
+        name = reference if isinstance(reference, str) else reference.name
+        system = systems[word]
+        if isinstance(system, LakeSource):
+            need(system.spark_needs)
+        sides.append(Side(word, name, system))
+    return OpenSource(value, ", ".join(dict.fromkeys(side.name for side in sides)), sides=tuple(sides))
 
 
 def found_in(system: Database | Files | LakeSource, value: SourceValue, name: str) -> OpenSource:

@@ -13,6 +13,7 @@ from ematix_flow.connect.files import ALL_FILES
 from ematix_flow.engine.carrying import carrier_of
 from ematix_flow.engine.choosing import refuse_changed
 from ematix_flow.engine.counting import counting
+from ematix_flow.engine.joining import joined_frame
 from ematix_flow.engine.parallelism import fewest, most_connected, slots_for, slots_of
 from ematix_flow.engine.spark import engine_ended
 from ematix_flow.errors import EngineLostError
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ematix_flow.connect.base import Database
+    from ematix_flow.connect.files import Files, FileSet
     from ematix_flow.engine.looking import Look
     from ematix_flow.engine.sourcing import OpenSource
+    from ematix_flow.plan.source import SourceValue
     from ematix_flow.plan.steps import TargetPlan
     from ematix_flow.records import Part, Token
     from ematix_flow.run.carry import Carrier
@@ -128,7 +131,7 @@ def _staged_rows(
     if plan.shape.place.value == TASK:
         return _stage_rows(spark, work, staging, at_once)
     session_of_spark = spark((TASKS, *database.task_imports))
-    slots = slots_of(spark) if staging.source.database is not None else 1
+    slots = slots_of(spark) if staging.source.database is not None or staging.source.sides else 1
     return stage_frame(_frame(session_of_spark, staging, kept, slots), work, at_once)
 
 
@@ -221,17 +224,12 @@ def raw_frame(
         from ematix_flow.run.udfs import register
 
         register(spark, *source.functions)
+    if look.join is not None:
+        return joined_frame(spark, look.join, kept, slots)
     if source.value.frame is not None:
         return frames.user_frame(spark, source.value.frame)
     if look.files is not None and source.files is not None:
-        if not source.value.sql:
-            return frames.file_frame(spark, look.files, ordered=source.ordered)
-        views = {ALL_FILES: frames.file_frame(spark, look.files, strict=True)}
-        for folder in source.files.folders():
-            if folder in source.value.sql:
-                chosen = source.files.file_set(folder, source.value.options)
-                views[folder] = frames.file_frame(spark, chosen, strict=True)
-        return frames.query_frame(spark, source.value.sql, views)
+        return _rows_of_files(spark, source.value, source.files, look.files, ordered=source.ordered)
     if source.lake is not None:
         return frames.as_documents(spark.sql(sql))
     if source.stream is not None:
@@ -246,6 +244,19 @@ def raw_frame(
         kept.enter_context(opened.keep_open)
     at_once = most_connected(source.database, session)
     return frames.database_frame(spark, source.database, opened.splits, columns, at_once)
+
+
+def _rows_of_files(spark: Any, value: SourceValue, files: Files, chosen: FileSet, *, ordered: bool) -> Any:
+    """Return the rows of files, or of a query in which their folders are tables."""
+    from ematix_flow.run import frames
+
+    if not value.sql:
+        return frames.file_frame(spark, chosen, ordered=ordered)
+    views = {ALL_FILES: frames.file_frame(spark, chosen, strict=True)}
+    for folder in files.folders():
+        if folder in value.sql:
+            views[folder] = frames.file_frame(spark, files.file_set(folder, value.options), strict=True)
+    return frames.query_frame(spark, value.sql, views)
 
 
 def told(error: BaseException) -> BaseException:

@@ -37,9 +37,10 @@ def facts_about(plan: TargetPlan, target: Database, source: OpenSource | None) -
             info["dbname"] = str(Path(where).expanduser().absolute())
         return Place(system.kind, dialect, info)
 
+    sides = {side.alias: place(side.system, side.system.dialect) for side in source.sides} if source is not None else {}
     system = None if source is None else source.database or source.files or source.lake
     read = None if source is None or system is None else place(system, source.dialect)
-    return facts_of(plan, place(target, target.dialect), read)
+    return facts_of(plan, place(target, target.dialect), read, sides)
 
 
 def told(pipeline: str, slot: str, options: Options, work: Callable[[], Any]) -> Any:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.base import WorkTable
+from ematix_flow.connect.base import Database, WorkTable
 from ematix_flow.connect.files import ALL_FILES
 from ematix_flow.connect.redact import redact, safe_text
 from ematix_flow.connect.registry import open_database
@@ -22,13 +22,14 @@ from ematix_flow.engine.spark import local_reason, session_for, tasks_away
 from ematix_flow.engine.targets import target_for
 from ematix_flow.errors import DriftError, FlowError, RunError, did_you_mean
 from ematix_flow.plan.posts import first_word, is_maintenance, post_steps
+from ematix_flow.plan.sql.joined import check_joined
 from ematix_flow.plan.sql.render import bind_staged, native_column
 from ematix_flow.plan.sql.user_sql import check_query, statements_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ematix_flow.connect.base import Database, Session
+    from ematix_flow.connect.base import Session
     from ematix_flow.connect.files import Files
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.glancing import SeenSource
@@ -182,12 +183,26 @@ def _check_read(plan: TargetPlan, source: OpenSource, found: Findings) -> None:
     if database is not None and database.exists():
         with found.about("source query", *database.failures), _closing(database.look()) as session:
             database.explain(session, plan.read.sql)
+    elif source.sides:
+        _check_join(plan, source, found)
     elif source.files is not None and source.value.sql:
         with found.about("source query"):
             tables = {ALL_FILES: _file_columns(source.files, "", source.value.options)}
             for folder in source.files.folders():
                 tables[folder] = _file_columns(source.files, folder, source.value.options)
             check_query(source.value.sql, tables)
+
+
+def _check_join(plan: TargetPlan, source: OpenSource, found: Findings) -> None:
+    """Have each database explain what it is asked for a query over several connections; its columns are checked by name."""
+    systems = {side.alias: side.system for side in source.sides}
+    for table in plan.read.tables:
+        system = systems[table.alias]
+        if table.sql and isinstance(system, Database):
+            with found.about(table.name, *system.failures), _closing(system.look()) as session:
+                system.explain(session, table.sql)
+    with found.about("source query"):
+        check_joined(source.value.sql, plan.read.tables)
 
 
 def _file_columns(files: Files, folder: str, options: Mapping[str, Any]) -> dict[str, str]:

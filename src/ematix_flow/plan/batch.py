@@ -19,8 +19,9 @@ from ematix_flow.plan.existing import over_existing
 from ematix_flow.plan.keys import compare_columns, merge_keys, order_columns, update_columns
 from ematix_flow.plan.marks import EVENT
 from ematix_flow.plan.partitions import never_empty, partition_notes
+from ematix_flow.plan.programs import program_of
 from ematix_flow.plan.shaping import plan_shape
-from ematix_flow.plan.sql import file_modes, lake_modes, modes, scd2
+from ematix_flow.plan.sql import lake_modes
 from ematix_flow.plan.sql.ddl import create_table_sql, differences, wanted_table
 from ematix_flow.plan.sql.program import Load
 from ematix_flow.plan.sql.shape import unsupported_on
@@ -49,8 +50,7 @@ if TYPE_CHECKING:
     from ematix_flow.plan.shaping import Shaping
     from ematix_flow.plan.source import SourceValue
     from ematix_flow.plan.sql.ddl import Difference, WantedTable
-    from ematix_flow.plan.sql.program import Program
-    from ematix_flow.plan.steps import Bounds, FileChoice, Span
+    from ematix_flow.plan.steps import Bounds, FileChoice, Span, TableRead
     from ematix_flow.records import Token, Watermark
 
 
@@ -69,6 +69,10 @@ class Observed:
     """The source as SQL of its dialect; empty for files and frames without SQL."""
     source_path: str = ""
     source_format: str = ""
+    connections: tuple[str, ...] = ()
+    """The words for connections, where the source is a query over several."""
+    tables: tuple[TableRead, ...] = ()
+    """What such a query reads, as far as it is known."""
     rows_in_spark: bool = False
     """The source is a frame of Spark."""
     same_database: bool = False
@@ -92,6 +96,11 @@ class Observed:
     latest_version: datetime | None = None
     """The newest `valid_from` in an scd2 target that is loaded by load time."""
     notes: tuple[str, ...] = ()
+
+    @property
+    def local_join(self) -> bool:
+        """Say whether the source is a query over several connections, and Spark is not to be used."""
+        return bool(self.connections and self.local_reason)
 
 
 WAITING = Choice("cross_db", "the rows are staged and wait for flow apply")
@@ -121,6 +130,7 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
     pipeline, target, database = aim.pipeline, aim.target, aim.database
     write = target.write
     _check_supported(pipeline, table, write, database)
+    _check_joined(pipeline, observed)
     database.check_files(target.files.given())
     keys = merge_keys(table, write)
     compare = compare_columns(table, write, keys.value)
@@ -135,7 +145,7 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
     required = _required(table, keys.value, load, write)
     audit = plan_audit(aim, load, exists=bool(ensure.exists))
     by = _staged_by(path, shaping, observed, read)
-    program = _program(load, write, database)
+    program = program_of(load, write, database)
     if write.mode == "append" and not audit.measures and _takes_files(database, ensure, observed.found, load, required):
         program = lake_modes.add_files(load)
     lake = bool(database.spark_needs.packages) and not program.adds
@@ -211,6 +221,14 @@ def _check_supported(pipeline: Pipeline, table: Table, write: Write, database: D
     if write.mode == "scd2" and not table.stamped:
         message = f"scd2 into {table.qualified_name} needs a declared table, because it adds columns"
         raise PlanError(message, hint="give target_table= a table class.", origin=pipeline.origin)
+
+
+def _check_joined(pipeline: Pipeline, observed: Observed) -> None:
+    """Refuse a query over several connections where Spark is not to be used: nobody else can evaluate it."""
+    if observed.local_join:
+        message = f"joins across connections need Spark, and {observed.local_reason}"
+        hint = "run it with --engine spark, or load the tables into one database first."
+        raise PlanError(message, hint=hint, origin=pipeline.origin)
 
 
 def _check_carried(table: Table, path: Choice) -> None:
@@ -318,34 +336,6 @@ def points_name(table: Table) -> str:
     return f"{readable.encode()[:40].decode(errors='ignore')}_{digest}"
 
 
-def _program(load: Load, write: Write, database: Database) -> Program:
-    if load.dialect == lake_modes.DIALECT:
-        return _lake_program(load, write, database)
-    if not database.capabilities.answers_sql:
-        return file_modes.truncate(load) if write.mode == "truncate" else file_modes.append(load)
-    match write.mode:
-        case "append":
-            return modes.append(load)
-        case "truncate":
-            return modes.truncate(load)
-        case "merge":
-            return modes.merge(load)
-        case _:
-            return scd2.by_event_time(load) if load.event else scd2.by_load_time(load)
-
-
-def _lake_program(load: Load, write: Write, database: Database) -> Program:
-    match write.mode:
-        case "append":
-            return lake_modes.append(load)
-        case "truncate":
-            return lake_modes.truncate(load)
-        case "merge":
-            return lake_modes.merge(load, tells=database.capabilities.tells_merges)
-        case _:
-            return lake_modes.scd2_by_event_time(load) if load.event else lake_modes.scd2_by_load_time(load)
-
-
 def _takes_files(
     database: Database, ensure: EnsureTable, found: FoundTable | None, load: Load, required: tuple[str, ...]
 ) -> bool:
@@ -383,6 +373,8 @@ def _read(observed: Observed, shaping: Shaping, source: SourceValue) -> Read:
         kind = "frame"
     elif observed.span is not None:
         kind = "stream"
+    elif observed.connections:
+        kind = "join"
     elif observed.source_dialect == "spark":
         kind = "files" if observed.source_path or observed.source_format else "lake"
     else:
@@ -397,6 +389,7 @@ def _read(observed: Observed, shaping: Shaping, source: SourceValue) -> Read:
         bounds=observed.bounds,
         files=observed.files,
         span=observed.span,
+        tables=observed.tables,
     )
 
 

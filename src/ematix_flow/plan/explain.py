@@ -178,7 +178,7 @@ def _table(plan: TargetPlan) -> dict[str, Any]:
 
 def _read(plan: TargetPlan) -> dict[str, Any]:
     read, bounds = plan.read, plan.read.bounds
-    known = {
+    known: dict[str, Any] = {
         "kind": read.kind,
         "connection": read.connection,
         "sql": read.sql,
@@ -189,6 +189,11 @@ def _read(plan: TargetPlan) -> dict[str, Any]:
         if bounds is None
         else {"column": bounds.column, "after": bounds.lo, "up_to": bounds.hi, "fixed": bounds.fixed},
     }
+    if read.tables:
+        known["tables"] = [
+            {"name": t.name, "connection": t.connection, "kind": t.kind, "columns": list(t.columns), "sql": t.sql}
+            for t in read.tables
+        ]
     if read.span is not None:
         known["span"] = {"source": read.span.source, "from": read.span.begin, "to": read.span.end}
     return known if read.files is None else known | {"files": _files(read.files)}

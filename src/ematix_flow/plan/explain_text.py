@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base import StageColumn
     from ematix_flow.plan.explain import TargetSummary
     from ematix_flow.plan.sql.program import Load
-    from ematix_flow.plan.steps import Bounds, FileChoice, Plan, TargetPlan
+    from ematix_flow.plan.steps import Bounds, FileChoice, Plan, TableRead, TargetPlan
 
 LABEL = 9
 """Width of the words at the left."""
@@ -181,6 +181,9 @@ def _read_lines(plan: TargetPlan, *, verbose: bool) -> Iterator[str]:
         yield line("read", f"SQL on {read.connection}")
     elif read.kind == "files":
         yield line("read", f"{read.format} files {read.path} of {read.connection}")
+    elif read.kind == "join":
+        yield line("read", f"SQL of Spark over {read.connection}")
+        yield from _tables_lines(read.tables, verbose=verbose)
     elif read.span is not None:
         yield line("read", f"what {read.connection} has from {read.span.begin} to {read.span.end}")
     else:
@@ -193,6 +196,14 @@ def _read_lines(plan: TargetPlan, *, verbose: bool) -> Iterator[str]:
     # On the same-database path the query is part of the statements below.
     if verbose and read.sql and not plan.stage.skipped:
         yield from _indented(read.sql)
+
+
+def _tables_lines(tables: Sequence[TableRead], *, verbose: bool) -> Iterator[str]:
+    for table in tables:
+        known = ", ".join(table.columns) or "read by Spark itself"
+        yield f"    {table.name} ({table.kind}): {known}"
+        if verbose and table.sql:
+            yield from _indented(table.sql)
 
 
 def _files_lines(choice: FileChoice, *, verbose: bool) -> Iterator[str]:

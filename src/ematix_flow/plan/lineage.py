@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import sqlglot
 from sqlglot import exp
@@ -16,11 +17,11 @@ from ematix_flow.events import ColumnOrigin, Dataset, LoadFacts
 from ematix_flow.plan.marks import SOURCE_VIEW
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from sqlglot.lineage import Node
 
-    from ematix_flow.plan.steps import Read, TargetPlan
+    from ematix_flow.plan.steps import Read, TableRead, TargetPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,32 +34,59 @@ class Place:
     """Host, port and database, or the folder, as systems tell people."""
 
 
-def facts_of(plan: TargetPlan, target: Place, source: Place | None) -> LoadFacts:
-    """Give what a load reads and writes; without `source` its rows come from memory, or from nobody knows where."""
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the tables of a query are: all in one place, or each where the first part of its name says."""
+
+    one: Place | None
+    sides: Mapping[str, Place]
+
+    @property
+    def dialect(self) -> str:
+        """Return the dialect of the query."""
+        return "spark" if self.one is None else self.one.dialect
+
+    def dataset(self, table: exp.Table) -> Dataset:
+        """Return the table of a query by its name in the world."""
+        if self.one is not None:
+            return _table(self.one, table.db, table.name)
+        alias, schema = (table.catalog, table.db) if table.catalog else (table.db, "")
+        place = {word.lower(): side for word, side in self.sides.items()}[alias.lower()]
+        if _is_folder(place):
+            return _folder(place, _joined(schema, table.name))
+        return _table(place, schema, table.name)
+
+
+def facts_of(
+    plan: TargetPlan, target: Place, source: Place | None, sides: Mapping[str, Place] = MappingProxyType({})
+) -> LoadFacts:
+    """Give what a load reads and writes; without `source` and `sides` its rows come from memory, or from nobody knows where.
+
+    `sides` are the places of a query over several connections, by the words for these in it.
+    """
     place = plan.commit.load.target
     output = (
         _folder(target, plan.commit.load.folder) if _is_folder(target) else _table(target, place.schema, place.name)
     )
     columns = tuple((column.name, column.type.kind) for column in plan.commit.load.columns)
-    if source is None:
+    if source is None and not sides:
         return LoadFacts((), output, columns, {})
+    places = Places(source, sides)
     try:
-        return LoadFacts(_inputs(plan, source), output, columns, _origins([name for name, _ in columns], plan, source))
+        return LoadFacts(_inputs(plan, places), output, columns, _origins([name for name, _ in columns], plan, places))
     except SqlglotError:
         # SQL that a database understands and the parser does not.
         return LoadFacts((), output, columns, {})
 
 
-def _inputs(plan: TargetPlan, source: Place) -> tuple[Dataset, ...]:
+def _inputs(plan: TargetPlan, source: Places) -> tuple[Dataset, ...]:
     read = plan.read
-    if not read.sql:
-        return (_whole(read, source),)
+    if not read.sql and source.one is not None:
+        return (_whole(read, source.one),)
     tree = _query(read.sql, source.dialect)
     own = {cte.alias for cte in tree.find_all(exp.CTE)} | {SOURCE_VIEW}
     tables = [table for table in tree.find_all(exp.Table) if table.db or table.name not in own]
-    return tuple(
-        sorted({_table(source, table.db, table.name) for table in tables}, key=lambda one: (one.namespace, one.name))
-    )
+    return tuple(sorted({source.dataset(table) for table in tables}, key=lambda one: (one.namespace, one.name)))
 
 
 def _whole(read: Read, source: Place) -> Dataset:
@@ -68,7 +96,7 @@ def _whole(read: Read, source: Place) -> Dataset:
     return _folder(source, read.path)
 
 
-def _origins(names: list[str], plan: TargetPlan, source: Place) -> dict[str, tuple[ColumnOrigin, ...]]:
+def _origins(names: list[str], plan: TargetPlan, source: Places) -> dict[str, tuple[ColumnOrigin, ...]]:
     shape, below = plan.shape, plan.read.sql
     tree: exp.Expr = _query(shape.sql, shape.dialect)
     if below and below != shape.sql:
@@ -97,6 +125,8 @@ def _schema(tree: exp.Expr, plan: TargetPlan) -> dict[str, object]:
     """Give the columns of the only table that is read, so that `*` has a meaning; with several it has none here."""
     own = {cte.alias for cte in tree.find_all(exp.CTE)}
     tables = {table.sql(): table for table in tree.find_all(exp.Table) if table.db or table.name not in own}
+    if plan.read.tables:
+        return _schema_of(plan.read.tables)
     if len(tables) != 1:
         return {}
     (table,) = tables.values()
@@ -106,13 +136,28 @@ def _schema(tree: exp.Expr, plan: TargetPlan) -> dict[str, object]:
     return schema
 
 
-def _leaves(node: Node, plan: TargetPlan, source: Place, *, changed: bool = False) -> Iterator[ColumnOrigin]:
+def _schema_of(tables: Sequence[TableRead]) -> dict[str, object]:
+    """Return the columns of tables of several connections, where all are known and named with as many words."""
+    words = {len(table.name.split(".")) for table in tables}
+    schema: dict[str, Any] = {}
+    for table in tables if len(words) == 1 and all(table.columns for table in tables) else ():
+        *above, name = table.name.split(".")
+        inner = schema
+        for part in above:
+            inner = inner.setdefault(part, {})
+        inner[name] = dict.fromkeys(table.columns, "text")
+    return schema
+
+
+def _leaves(node: Node, plan: TargetPlan, source: Places, *, changed: bool = False) -> Iterator[ColumnOrigin]:
     """Give the columns of tables at the ends of a column's way; those of which no table is known are left out."""
     if not node.downstream:
         if isinstance(node.expression, exp.Table):
             table = node.expression
             whole = table.name == SOURCE_VIEW and not table.db
-            dataset = _whole(plan.read, source) if whole else _table(source, table.db, table.name)
+            if whole and source.one is None:
+                return
+            dataset = _whole(plan.read, source.one) if whole and source.one else source.dataset(table)
             yield ColumnOrigin(dataset, exp.to_column(node.name).name, changed)
         return
     value = node.expression.unalias()

@@ -39,6 +39,8 @@ def declared_need(pipeline: Pipeline, target: TargetDeclaration) -> str:
 
 def need_of_spark(pipeline: Pipeline, target: TargetDeclaration, observed: Observed) -> str:
     """Give what a source of files or rows in memory needs Spark for, or an empty text."""
+    if observed.connections:
+        return "the source is a query over several connections"
     if observed.source_sql:
         return "the source is a query over files"
     if observed.rows_in_spark:

@@ -34,6 +34,8 @@ class SourceValue:
     result: Mapping[str, Any] | None = None
     """A dict that the function returned instead of a source; it is handed back and nothing is loaded."""
     options: Mapping[str, Any] = field(default_factory=dict)
+    connections: Mapping[str, str | Connection] = field(default_factory=dict)
+    """The connections of a query over several of them, by the words that stand for them in it."""
 
 
 def source_value(
@@ -63,6 +65,9 @@ def source_value(
 
 
 def _from_source(source: Source) -> SourceValue:
+    if source.connections:
+        query = _query(source.query or "", "the Source has")
+        return SourceValue(None, sql=query, connections=source.connections)
     connection = connection_reference("Source(connection)", source.connection)
     if source.query is not None:
         return SourceValue(connection, sql=_query(source.query, "the Source has"), options=source.options)

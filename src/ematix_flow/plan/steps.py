@@ -90,11 +90,27 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class TableRead:
+    """A table of one connection that a query over several of them reads."""
+
+    name: str
+    """As the query calls it."""
+    alias: str
+    """The word that stands for the connection there."""
+    connection: str
+    kind: str
+    columns: tuple[str, ...] = ()
+    """What is read of it; empty where Spark finds out by itself."""
+    sql: str = ""
+    """What its database is asked; empty where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Read:
     """Where rows come from."""
 
     kind: str
-    """sql, files, lake, stream or frame."""
+    """sql, files, lake, join, stream or frame."""
     connection: str
     sql: str = ""
     """The query that is read, with bounds and shape pushed in when the kind is sql."""
@@ -106,6 +122,8 @@ class Read:
     """The files that are new, where only those are read."""
     span: Span | None = None
     """The stretch of a stream."""
+    tables: tuple[TableRead, ...] = ()
+    """What a query over several connections reads."""
 
     @property
     def is_empty(self) -> bool:

@@ -1,0 +1,186 @@
+"""Queries over several connections: which tables they read, what of each, and what may be left to its system."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pytest
+
+from ematix_flow.connect.base import SourceColumn
+from ematix_flow.errors import PlanError
+from ematix_flow.plan.sql.joined import check_joined, read_joined
+from ematix_flow.plan.sql.joined_conditions import conditions_of
+from ematix_flow.plan.sql.pushed import Condition
+from ematix_flow.plan.steps import TableRead
+
+COLUMNS = {
+    "orders": ("id", "customer_id", "amount", "note", "day", "at", "instant", "open"),
+    "customers": ("id", "name", "note", "since"),
+}
+FAMILIES = {
+    "amount": "decimal", "note": "text", "name": "text", "day": "date", "since": "date", "at": "timestamp",
+    "instant": "timestamp_tz", "open": "boolean",
+}  # fmt: skip
+
+
+def needed(sql: str) -> dict[str, tuple[str, ...]]:
+    query = read_joined(sql, ["pg", "lake"])
+    return {table.called: query.needed(table, COLUMNS[table.name]) for table in query.tables}
+
+
+def conditions(sql: str, *unknown: str) -> dict[str, tuple[Condition, ...]]:
+    query = read_joined(sql, ["pg", "lake"])
+    known = {
+        table.number: [SourceColumn(name, FAMILIES.get(name, "integer")) for name in COLUMNS[table.name]]
+        for table in query.tables
+        if table.name not in unknown
+    }
+    found = conditions_of(query, known)
+    return {table.called: found[table.number] for table in query.tables if found.get(table.number)}
+
+
+def over(sql: str) -> str:
+    query = read_joined(sql, ["pg", "lake"])
+    return query.over({table.number: (f"v_{table.called}",) for table in query.tables})
+
+
+def test_the_query_stays_as_it_was_written_around_its_tables() -> None:
+    assert over("SELECT  o.id -- all\nFROM pg.orders o  JOIN lake.customers AS c USING (id)") == (
+        "SELECT  o.id -- all\nFROM `v_o` o  JOIN `v_c` AS c USING (id)"
+    )
+    assert over("SELECT pg.orders.id, orders.note FROM pg.orders WHERE PG.Orders.id > 1") == (
+        "SELECT `orders`.id, orders.note FROM `v_orders` AS `orders` WHERE `orders`.id > 1"
+    )
+    assert over("SELECT lake.`customers`.name FROM lake.`customers`") == (
+        "SELECT `customers`.name FROM `v_customers` AS `customers`"
+    )
+
+
+def test_steps_of_the_query_are_no_tables() -> None:
+    sql = "WITH orders AS (SELECT * FROM pg.orders) SELECT id FROM orders UNION ALL SELECT id FROM lake.customers"
+    assert [table.shown for table in read_joined(sql, ["pg", "lake"]).tables] == ["lake.customers", "pg.orders"]
+
+
+def test_lake_tables_are_read_at_a_version() -> None:
+    query = read_joined("SELECT 1 AS x FROM pg.orders o, lake.s.customers VERSION AS OF 3 AS c", ["pg", "lake"])
+    by_name = {table.name: table for table in query.tables}
+    assert (by_name["customers"].schema, by_name["customers"].travels) == ("s", True)
+    names = {by_name["orders"].number: ("delta", "/a`b"), by_name["customers"].number: ("cat", "s", "customers")}
+    versions = {by_name["orders"].number: "17", by_name["customers"].number: "99"}
+    assert query.over(names, versions) == (
+        "SELECT 1 AS x FROM `delta`.`/a``b` VERSION AS OF 17 o, `cat`.`s`.`customers` VERSION AS OF 3 AS c"
+    )
+
+
+@pytest.mark.parametrize(
+    ("sql", "words", "hint"),
+    [
+        ("SELECT * FROM pq.orders", "connections= has no 'pq'", "pg"),
+        ("SELECT * FROM orders", "'orders', which is not alias.table", "pg"),
+        ("SELECT * FROM pg.a.b.c", "which is not alias.table", "pg"),
+        ("SELECT 1 AS x", "reads no table of a connection", "pg.table"),
+        ("SELECT * FROM pg.orders TABLESAMPLE (10 PERCENT)", "with a sample and gives it no name", "AS orders"),
+        ("DELETE FROM pg.orders", "not one query", "SELECT"),
+        ("SELECT 1 FROM pg.orders; SELECT 2 FROM pg.orders", "not one query", "SELECT"),
+    ],
+)
+def test_what_cannot_be_read_is_named(sql: str, words: str, hint: str) -> None:
+    with pytest.raises(PlanError, match=words) as caught:
+        read_joined(sql, ["pg", "lake"])
+    assert hint in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("sql", "orders", "customers"),
+    [
+        ("SELECT o.id, c.name FROM pg.orders o JOIN lake.customers c ON c.id = o.customer_id", "id customer_id", "id name"),
+        # A name without its table may be anybody's.
+        ("SELECT amount, note FROM pg.orders o JOIN lake.customers c USING (id)", "id amount note", "id note"),
+        ("SELECT o.*, c.name FROM pg.orders o, lake.customers c", " ".join(COLUMNS["orders"]), "name"),
+        ("SELECT count(*) AS n FROM pg.orders o, lake.customers c", "id", "id"),
+        ("SELECT o.amount AS note FROM pg.orders o, lake.customers c ORDER BY c.since", "amount", "since"),
+        ("SELECT x.id FROM (SELECT * FROM pg.orders o) x, lake.customers c", " ".join(COLUMNS["orders"]), "id"),
+        ("SELECT o.id FROM pg.orders o NATURAL JOIN lake.customers c", " ".join(COLUMNS["orders"]), " ".join(COLUMNS["customers"])),
+        ("SELECT o.id FROM pg.orders o WHERE EXISTS (SELECT 1 FROM lake.customers c WHERE c.since < o.day)", "id day", "since"),
+        ("SELECT struct(o.*) AS s, c.id FROM pg.orders o, lake.customers c", " ".join(COLUMNS["orders"]), "id"),
+    ],
+)  # fmt: skip
+def test_only_mentioned_columns_are_read(sql: str, orders: str, customers: str) -> None:
+    assert {name: " ".join(names) for name, names in needed(sql).items()} == {"o": orders, "c": customers}
+
+
+def test_conditions_of_one_table_are_found() -> None:
+    sql = """
+        SELECT o.id FROM pg.orders o JOIN lake.customers c ON c.id = o.customer_id AND c.since >= '2026-01-01'
+        WHERE (o.amount > 1.50 AND 5 >= o.id) AND o.day BETWEEN DATE '2026-01-01' AND DATE '2026-01-31'
+          AND o.at < TIMESTAMP '2026-01-02 03:04:05.5' AND o.instant >= '2026-01-02' AND o.open = true
+          AND c.name IN ('a', 'b') AND c.note IS NOT NULL AND o.id > -1
+    """
+    assert {name: set(found) for name, found in conditions(sql).items()} == {
+        "o": {
+            Condition("amount", ">", (Decimal("1.50"),)),
+            Condition("id", "<=", (5,)),
+            Condition("id", ">", (-1,)),
+            Condition("day", ">=", (date(2026, 1, 1),)),
+            Condition("day", "<=", (date(2026, 1, 31),)),
+            Condition("at", "<", (datetime(2026, 1, 2, 3, 4, 5, 500000),)),  # noqa: DTZ001
+            Condition("instant", ">=", (datetime(2026, 1, 2, tzinfo=UTC),)),
+            Condition("open", "=", (True,)),
+        },
+        "c": {
+            Condition("since", ">=", (date(2026, 1, 1),)),
+            Condition("name", "in", ("a", "b")),
+            Condition("note", "is not null"),
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "o.id > 1 OR c.id > 1",
+        "NOT o.id > 1",
+        "o.id > c.id",
+        "o.id + 1 > 2",
+        "c.note IS NULL",
+        "o.id NOT IN (1, 2)",
+        "o.id IN (1, NULL)",
+        "o.id IN (SELECT id FROM pg.orders)",
+        "o.day > '1 January 2026'",
+        "o.day > TIMESTAMP '2026-01-01 12:00:00'",
+        "id > 1",
+        "upper(c.name) = 'A'",
+        "o.note LIKE 'a%'",
+        "o.field.id = 1",
+    ],
+)
+def test_other_conditions_are_left_to_spark(where: str) -> None:
+    assert conditions(f"SELECT 1 AS x FROM pg.orders o, lake.customers c WHERE {where}") == {}
+
+
+def test_a_condition_of_an_outer_join_is_not_one_of_its_rows() -> None:
+    joined = "SELECT 1 AS x FROM pg.orders o LEFT JOIN lake.customers c ON c.id = o.id AND c.id > 1"
+    assert conditions(joined) == {}
+    # NULLs of the join do not fulfil it, and the query still has it.
+    assert conditions(f"{joined} WHERE c.id > 2") == {"c": (Condition("id", ">", (2,)),)}
+
+
+def test_names_without_a_table_belong_to_the_only_one_that_has_them() -> None:
+    joined = "SELECT 1 AS x FROM pg.orders o, lake.customers c WHERE amount > 1 AND since > '2026-01-01' AND id > 1"
+    assert set(conditions(joined)) == {"o", "c"}
+    assert conditions(joined, "customers") == {}
+    sampled = "SELECT 1 AS x FROM pg.orders TABLESAMPLE (50 PERCENT) AS o WHERE amount > 1"
+    assert conditions(sampled) == {}
+    inside = "SELECT 1 AS x FROM (SELECT id AS amount FROM pg.orders o) AS s, lake.customers c WHERE amount > 1"
+    assert conditions(inside) == {}
+
+
+def test_columns_are_checked_where_all_are_known() -> None:
+    tables = [
+        TableRead(f"{alias}.{name}", alias, alias, "duckdb", COLUMNS[name])
+        for alias, name in (("pg", "orders"), ("lake", "customers"))
+    ]
+    check_joined("SELECT o.id, name FROM pg.orders o JOIN lake.customers c ON o.id = c.id", tables)
+    with pytest.raises(PlanError, match="ammount"):
+        check_joined("SELECT o.ammount FROM pg.orders o JOIN lake.customers c ON o.id = c.id", tables)
