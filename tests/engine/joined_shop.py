@@ -12,6 +12,8 @@ from ematix_flow import BigInt, Double, Source, Text, ematix, pk
 from ematix_flow.declare.connection import connection_from_fields, register_connection
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ematix_flow.declare.pipeline import Pipeline
 
 
@@ -27,8 +29,8 @@ QUERY = (
 )
 
 
-def shop(query: str, **options: Any) -> Pipeline:
-    """Declare a load of two systems into a third one."""
+def shop(query: str, more: Mapping[str, str] | None = None, **options: Any) -> Pipeline:
+    """Declare a load of two systems into a third one; `more` are addresses of PostgreSQL, by the words for them."""
     for name, fields in {
         "shop_db": {"kind": "duckdb", "path": "shop.duckdb"},
         "folder": {"kind": "files", "path": "people", "format": "csv"},
@@ -40,7 +42,9 @@ def shop(query: str, **options: Any) -> Pipeline:
         database.execute("INSERT INTO orders VALUES (1, 7, 1.5, ''), (2, 8, 2.5, ''), (3, 7, 3.5, ''), (4, 9, 1, '')")
     Path("people/customers").mkdir(parents=True, exist_ok=True)
     Path("people/customers/one.csv").write_text("id,name\n7,ada\n8,bob\n", "utf-8")
-    connections = {"shop": "shop_db", "people": "folder"}
+    connections = {"shop": "shop_db", "people": "folder", **{word: word for word in more or {}}}
+    for word, url in (more or {}).items():
+        register_connection(connection_from_fields(word, {"kind": "postgres", "url": url}))
     given = {"target": Sold, "target_connection": "target", "mode": "merge", "name": "sold", **options}
     return ematix.pipeline(**given)(lambda _: Source.sql(query, connections=connections)).pipeline
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import duckdb
 import pytest
 
 from ematix_flow import Source
+from ematix_flow.connect.registry import open_database
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.types import BigInt, Text
-from ematix_flow.engine import Options, run_pipeline
+from ematix_flow.engine import Options, diff_pipeline, preview_pipeline, run_pipeline
+from ematix_flow.engine.applying import apply_plan
 from ematix_flow.engine.dry_running import dry_run_pipeline
 from ematix_flow.events import RunPlanned
 from ematix_flow.observe.bus import Bus
+from ematix_flow.run_log import SqliteRunLog
 from tests.engine.every_type import ROWS, Journey, frame_of, plain
 from tests.engine.joined_shop import QUERY, loaded, shop
 from tests.engine.test_types_round import TEXTS, as_digits, fields_of, within_orc
@@ -53,6 +58,36 @@ def test_a_join_is_loaded_like_any_source() -> None:
         (f"duckdb://{here}/shop.duckdb", "main.orders"), ("file", f"{here}/people/customers")
     ]  # fmt: skip
     assert [(one.dataset.name, one.field) for one in facts.origins["amount"]] == [("main.orders", "amount")]
+
+
+@pytest.mark.service
+def test_a_long_preview_shows_how_spark_would_run_it(postgres_url: str) -> None:
+    password = urlsplit(postgres_url).password
+    assert password
+    pipeline = shop(QUERY.format(low=1).replace("shop.orders", "pg.orders"), more={"pg": postgres_url})
+    with closing(open_database("pg").session()) as session:
+        session.execute("CREATE TABLE orders (id INT, customer INT, amount FLOAT8)")
+    result = preview_pipeline(pipeline, physical=True)
+    shown = result.targets[0].spark_plan
+    assert shown is not None
+    assert "Physical Plan" in shown
+    assert "Join" in shown
+    assert "MapInArrow" in shown
+    assert password not in shown + result.to_json() + result.text(verbose=True)
+    assert "would run what it evaluates like this" in result.text(verbose=True)
+    assert shown.splitlines()[0] not in result.text()
+    assert result.to_dict()["targets"][0]["spark_plan"] == shown
+    assert not any("assumed" in note for note in result.notes)
+
+
+@pytest.mark.parametrize("mode", ["append", "truncate", "scd2"])
+def test_a_planned_join_can_be_applied(mode: str) -> None:
+    pipeline = shop(QUERY.format(low=1), mode=mode)
+    log = SqliteRunLog(Path("runs.db"))
+    diff = diff_pipeline(pipeline, Options(run_log=log))
+    assert diff.targets[0].added == 2
+    apply_plan(diff.plan_id, Options(run_log=log))
+    assert loaded() == [(2, "bob", 2.5), (3, "ada", 3.5)]
 
 
 def test_maps_rejects_and_increments_work_over_it() -> None:

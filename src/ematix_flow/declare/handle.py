@@ -48,9 +48,9 @@ class PipelineHandle:
             pipeline = replace(pipeline, targets=tuple(with_keys(t, keys) for t in pipeline.targets))
         return _engine().run_pipeline(pipeline, **options)
 
-    def preview(self) -> Any:
-        """Give the plan without touching any data."""
-        return _engine().preview_pipeline(self.pipeline)
+    def preview(self, *, physical: bool = False) -> Any:
+        """Give the plan without touching any data; with `physical` also how Spark would run what it evaluates."""
+        return _engine().preview_pipeline(self.pipeline, physical=physical)
 
     def plan(self, *, diff: bool = False, **options: Any) -> Any:
         """Give the plan; with `diff` also what it would change, staged and ready for `ematix_flow.pipeline.apply`."""

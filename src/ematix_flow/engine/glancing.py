@@ -16,7 +16,7 @@ from ematix_flow.declare.pipeline import arguments_of
 from ematix_flow.engine.choosing import loaded_before
 from ematix_flow.engine.looking import Look, glance_at, look_at_source, source_query, try_look
 from ematix_flow.engine.own_target import note_about, over_missing_target
-from ematix_flow.engine.planning import between
+from ematix_flow.engine.planning import between, known_to_spark
 from ematix_flow.engine.sourcing import OpenSource, evaluate, found_in, joining
 from ematix_flow.errors import ConnectionMissingError, FlowError, MissingSecretError, PlanError, RunError
 from ematix_flow.plan.assumed import assumed_columns
@@ -131,12 +131,19 @@ def _unseen(seen: Glimpse, note: str) -> SeenSource:
     return SeenSource(OpenSource(SourceValue(None, frame=UNSEEN), seen.name), (*seen.notes, note))
 
 
-def glancing(*, source_resolved: bool, target_resolved: bool) -> Callable[[Asked], Look]:
-    """Give the way to observe that a preview needs: no data is read, nobody is waited for, failures become notes."""
+def glancing(
+    *, source_resolved: bool, target_resolved: bool, spark: Callable[[], Any] | None = None
+) -> Callable[[Asked], Look]:
+    """Give the way to observe that a preview needs: no data is read, nobody is waited for, failures become notes.
+
+    With `spark` columns that only Spark knows are not assumed.
+    """
 
     def observe(asked: Asked) -> Look:
         loaded, notes = _loaded_or_note(asked, known=target_resolved)
         look = _source_or_stand_in(asked, loaded) if source_resolved else Look(_blank(asked))
+        if spark is not None:
+            look = known_to_spark(asked, replace(look, observed=replace(look.observed, notes=())), spark)
         look = replace(look, observed=replace(look.observed, notes=(*look.observed.notes, *notes)))
         seen = between(asked, look.observed)
         if not seen.source_columns:

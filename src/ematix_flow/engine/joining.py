@@ -6,6 +6,7 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.connect.base import Split
 from ematix_flow.connect.files import ALL_FILES, Files
 from ematix_flow.connect.lake_source import LakeSource
 from ematix_flow.connect.redact import safe_text
@@ -182,7 +183,7 @@ def with_versions(join: SeenJoin, spark: Callable[..., Any]) -> SeenJoin:
 
 
 def joined_frame(spark: Any, join: SeenJoin, kept: ExitStack | None, slots: int = 1) -> Any:
-    """Return the rows of the query; without `kept`, which holds what reads need until they ran, databases have none."""
+    """Return the rows of the query; without `kept`, which holds what reads need until they ran, the frame is only for looking."""
     from ematix_flow.run import frames, relations
 
     names: dict[int, tuple[str, ...]] = {}
@@ -199,7 +200,7 @@ def joined_frame(spark: Any, join: SeenJoin, kept: ExitStack | None, slots: int 
             assert one.files is not None  # noqa: S101 - described when it was looked at
             views[view] = frames.file_frame(spark, one.files, strict=True)
         elif kept is None:
-            views[view] = relations.empty_relation(spark, one.columns)
+            views[view] = relations.database_relation(spark, system, (Split(one.sql),), one.columns)
         else:
             session = sessions.get(one.side.alias) or _session(system, kept)
             sessions[one.side.alias] = session

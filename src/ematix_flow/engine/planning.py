@@ -83,13 +83,7 @@ def observing(spark: Callable[[], Any]) -> Callable[[Asked], Look]:
 
     def observe(asked: Asked) -> Look:
         check_source(asked.target.write, asked.source.kind, asked.source.value.sql)
-        look = _look(asked)
-        look = replace(look, observed=between(asked, _pinned(asked.source, look.observed, spark)))
-        if look.join is not None:
-            look = _known_join(look, spark)
-        elif not look.observed.source_columns and look.observed.source_sql and asked.source.database is None:
-            columns = frame_columns(raw_frame(spark(), asked.source, look, look.observed.source_sql))
-            look = replace(look, observed=replace(look.observed, source_columns=columns))
+        look = known_to_spark(asked, _look(asked), spark)
         seen = look_at_target(asked.pipeline, asked.target, asked.database, look.observed)
         refuse_moved_on(seen)
         refuse_gone(asked, seen)
@@ -140,6 +134,17 @@ def _look(asked: Asked) -> Look:
     if choice.chosen:
         return look
     return replace(look, observed=replace(look.observed, source_columns=assumed_columns(asked.target)))
+
+
+def known_to_spark(asked: Asked, look: Look, spark: Callable[[], Any]) -> Look:
+    """Return the look with versions of lake tables and columns of queries, which Spark knows without reading rows."""
+    look = replace(look, observed=between(asked, _pinned(asked.source, look.observed, spark)))
+    if look.join is not None:
+        return _known_join(look, spark)
+    if not look.observed.source_columns and look.observed.source_sql and asked.source.database is None:
+        columns = frame_columns(raw_frame(spark(), asked.source, look, look.observed.source_sql))
+        return replace(look, observed=replace(look.observed, source_columns=columns))
+    return look
 
 
 def _known_join(look: Look, spark: Callable[[], Any]) -> Look:

@@ -6,21 +6,23 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.engine.glancing import UNKNOWN, glancing, glimpse_source, glimpse_target
+from ematix_flow.connect.redact import redact, safe_text
+from ematix_flow.engine.glancing import UNKNOWN, UNSEEN, glancing, glimpse_source, glimpse_target
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.planning import Asked, plan_load, token_for
-from ematix_flow.engine.spark import local_reason, tasks_away
+from ematix_flow.engine.spark import local_reason, session_for, tasks_away
+from ematix_flow.engine.staging import raw_frame, told
 from ematix_flow.errors import DeclareTypeError, DriftError, FlowError
 from ematix_flow.plan.explain import mode_of, notes_of, plan_dict, posts_of, summary_of
 from ematix_flow.plan.explain_text import plan_lines
 from ematix_flow.plan.posts import post_steps
-from ematix_flow.plan.steps import Choice, Plan
+from ematix_flow.plan.steps import SPARK, Choice, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
-    from ematix_flow.engine.glancing import SeenSource
+    from ematix_flow.engine.glancing import Glimpse, SeenSource
     from ematix_flow.engine.looking import Look
     from ematix_flow.engine.sourcing import OpenSource
     from ematix_flow.plan.explain import TargetSummary
@@ -69,19 +71,25 @@ class PreviewResult:
         return "\n".join(plan_lines(self.plan, self.targets, verbose=verbose, dry_run=self.is_dry_run))
 
 
-def preview_pipeline(pipeline: Pipeline, options: Options | None = None) -> PreviewResult:
-    """Give the plan without touching any data; connections that cannot be resolved or reached become notes."""
+def preview_pipeline(pipeline: Pipeline, options: Options | None = None, *, physical: bool = False) -> PreviewResult:
+    """Give the plan without touching any data; connections that cannot be resolved or reached become notes.
+
+    With `physical`, Spark is asked how it would run what it evaluates; otherwise it is not even loaded.
+    """
     refuse_plain(pipeline)
     seen = glimpse_source(pipeline)
     if seen.source.value.result is not None:
         note = "the function returns a result instead of a source: nothing is loaded"
         return report(pipeline, seen.source, (), (*seen.notes, note))
-    plans, notes = [], list(seen.notes)
+    targets, notes = [], list(seen.notes)
     for target in pipeline.targets:
-        plan, more = _plan(pipeline, target, seen, options or Options())
-        plans.append(plan)
-        notes += [note for note in more if note not in notes]
-    result = report(pipeline, seen.source, [summary_of(plan) for plan in plans], notes)
+        asked, found = _asked(pipeline, target, seen, options or Options())
+        summary = summary_of(_plan(asked, seen, found))
+        if physical:
+            summary = _with_physical_plan(summary, asked, seen, found, session_for(options or Options()))
+        targets.append(summary)
+        notes += [note for note in found.notes if note not in notes]
+    result = report(pipeline, seen.source, targets, notes)
     return result if seen.resolved else _without_place(result)
 
 
@@ -92,9 +100,7 @@ def refuse_plain(pipeline: Pipeline) -> None:
         raise DeclareTypeError(message, hint="declare it with @ematix.pipeline and a target.", origin=pipeline.origin)
 
 
-def _plan(
-    pipeline: Pipeline, target: TargetDeclaration, seen: SeenSource, options: Options
-) -> tuple[TargetPlan, tuple[str, ...]]:
+def _asked(pipeline: Pipeline, target: TargetDeclaration, seen: SeenSource, options: Options) -> tuple[Asked, Glimpse]:
     database, found = glimpse_target(target)
     token = token_for(pipeline, target, options.slot or PREVIEW_SLOT)
     asked = Asked(
@@ -107,12 +113,44 @@ def _plan(
         local_reason(options),
         tasks_away(options),
     )
+    return asked, found
+
+
+def _plan(asked: Asked, seen: SeenSource, found: Glimpse) -> TargetPlan:
     observe = glancing(source_resolved=seen.resolved, target_resolved=found.resolved)
     try:
         plan = plan_despite_drift(asked, observe)
     except FlowError as error:
-        raise error.at(pipeline.origin) from None
-    return _only_known(plan, source=seen.known, place=found.resolved), found.notes
+        raise error.at(asked.pipeline.origin) from None
+    return _only_known(plan, source=seen.known, place=found.resolved)
+
+
+def _with_physical_plan(
+    summary: TargetSummary, asked: Asked, seen: SeenSource, found: Glimpse, spark: Callable[..., Any]
+) -> TargetSummary:
+    """Return a target with Spark's physical plan, where Spark evaluates something that is known; or with a note."""
+    plan = summary.plan
+    if plan is None or plan.shape.place.value != SPARK or not seen.resolved or asked.source.value.frame is UNSEEN:
+        return summary
+    looks: list[Look] = []
+
+    def observe(asked: Asked) -> Look:
+        looks.append(glancing(source_resolved=True, target_resolved=found.resolved, spark=spark)(asked))
+        return looks[-1]
+
+    try:
+        known = _only_known(plan_despite_drift(asked, observe), source=seen.known, place=found.resolved)
+        return replace(summary_of(known), spark_plan=_physical(asked, known, looks[-1], spark))
+    except Exception as error:  # noqa: BLE001 - whatever keeps Spark from answering is part of the answer
+        note = f"Spark could not be asked how it would run this: {safe_text(told(error))}"
+        return replace(summary, plan=replace(plan, notes=(*plan.notes, note)))
+
+
+def _physical(asked: Asked, plan: TargetPlan, look: Look, spark: Callable[..., Any]) -> str:
+    from ematix_flow.run.frames import physical_plan, shaped_frame
+
+    raw = raw_frame(spark(), asked.source, look, plan.read.sql)
+    return redact(physical_plan(shaped_frame(spark(), raw, plan.shape.sql)))
 
 
 def _only_known(plan: TargetPlan, *, source: bool, place: bool) -> TargetPlan:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.base import StageSpec
+from ematix_flow.connect.base import Split, StageSpec
 from ematix_flow.connect.files import ALL_FILES
 from ematix_flow.engine.carrying import carrier_of
 from ematix_flow.engine.choosing import refuse_changed
@@ -216,7 +216,7 @@ def raw_frame(
 ) -> Any:
     """Give the rows of a source as Spark sees them before the shape; `kept` holds what the read needs until it ran.
 
-    A database is read in about as many parts as there are `slots`.
+    Without it the frame is for looking at its columns and its plan alone. A database is read in about as many parts as there are `slots`.
     """
     from ematix_flow.run import frames
 
@@ -235,11 +235,13 @@ def raw_frame(
     if source.stream is not None:
         return frames.piece_frame(spark, source.stream.pieces(), source.stream.schema)
     assert source.database is not None  # noqa: S101 - the remaining kind
-    assert kept is not None  # noqa: S101 - only loads read databases through Spark
+    columns = look.observed.source_columns
+    query = frames.interchange_query(source.database, columns, sql)
+    if kept is None:
+        return frames.database_frame(spark, source.database, (Split(query),), columns)
     session = source.database.session()
     kept.callback(session.close)
-    columns = look.observed.source_columns
-    opened = source.database.open_read(session, frames.interchange_query(source.database, columns, sql), slots)
+    opened = source.database.open_read(session, query, slots)
     if opened.keep_open is not None:
         kept.enter_context(opened.keep_open)
     at_once = most_connected(source.database, session)

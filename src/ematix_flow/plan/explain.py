@@ -37,11 +37,14 @@ class TargetSummary:
     dry_run_error: str | None = None
     quality: Mapping[str, Any] | None = None
     """What a dry run measured of the rows."""
+    spark_plan: str | None = None
+    """How Spark would run what it evaluates, where it was asked."""
     plan: TargetPlan | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Give the target as plain data: the public keys first, then the steps of the plan."""
-        known = {f.name: _plain(getattr(self, f.name)) for f in fields(self) if f.name != "plan"}
+        left_out = ("plan", "spark_plan") if self.spark_plan is None else ("plan",)
+        known = {f.name: _plain(getattr(self, f.name)) for f in fields(self) if f.name not in left_out}
         return known | (steps_of(self.plan) if self.plan is not None else {})
 
 

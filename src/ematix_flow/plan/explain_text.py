@@ -65,6 +65,9 @@ def target_lines(target: TargetSummary, *, verbose: bool = False) -> Iterator[st
     if target.plan is not None:
         yield line("path", f"{target.path}: {target.path_reason}" if target.path else target.path_reason)
         yield from _plan_lines(target.plan, verbose=verbose)
+        if verbose and target.spark_plan is not None:
+            yield line("spark", "would run what it evaluates like this")
+            yield from _indented(target.spark_plan)
         yield from (line("note", note) for note in target.plan.notes)
     if target.dry_run_rows_affected is not None:
         counted = [f"{count} {name.removeprefix('rows_')}" for name, count in target.dry_run_rows_affected.items()]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import uuid
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.identifiers import backticked
@@ -19,6 +20,7 @@ __all__ = [
     "database_frame",
     "file_frame",
     "interchange_query",
+    "physical_plan",
     "piece_frame",
     "query_frame",
     "read_once",
@@ -191,6 +193,14 @@ def read_once(frame: DataFrame) -> Iterator[DataFrame]:
         # Where the load has failed, Spark may be gone; that is not the error to report.
         with suppress(Exception):
             kept.unpersist()
+
+
+def physical_plan(frame: DataFrame) -> str:
+    """Return how Spark would run a frame, as text; nothing of it runs."""
+    said = StringIO()
+    with redirect_stdout(said):
+        frame.explain(mode="formatted")
+    return said.getvalue().strip()
 
 
 def shaped_frame(spark: SparkSession, frame: DataFrame, sql: str) -> DataFrame:

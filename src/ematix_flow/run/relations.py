@@ -41,11 +41,6 @@ def database_relation(
     return spark.range(0, len(splits), 1, tasks).mapInArrow(in_this_folder(task), _spark_schema(columns))
 
 
-def empty_relation(spark: SparkSession, columns: Sequence[SourceColumn]) -> DataFrame:
-    """Return the columns of a database without any row."""
-    return spark.createDataFrame([], _spark_schema(columns))
-
-
 def _spark_schema(columns: Sequence[SourceColumn]) -> StructType:
     from pyspark.sql.pandas.types import from_arrow_schema
 

@@ -45,8 +45,13 @@ def preview(name: str, module: str | None, verbose: bool, form: str) -> int:
 
 
 def _preview(planned: PipelineHandle | StreamHandle, form: str, *, verbose: bool) -> int:
+    if verbose and isinstance(planned, PipelineHandle):
+        # Spark is asked where it evaluates something, and only then it is loaded.
+        stop_spark_at_end()
     with redirect_stdout(sys.stderr):
-        result = planned.preview()
+        result = (
+            planned.preview(physical=True) if verbose and isinstance(planned, PipelineHandle) else planned.preview()
+        )
     _show(result, form, verbose=verbose)
     return DONE
 
