@@ -77,6 +77,8 @@ class OpenSource:
         """Return what of this machine's disk a task needs that reads the source."""
         if self.stream is not None:
             return self.stream.source.read_paths
+        if self.sides:
+            return tuple(path for side in self.sides for path in side.system.read_paths)
         system = self.database or self.files or self.lake
         return system.read_paths if system is not None else ()
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.serve.cli.test_start_up import loaded_by
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -24,6 +26,11 @@ class raw:
 @ematix.pipeline(target=Copies, source_connection="raw", target_connection="lite", mode="append", on_bad_row="reject")
 def from_files(conn):
     return "copies.csv"
+
+
+@ematix.pipeline(target=Copies, source_connection="raw", target_connection="lite", mode="append")
+def by_query(conn):
+    return "SELECT CAST(id AS BIGINT) AS id, upper(name) AS name FROM source WHERE id <> 'x'"
 """
 
 
@@ -46,3 +53,20 @@ def test_a_run_through_spark_ends_with_its_java_and_keeps_stdout_clean(flow_proc
     shown = flow_process("rejects", "show", "from_files", listed[0]["reject_id"][:8], "-m", "files")
     assert "row.name         c" in shown.out
     assert flow_process("rejects", "show", "from_files", "zzz", "-m", "files").code == 2
+
+
+@pytest.mark.spark
+def test_a_long_preview_asks_spark_and_a_short_one_does_not_load_it(flow_process: Flow, files: None) -> None:
+    assert "pyspark" not in loaded_by("preview", "by_query", "-m", "files")
+    said = flow_process("preview", "by_query", "-m", "files", "-v")
+    assert said.code == 0, said.err
+    shown = said.out.partition("would run what it evaluates like this")[2]
+    assert "== Physical Plan ==" in shown
+    assert "MapInArrow" in shown
+    assert "is assumed to give the declared columns" not in said.out
+    # Without Java the rest of the plan is still told.
+    without = flow_process(
+        "preview", "by_query", "-m", "files", "-v", "--format", "json", JAVA_HOME="/nowhere", PATH=""
+    )
+    assert without.code == 0, without.err
+    assert "Spark could not be asked how it would run this" in json.loads(without.out)["notes"][-1]
