@@ -11,6 +11,7 @@ import pytest
 from ematix_flow import BigInt, Numeric, Text, pk
 from ematix_flow.connect.files import Files
 from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.errors import RunError
 from ematix_flow.plan.marks import ORDER
 from ematix_flow.run import file_pieces, file_task, here
 from ematix_flow.run.arrival import numbered_pieces
@@ -72,9 +73,10 @@ def test_a_cut_file_is_loaded_as_a_whole_one(
     assert (cut.rows, sorted(cut.rejects), cut.sources) == (whole.rows, sorted(whole.rejects), whole.sources)
 
 
-def files_of(path: Path, data: bytes) -> Any:
-    (path / "a.csv").write_bytes(data)
-    fields = {"kind": "object_store_local", "path": str(path), "format": "csv"}
+def files_of(path: Path, data: bytes, name: str = "a.csv") -> Any:
+    (path / name).write_bytes(data)
+    form = "csv" if name.endswith("csv") else "json_lines"
+    fields = {"kind": "object_store_local", "path": str(path), "format": form}
     return Files(connection_from_fields("in", fields)).file_set("", {})  # type: ignore[arg-type]
 
 
@@ -94,6 +96,22 @@ def test_pieces_are_as_large_as_the_slots_make_them(tmp_path: Path, monkeypatch:
     counts = [len(file_pieces.file_pieces(files, slots=lambda slots=slots: slots)) for slots in (1, 2, 8, 1_000)]
     assert len(file_pieces.file_pieces(files)) == 1, "whoever reads one after the other need not look for places to cut"
     assert counts == [2, 2, 8, 16]
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_pieces_of_two_files_under_one_name_are_never_mixed(tmp_path: Path, name: str) -> None:
+    data = {"a.csv": as_csv, "a.jsonl": as_json}[name]()
+    files = files_of(tmp_path, data, name)
+    first, second, *_ = file_pieces.file_pieces(files, slots=lambda: 2)
+    reading = first.read()
+    next(reading)
+    (tmp_path / "new").write_bytes(data[:3] + data)
+    (tmp_path / "new").replace(tmp_path / name)
+    list(reading)  # who has opened the file reads on in it
+    for piece in (first, second):
+        with pytest.raises(RunError, match="replaced while it was read"):
+            list(piece.read())
 
 
 @pytest.mark.spark

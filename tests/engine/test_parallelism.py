@@ -70,6 +70,25 @@ def test_spark_stages_all_pieces_in_as_few_tasks_as_may_be_connected(spark: Spar
     assert len({part.attempt for part in parts}) == 5
 
 
+@pytest.mark.spark
+def test_a_task_that_fails_between_its_pieces_reports_each_of_them_once(spark: SparkSession, tmp_path: Path) -> None:
+    def piece(place: tuple[int, int]) -> Part:
+        from ematix_flow.records import Part
+
+        began = tmp_path / f"{place[0]}-{place[1]}"
+        began.touch(exist_ok=False)  # no number is used twice
+        if place[0] == 2 and len(list(tmp_path.glob("2-*"))) == 1:
+            raise RuntimeError("in passing")
+        return Part(*place, rows=1)
+
+    parts = stage_pieces(spark, [piece] * 4, 1)
+    assert [part.partition for part in parts] == [0, 1, 2, 3]
+    began = {tuple(map(int, file.name.split("-"))) for file in tmp_path.iterdir()}
+    assert len(began) == 3 + 4, "three pieces of the first attempt, all of the second"
+    assert {(part.partition, part.attempt) for part in parts} <= began
+    assert len({part.attempt for part in parts}) == 4
+
+
 @pytest.mark.service
 def test_a_database_says_how_many_tasks_it_can_take(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     database = Postgres(PostgresConnection("pg", url=postgres_url))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -68,7 +69,44 @@ def file_pieces(files: FileSet, *, strict: bool = False, slots: Callable[[], int
             cut = partial(_json_pieces, names=names, most=files.batch_lines, every=every, strict=strict)
         case _:
             cut = partial(_stripes if files.format == "orc" else _row_groups, names=names, every=every)
-    return list(chain(*side_by_side(cut, files.paths)))
+    return list(chain(*side_by_side(lambda path: _of_one_file(path, cut), files.paths)))
+
+
+def _of_one_file(path: str, cut: Callable[[str], list[FilePiece]]) -> list[FilePiece]:
+    """Return the pieces of a file, which are read only as long as the file is the one that was cut."""
+    seen = _identity(path)
+    pieces = cut(path)
+    if len(pieces) == 1 or seen is None:
+        return pieces
+    return [replace(piece, read=partial(_unless_replaced, path, seen, piece.read)) for piece in pieces]
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Return what tells a file of this machine from one that takes its name; a store refuses another version by itself."""
+    if isinstance(path, StoredFile):
+        return None
+    try:
+        found = Path(path).stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _unless_replaced(path: str, seen: tuple[int, int], read: Callable[[], Iterator[pa.Table]]) -> Iterator[pa.Table]:
+    _refuse_replaced(path, seen)
+    tables = read()
+    first = next(tables, None)
+    # The reader has opened the file by now, and keeps it whatever happens to its name.
+    _refuse_replaced(path, seen)
+    if first is not None:
+        yield first
+        yield from tables
+
+
+def _refuse_replaced(path: str, seen: tuple[int, int]) -> None:
+    if _identity(path) not in (None, seen):
+        message = f"file {path} was replaced while it was read"
+        raise RunError(message, hint="nothing was loaded; run it again.")
 
 
 def _piece_bytes(paths: Sequence[str], slots: Callable[[], int] | None) -> int:
