@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from tests.services.registry import RegistryServer
     from tests.services.s3 import S3Server
     from tests.services.server import DatabaseServer, Server
+    from tests.services.standalone import ConnectServer, Standalone
 
-ENGINES = ("spark", "local")
+ENGINES = ("spark", "local", "cluster", "connect")
 _SERVERS = pytest.StashKey[dict[str, "Server"]]()
 _Server = TypeVar("_Server", bound="Server")
 _ENGINES_VARIABLE = "FLOW_TEST_ENGINES"
@@ -56,7 +57,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--contract-engine",
         choices=ENGINES,
         default="spark",
-        help="who moves the rows of contract tests: the warm engine that all test processes share, or threads",
+        help="who moves the rows of contract tests: the warm engine that all test processes share, threads, "
+        "a cluster whose executors have another disk, or a Connect server on it",
     )
 
 
@@ -200,6 +202,32 @@ def pubsub_server(pytestconfig: pytest.Config) -> Iterator[PubSubServer]:
     from tests.services.pubsub import PubSubServer
 
     yield from _kept(PubSubServer(), "pubsub_server", pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Standalone]:
+    """Give the standalone Spark cluster of this test process, whose executors see neither our disk nor our source tree."""
+    from tests.services.standalone import Standalone
+
+    made = Standalone()
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture(scope="session")
+def connect_server(cluster: Standalone) -> Iterator[ConnectServer]:
+    """Give a Spark Connect server whose tasks run on the cluster."""
+    from tests.services.standalone import ConnectServer
+
+    server = ConnectServer(cluster)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
 
 
 @pytest.fixture

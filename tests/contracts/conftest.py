@@ -37,9 +37,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
+
     from ematix_flow.connect.base import Database, Session
     from ematix_flow.declare.layout import Table
     from tests.contracts.systems import System
+
+
+ELSEWHERE = ("cluster", "connect")
+"""Engines whose executors see no file of this machine."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -63,11 +69,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Of lakes it is Delta's turn or Iceberg's, in a folder or in a bucket. Of files in a bucket it is every other test too.
     """
-    every = config.getoption("every_lake")
-    chosen = {item for item in items if _chosen(item, every_lake=every)}
+    every, engine = config.getoption("every_lake"), config.getoption("contract_engine")
+    chosen = {item for item in items if _chosen(item, every_lake=every) and _is_reached(item, engine)}
     left_out = [item for item in items if item not in chosen]
     items[:] = [item for item in items if item in chosen]
     config.hook.pytest_deselected(items=left_out)
+
+
+def _is_reached(item: pytest.Item, engine: str) -> bool:
+    """Say whether an engine moves the rows of a test: executors of other machines reach servers, and no files of ours."""
+    if engine not in ELSEWHERE:
+        return True
+    given = _given(item)
+    servers = getattr(given.get("system"), "kind", "") in ("postgres", "mysql")
+    return servers and given.get("path", "staged") != "same_db" and "flows" in getattr(item, "fixturenames", ())
 
 
 def _given(item: pytest.Item) -> dict[str, Any]:
@@ -126,6 +141,22 @@ def path() -> str:
     return "staged"
 
 
+@pytest.fixture(scope="session")
+def far_spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    """Give a session on the cluster, by itself or through a Connect server."""
+    from ematix_flow.declare.spark_settings import settings_from
+    from ematix_flow.run.session import spark_session, stop_session
+
+    variables = request.getfixturevalue("cluster").settings()
+    if request.config.getoption("contract_engine") == "connect":
+        variables = {"EMATIX_FLOW_SPARK_REMOTE": request.getfixturevalue("connect_server").remote}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        yield spark_session(settings_from({}, variables))
+        stop_session()
+
+
 @pytest.fixture
 def flows(
     system: System, path: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -139,12 +170,14 @@ def flows(
         source = connection_from_fields(
             "source", {"kind": "duckdb", "path": str(request.getfixturevalue("duckdb_path"))}
         )
-    spark, moves = None, path != "same_db" and request.config.getoption("contract_engine") == "spark"
+    engine = request.config.getoption("contract_engine")
+    spark, moves = None, path != "same_db" and engine != "local"
     if moves and isinstance(system, Lake):
         monkeypatch.setenv(ENGINE_VARIABLE, "spark")  # the session that writes the lake moves its rows too
     elif moves:
-        spark = request.getfixturevalue("warm_spark")
-        monkeypatch.setenv(CONNECT_MODE, "1")
+        spark = request.getfixturevalue("far_spark" if engine in ELSEWHERE else "warm_spark")
+        if engine != "cluster":
+            monkeypatch.setenv(CONNECT_MODE, "1")
     log = SqliteRunLog(tmp_path / "run_log.db")
 
     def make(table: Table, name: str = "flow", **options: Any) -> Flow:

@@ -16,6 +16,14 @@ from tests.services.engines import surroundings
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
+PARAMETERS = [
+    pytest.param(
+        page, id=page.name, marks=[pytest.mark.deep, pytest.mark.xdist_group("cluster")] * (page.name == "cluster.md")
+    )
+    for page in DOCUMENTS
+]
+"""The pages; a cluster takes a minute to be tried."""
+
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"^# ([\w./-]+\.(?:py|toml|csv|jsonl|sql))\n")
 PLAN = re.compile(r"\bp-[0-9a-f]{8}\b")
@@ -108,15 +116,27 @@ class Reader:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", PARAMETERS)
 def test_a_document_can_be_followed(
     document: Path, tmp_path: Path, engines: Path, request: pytest.FixtureRequest
 ) -> None:
     reader = Reader(tmp_path, engines)
     if "${KAFKA_BROKERS}" in document.read_text(encoding="utf-8"):
         reader.environment["KAFKA_BROKERS"] = request.getfixturevalue("kafka_broker").address
+    if document.name == "cluster.md":
+        reader.environment |= _cluster(request)
     for block in blocks(document):
         reader.follow(block)
+
+
+def _cluster(request: pytest.FixtureRequest) -> dict[str, str]:
+    """Give the variables of somebody who has two databases, a cluster and a Connect server on it."""
+    cluster, server = request.getfixturevalue("cluster"), request.getfixturevalue("connect_server")
+    databases = request.getfixturevalue("postgres_server")
+    chosen = ("EMATIX_FLOW_SPARK_MASTER", "EMATIX_FLOW_ENGINE")
+    settings = {name: value for name, value in cluster.settings().items() if name not in chosen}
+    dsn = {"SHOP_DSN": databases.create_database(), "WAREHOUSE_DSN": databases.create_database()}
+    return {**settings, **dsn, "SPARK_MASTER": cluster.url, "CONNECT_SERVER": server.remote}
 
 
 def test_the_documents_link_to_files_that_exist() -> None:

@@ -15,13 +15,13 @@ import psycopg
 import pytest
 
 from tests.services.s3 import s3_fields
-from tests.services.standalone import ConnectServer, Standalone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.services.postgres import PostgresServer
     from tests.services.s3 import S3Server
+    from tests.services.standalone import ConnectServer
 
 SOURCE = Path(__file__).resolve().parents[3] / "src"
 PROJECT = Path(__file__).with_name("project")
@@ -58,28 +58,6 @@ class Project:
         """Ask the target."""
         with psycopg.connect(self.connections["target"]["url"]) as target:
             return target.execute(query).fetchall()  # type: ignore[arg-type]
-
-
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[Standalone]:
-    """Give the cluster of this test process."""
-    made = Standalone()
-    try:
-        made.start()
-        yield made
-    finally:
-        made.close()
-
-
-@pytest.fixture(scope="session")
-def connect_server(cluster: Standalone) -> Iterator[ConnectServer]:
-    """Give a Connect server on the cluster."""
-    server = ConnectServer(cluster)
-    try:
-        server.start()
-        yield server
-    finally:
-        server.close()
 
 
 @pytest.fixture
