@@ -22,7 +22,7 @@ SOURCE = Path(__file__).parents[3] / "src"
 MODULE = """
 from typing import Annotated
 
-from ematix_flow import BigInt, Text, ematix, pk
+from ematix_flow import BigInt, Source, Text, ematix, pk
 from ematix_flow.normalize import trim
 
 
@@ -84,6 +84,15 @@ def into_lake(files):
 @ematix.pipeline(target=Items, source_connection="lake", target_connection="shop", mode="truncate")
 def from_lake(tables):
     return "SELECT id, name FROM s.items"
+
+
+@ematix.pipeline(target=Items, target_connection="shop", mode="merge", incremental_column="id")
+def by_join(conn):
+    query = (
+        "SELECT p.id, t.name || '/' || d.remark AS name FROM parquets.items p "
+        "JOIN texts.items t ON t.id = CAST(p.id AS STRING) JOIN shop.remarks d ON d.id = p.id WHERE d.id > 1"
+    )
+    return Source.sql(query, connections={"parquets": parquets, "texts": "texts", "shop": "shop"})
 """
 
 
@@ -126,6 +135,15 @@ def test_a_query_over_files(project: Path, engines: Path) -> None:
 def test_an_expression_of_the_user(project: Path, engines: Path) -> None:
     run(project, engines, "by_expression")
     assert rows(project, "items") == [(1, "TEA"), (2, "SALT")]
+
+
+def test_a_join_across_connections(project: Path, engines: Path) -> None:
+    with duckdb.connect(str(project / "shop.duckdb")) as connection:
+        connection.execute("CREATE TABLE remarks AS SELECT * FROM (VALUES (1, 'old'), (2, 'new')) AS t (id, remark)")
+    first, again = run(project, engines, "by_join", "by_join")
+    assert (first["engine"], first["rows_inserted"]) == ("spark", 1)
+    assert (again["rows_inserted"], again["rows_unchanged"]) == (0, 0)
+    assert rows(project, "items") == [(2, "salt/new")]
 
 
 def test_into_a_lake_and_back(project: Path, engines: Path) -> None:
