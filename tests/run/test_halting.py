@@ -66,6 +66,6 @@ def test_a_job_of_spark_is_interrupted(spark: SparkSession) -> None:
     threading.Thread(target=stop).start()
     frame, began = spark.range(0, 1, 1, 1), time.monotonic()
     with halt.over(), pytest.raises(Exception, match=r"(?i)cancel|interrupt"):
-        _collect(frame, endless)
+        _collect(frame, endless, None)
     assert time.monotonic() - began < 5 * GIVE_UP_SECONDS
     assert spark.range(3).count() == 3, "the session goes on"
