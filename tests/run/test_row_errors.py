@@ -13,7 +13,7 @@ import pytest
 from ematix_flow.connect.stream import SQL_FAILED
 from ematix_flow.declare.udf import udf
 from ematix_flow.plan.sql.stream_sql import row_by_row, spark_sql
-from ematix_flow.run import stream_sql
+from ematix_flow.run import frame_sql, stream_sql
 from ematix_flow.run.stream_sql import SqlStage
 from ematix_flow.run.typed_messages import TypedRows
 
@@ -110,7 +110,7 @@ QUICK = (0, 6, 9)
 def test_every_bad_row_is_found_by_one_query(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, sql: str, good: list[int], wrong: dict[int, str]
 ) -> None:
-    monkeypatch.setattr(stream_sql, "MOST_QUERIES", 0)
+    monkeypatch.setattr(frame_sql, "MOST_QUERIES", 0)
     made = stage(spark, sql).rows(messages(*BAD), lenient=True)
     assert sorted(made.rows.column("id").to_pylist()) == good
     rejects = made.rejects.to_pylist() if made.rejects is not None else []
@@ -131,7 +131,7 @@ def test_many_bad_rows_take_no_more_queries_than_one(spark: SparkSession) -> Non
     assert made.rejects is not None
     assert (made.rows.num_rows, made.rejects.num_rows) == (19_000, 1_000)
     assert made.rejects.column("source_position").to_pylist() == [f"place {n}" for n in range(0, 20_000, 20)]
-    assert 0 < len(jobs) <= 4
+    assert 0 < len(jobs) <= 16
 
 
 def test_a_function_that_fails_often_takes_no_more_queries(spark: SparkSession) -> None:
@@ -141,7 +141,7 @@ def test_a_function_that_fails_often_takes_no_more_queries(spark: SparkSession) 
         )
     assert made.rejects is not None
     assert (made.rows.num_rows, made.rejects.num_rows) == (1_900, 100)
-    assert 0 < len(jobs) <= 4
+    assert 0 < len(jobs) <= 16
 
 
 def test_rows_that_depend_on_each_other_are_bad_together(spark: SparkSession) -> None:
@@ -156,7 +156,7 @@ def test_rows_that_no_query_can_tell_apart_are_halved_a_bounded_number_of_times(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_sql, "can_tell", lambda _: False)
-    monkeypatch.setattr(stream_sql, "MOST_QUERIES", 6)
+    monkeypatch.setattr(frame_sql, "MOST_QUERIES", 6)
     rows = [{"id": n, "n": "x" if n == 5 else "1"} for n in range(32)]
     made = stage(spark, "SELECT id, CAST(n AS BIGINT) AS n FROM source").rows(messages(*rows), lenient=True)
     assert made.rejects is not None

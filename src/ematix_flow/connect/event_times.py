@@ -42,6 +42,13 @@ def newest_event(source: StreamSource) -> datetime | None:
     return _newest.get(source.mark)
 
 
+def note_event(source: StreamSource, newest: datetime | None) -> None:
+    """Note the newest event time that others have read from a source."""
+    if newest is not None:
+        with _lock:
+            _newest[source.mark] = max(newest, _newest.get(source.mark, newest))
+
+
 def forget_events(source: StreamSource) -> None:
     """Forget a source that is closed."""
     with _lock:

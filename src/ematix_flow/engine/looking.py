@@ -13,7 +13,7 @@ from ematix_flow.engine.joining import look_at_join
 from ematix_flow.errors import FlowError, PlanError, RunError
 from ematix_flow.plan.batch import Observed, history_name
 from ematix_flow.plan.bounds import check_comparable, highest_sql, lower_bound, watermark_column
-from ematix_flow.plan.marks import ORDER
+from ematix_flow.plan.marks import ORDER, ORDER_AT
 from ematix_flow.plan.source import table_query
 from ematix_flow.plan.sql.ddl import wanted_table
 from ematix_flow.plan.sql.render import native_name, render
@@ -72,8 +72,9 @@ def look_at_source(source: OpenSource, opened: Opener = wait_for, loaded: Loaded
         columns = frame_columns(value.frame)
         in_spark = is_spark_frame(value.frame)
         if source.ordered:
-            columns = tuple(column for column in columns if column.name != ORDER)
-            seen = replace(seen, order=(ORDER,))
+            order = tuple(name for name in (ORDER_AT, ORDER) if any(column.name == name for column in columns))
+            columns = tuple(column for column in columns if column.name not in order)
+            seen = replace(seen, order=order)
         return Look(replace(seen, source_columns=columns, rows_in_spark=in_spark, files=source.chosen))
     if source.sides:
         return _look_at_sides(source, seen, opened)

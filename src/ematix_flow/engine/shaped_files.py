@@ -14,7 +14,14 @@ from ematix_flow.engine.looking import wait_for
 from ematix_flow.engine.planning import away
 from ematix_flow.engine.sourcing import OpenSource
 from ematix_flow.engine.stream_tables import is_there, name_of
-from ematix_flow.engine.table_lanes import books_of, needs_order, pipeline_into, pipeline_of, typed_declaration
+from ematix_flow.engine.table_lanes import (
+    books_of,
+    framed_declaration,
+    needs_order,
+    pipeline_into,
+    pipeline_of,
+    typed_declaration,
+)
 from ematix_flow.plan.new_files import choose_files, refused
 from ematix_flow.plan.source import SourceValue
 from ematix_flow.records import Counts
@@ -31,6 +38,8 @@ if TYPE_CHECKING:
     from ematix_flow.engine.lanes import Road
     from ematix_flow.plan.steps import FileChoice
     from ematix_flow.records import SourceFile
+    from ematix_flow.run.frame_sql import FrameRows
+    from ematix_flow.run.typed_messages import TypedRows
 
 BYTES = 64 << 20
 """Bytes of files that one batch reads at most, unless one file has more: their rows are in memory together."""
@@ -87,11 +96,16 @@ class ShapedFileLane(Lane):
         files = self.source.files.described(paths, {})
         road = self.road
         shown = road.rows.transforms or not self.database.capabilities.constraints
-        found = road.rows.transformed(file_rows(files, shown=shown))
+        found: TypedRows | FrameRows
+        if road.rows.frames is not None:
+            found = road.rows.frames.of_files(files)
+            declared, rows = framed_declaration(road.stream, self.target, found.rows, self.database)
+        else:
+            found = road.rows.transformed(file_rows(files, shown=shown))
+            declared, rows = typed_declaration(
+                road.stream, self.target, found.rows, refuse=road.rows.transforms, database=self.database
+            )
         refuse_changed(self.source.files, files.paths, choice.chosen)
-        declared, rows = typed_declaration(
-            road.stream, self.target, found.rows, refuse=road.rows.transforms, database=self.database
-        )
         declared = replace(declared, write=replace(declared.write, incremental=FILES))
         value = SourceValue(self.source.name, path=self.source.query, frame=rows)
         known = OpenSource(value, self.source.name, files=self.source.files, rejects=found.rejects, chosen=choice)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
     from ematix_flow.connect.base import Database
     from ematix_flow.declare.connection import Connection as Declared
@@ -46,7 +47,7 @@ class OpenSource:
     stream: Stretch | None = None
     span: Span | None = None
     """The stretch of a stream that the rows are; the target remembers its end."""
-    rejects: pa.Table | None = None
+    rejects: pa.Table | DataFrame | None = None
     """Messages that could not be read before the rows were made, as rejects are staged."""
     chosen: FileChoice | None = None
     """The files that rows in memory were made of; the target remembers them."""

@@ -61,6 +61,11 @@ def _master_of(borrowed: Any, settings: SparkSettings) -> str:
     return master_elsewhere(borrowed)
 
 
+def spark_transforms(options: Options) -> bool:
+    """Return whether tasks of Spark read what the SQL of a stream transforms, and not this process for them."""
+    return options.spark is not None or spark_settings().spark_moves_rows
+
+
 LONG = SparkNeeds(heavy=True)
 """What work needs that goes on for long, whatever it is."""
 

@@ -14,6 +14,7 @@ from ematix_flow.engine.carrying import carrier_of
 from ematix_flow.engine.choosing import refuse_changed
 from ematix_flow.engine.counting import counting
 from ematix_flow.engine.joining import joined_frame
+from ematix_flow.engine.looking import is_spark_frame
 from ematix_flow.engine.parallelism import fewest, most_connected, slots_for, slots_of
 from ematix_flow.engine.spark import engine_ended
 from ematix_flow.errors import EngineLostError
@@ -137,11 +138,12 @@ def _staged_rows(
 
 def _staged_rejects(staging: Staging, work: StageWork) -> tuple[Part, ...]:
     """Stage what was found unreadable before there were rows."""
-    if staging.source.rejects is None:
+    rejects = staging.source.rejects
+    if rejects is None:
         return ()
-    from ematix_flow.run.stage import stage_rejects
+    from ematix_flow.run.stage import stage_reject_frame, stage_rejects
 
-    return (stage_rejects(work, staging.source.rejects),)
+    return stage_reject_frame(work, rejects) if is_spark_frame(rejects) else (stage_rejects(work, rejects),)
 
 
 def _stage_query(

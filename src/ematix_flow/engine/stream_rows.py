@@ -12,7 +12,8 @@ from ematix_flow.connect.stream import from_text
 from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.types import Text
 from ematix_flow.engine.lookups import open_lookups
-from ematix_flow.engine.spark import session_for
+from ematix_flow.engine.spark import session_for, spark_transforms
+from ematix_flow.engine.stream_frames import StreamFrames
 from ematix_flow.engine.stream_sources import lake_frame
 from ematix_flow.engine.stream_tables import UNKNOWN, columns_there, makes_columns
 from ematix_flow.engine.targets import target_for
@@ -51,7 +52,17 @@ class StreamRows:
         if stream.transform.sql is None and any(map(makes_columns, stream.targets)):
             self._read = nameable(self._read)
         self._stage = _stage(stream, source, options, kept)
+        self.frames = self._framed(kept)
+        """Gives the rows of SQL as frames of Spark; None where this process reads the messages."""
         self._last: tuple[str, str, frozenset[str], TypedRows] | None = None
+
+    def _framed(self, kept: ExitStack) -> StreamFrames | None:
+        if self._stage is None or not spark_transforms(self._options.load):
+            return None
+        spark = session_for(self._options.load)
+        made = StreamFrames(self._stream, self._source, spark, self._read, self._stage)
+        kept.callback(made.close)
+        return made
 
     @property
     def transforms(self) -> bool:
@@ -125,10 +136,11 @@ def _stage(stream: Stream, source: StreamSource, options: StreamOptions, kept: E
 
     aggregates = frozenset(one.name for one in stream.aggregate_udfs)
     sql = spark_sql(transform.sql, transform.dialect, aggregates)
-    lookups = open_lookups(stream.lookups, kept)
-    _check_lookups(stream, sql, {name: rows().column_names for name, rows in lookups.items()})
+    spark = session_for(options.load)
+    lookups = open_lookups(stream.lookups, kept, spark if spark_transforms(options.load) else None)
+    _check_lookups(stream, sql, {name: rows.column_names for name, rows in lookups.items()})
     return SqlStage(
-        session_for(options.load),
+        spark,
         sql,
         row_by_row(transform.sql, transform.dialect, aggregates),
         stream.udfs,

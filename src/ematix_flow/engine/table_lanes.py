@@ -30,7 +30,10 @@ from ematix_flow.plan.steps import Span
 from ematix_flow.run.messages import Stretch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
     from ematix_flow.connect.base import Database
     from ematix_flow.connect.payloads import Decoder
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
     from ematix_flow.engine.lanes import Road
     from ematix_flow.engine.stream_options import StreamOptions
     from ematix_flow.records import Counts
+    from ematix_flow.run.frame_sql import FrameRows
+    from ematix_flow.run.typed_messages import TypedRows
 
 
 EVENT_KIND = "timestamp_tz"
@@ -110,10 +115,19 @@ class TableLane(Lane):
         """Give the messages as rows in the types they show."""
         if self.made and not is_there(self.target, self.books.database):
             raise away(".".join(name_of(self.target)))
-        found = self.road.rows.rows(span, self._beside())
-        declared, rows = typed_declaration(
-            self.road.stream, self.target, found.rows, refuse=self.road.rows.transforms, database=self.books.database
-        )
+        found: TypedRows | FrameRows
+        if self.road.rows.frames is not None:
+            found = self.road.rows.frames.rows(span)
+            declared, rows = framed_declaration(self.road.stream, self.target, found.rows, self.books.database)
+        else:
+            found = self.road.rows.rows(span, self._beside())
+            declared, rows = typed_declaration(
+                self.road.stream,
+                self.target,
+                found.rows,
+                refuse=self.road.rows.transforms,
+                database=self.books.database,
+            )
         value = SourceValue(self.road.source.name, frame=rows)
         ordered = needs_order(self.target)
         return declared, OpenSource(value, self.road.source.name, span=span, rejects=found.rejects, ordered=ordered)
@@ -180,6 +194,24 @@ def typed_declaration(
     return declaration_of(stream, target, table), numbered_rows(fitted) if needs_order(target) else fitted
 
 
+def framed_declaration(
+    stream: Stream, target: StreamTarget, rows: DataFrame, database: Database
+) -> tuple[TargetDeclaration, DataFrame]:
+    """Return the target for a frame of rows that SQL made, and the frame with exactly its columns."""
+    from ematix_flow.run.frame_sql import arrow_schema, fitted_frame
+
+    target = with_drift(target, database)
+    schema = arrow_schema(rows)
+    table = table_of(target, database, schema)
+    event = target.write.event_timestamp_column
+    _refuse_unknown(schema.names, table, event)
+    names = [
+        *table.column_names,
+        *([event] if event is not None and event in schema.names and event not in table.column_names else []),
+    ]
+    return declaration_of(stream, target, table), fitted_frame(rows, names, ordered=needs_order(target))
+
+
 def needs_order(target: StreamTarget) -> bool:
     """Say whether of several rows for one key the last has to be known; by event time all of them are versions."""
     write = target.write
@@ -224,15 +256,24 @@ def _fitted(rows: pa.Table, table: Table, event: str | None, *, refuse: bool) ->
     """Give rows with all columns of a table and the time of the event; another one that a query gives is refused."""
     import pyarrow as pa
 
-    unknown = [name for name in rows.column_names if name not in (*table.column_names, event)]
-    if unknown and refuse:
-        message = f"the SQL of the stream gives {unknown[0]!r}, which {table.qualified_name} does not have"
-        raise PlanError(message, hint=did_you_mean(unknown[0], table.column_names))
+    unknown = _unknown(rows.column_names, table, event)
+    if refuse:
+        _refuse_unknown(rows.column_names, table, event)
     rows = rows.drop_columns(unknown) if unknown else rows
     for name in table.column_names:
         if name not in rows.column_names:
             rows = rows.append_column(name, pa.nulls(rows.num_rows, pa.string()))
     return rows
+
+
+def _unknown(names: Sequence[str], table: Table, event: str | None) -> list[str]:
+    return [name for name in names if name not in (*table.column_names, event)]
+
+
+def _refuse_unknown(names: Sequence[str], table: Table, event: str | None) -> None:
+    for name in _unknown(names, table, event):
+        message = f"the SQL of the stream gives {name!r}, which {table.qualified_name} does not have"
+        raise PlanError(message, hint=did_you_mean(name, table.column_names))
 
 
 def _no_function() -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.stream import MessagePiece, StreamSource
     from ematix_flow.plan.steps import Span
 
-_BESIDE = {"text": pa.string(), "integer": pa.int64(), "timestamp_tz": pa.timestamp("us", tz="UTC")}
+BESIDE = {"text": pa.string(), "integer": pa.int64(), "timestamp_tz": pa.timestamp("us", tz="UTC")}
 """Types of the columns that messages have beside their payload."""
 
 
@@ -63,7 +63,7 @@ class Stretch:
     def schema(self) -> pa.Schema:
         """Give the layout of the tables that pieces give."""
         marks = [PAYLOAD, CORRUPT, POSITION] if self.decoder.format in LINES else [POSITION]
-        more = [pa.field(column.name, _BESIDE[column.family]) for column in self._more()]
+        more = [pa.field(column.name, BESIDE[column.family]) for column in self._more()]
         more += [pa.field(name, pa.int64()) for name in self.order]
         return pa.schema([*self.decoder.schema, *more, *(pa.field(mark, pa.string()) for mark in marks)])
 

@@ -209,15 +209,34 @@ REJECTED = 1 << 20
 
 def stage_rejects(work: StageWork, rejects: pa.Table) -> Part:
     """Stage rejects that were found before the rows, as a part of their own."""
-    stager = work.target.stager(work.spec, REJECTED, 0)
+    return _stage_reject_batches(work, (REJECTED, 0), rejects.to_batches())
+
+
+def stage_reject_frame(work: StageWork, rejects: DataFrame) -> tuple[Part, ...]:
+    """Stage rejects that tasks find, one attempt per partition."""
+
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        partition, attempt = _attempt()
+        yield report_batch(_stage_reject_batches(work, (REJECTED + partition, attempt), batches))
+
+    return _collect(rejects, task)
+
+
+def _stage_reject_batches(work: StageWork, place: tuple[int, int], batches: Iterable[pa.RecordBatch]) -> Part:
+    stager = work.target.stager(work.spec, *place)
+    rejected, first = 0, ""
     try:
-        for batch in rejects.to_batches():
+        for batch in batches:
+            if not batch.num_rows:
+                continue
             stager.reject(batch)
+            first = first or describe_reject(batch)
+            rejected += batch.num_rows
         path, reject_path = stager.finish()
     except BaseException:
         stager.abandon()
         raise
-    return Part(REJECTED, 0, 0, rejects.num_rows, path, reject_path, describe_reject(rejects.to_batches()[0]))
+    return Part(*place, 0, rejected, path, reject_path, first)
 
 
 def _count(work: StageWork, place: tuple[int, int], rows: int, heed: Callable[[], None] | None) -> None:

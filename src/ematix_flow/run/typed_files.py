@@ -26,6 +26,9 @@ BROKEN = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 TRUTH = r"^(true|false)$"
 """How a text must be written to be a value: one like 007 says that it is none."""
 
+SHOWN = ((WHOLE, pa.int64()), (BROKEN, pa.float64()), (TRUTH, pa.bool_()))
+"""What texts may show, the first that all of them do."""
+
 LINES = 10_000
 """Lines of JSON that are read at a time."""
 
@@ -33,8 +36,7 @@ LINES = 10_000
 def file_rows(files: FileSet, *, shown: bool) -> TypedRows:
     """Give the rows of files; with `shown` the texts of CSV become the values that they show."""
     if files.format == "json_lines":
-        pieces = [MessagePiece(path, 0, partial(_lines, path)) for path in files.paths]
-        return typed_rows(pieces, json_payload, ())
+        return typed_rows(line_pieces(files), json_payload, ())
     tables = [table for piece in file_pieces(files) for table in piece.read()]
     if files.format != "csv":
         whole = pa.concat_tables(tables)
@@ -46,9 +48,14 @@ def file_rows(files: FileSet, *, shown: bool) -> TypedRows:
     return TypedRows(rows, bad, places)
 
 
+def line_pieces(files: FileSet) -> list[MessagePiece]:
+    """Return files of JSON lines as pieces whose messages are the lines."""
+    return [MessagePiece(path, 0, partial(_lines, path)) for path in files.paths]
+
+
 def valued(texts: pa.ChunkedArray) -> pa.ChunkedArray:
     """Give texts as the numbers or truth values that all of them show, or as they are."""
-    for pattern, kind in ((WHOLE, pa.int64()), (BROKEN, pa.float64()), (TRUTH, pa.bool_())):
+    for pattern, kind in SHOWN:
         if texts.null_count < len(texts) and pc.all(pc.match_substring_regex(texts, pattern)).as_py():
             return pc.cast(texts, kind)
     return texts
@@ -75,11 +82,12 @@ def _apart(rows: pa.Table) -> tuple[pa.Table, pa.Table | None, pa.ChunkedArray]:
     good = pc.is_null(rows.column(CORRUPT))
     wrong = rows.filter(pc.invert(good))
     kept = rows.filter(good)
-    rejects = _rejects(wrong) if wrong.num_rows else None
+    rejects = rejected_lines(wrong) if wrong.num_rows else None
     return kept.drop_columns([CORRUPT, POSITION]), rejects, kept.column(POSITION)
 
 
-def _rejects(wrong: pa.Table) -> pa.Table:
+def rejected_lines(wrong: pa.Table) -> pa.Table:
+    """Return lines that are no rows as rejects."""
     texts = json_rows(wrong.select([CORRUPT]).rename_columns(["line"]), ["line"])
     rows: list[dict[str, Any]] = [
         {"reason": f"malformed line: {line}", "column_name": UNREADABLE, "source_position": path, "row_json": text}

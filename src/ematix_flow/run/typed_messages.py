@@ -62,7 +62,7 @@ def typed_rows(
     values = [row for rows, _, _ in parts for row in rows]
     names = list(dict.fromkeys(name for row in values for name in row))
     more = [name for name in beside if name not in names]
-    columns = {name: _column([row.get(name) for row in values]) for name in names}
+    columns = {name: column_of([row.get(name) for row in values]) for name in names}
     columns |= {name: pa.chunked_array([kept.column(name) for _, kept, _ in parts]) for name in more if parts}
     bad = [row for _, _, wrong in parts for row in wrong]
     rows = pa.table(columns)
@@ -172,7 +172,7 @@ def _parts(
         yield [one for one in made if not isinstance(one, str)], kept, wrong
 
 
-def _column(values: list[Any]) -> pa.Array:
+def column_of(values: list[Any], *, keep_null: bool = False) -> pa.Array:
     """Give values in the type they share: whole and broken numbers are numbers, anything else that differs is text."""
     try:
         made = pa.array(values)
@@ -181,8 +181,16 @@ def _column(values: list[Any]) -> pa.Array:
         if kinds <= {int, float}:
             with suppress(OverflowError):
                 return pa.array([None if value is None else float(value) for value in values], pa.float64())
-        return pa.array([value if value is None or isinstance(value, str) else _json(value) for value in values])
-    return made if not pa.types.is_null(made.type) else made.cast(pa.string())
+        return pa.array([text_of(value) for value in values])
+    if pa.types.is_floating(made.type) and any(isinstance(value, bool) for value in values):
+        # Arrow takes truth behind a broken number for 0 or 1, and before one for an error.
+        return pa.array([text_of(value) for value in values])
+    return made if keep_null or not pa.types.is_null(made.type) else made.cast(pa.string())
+
+
+def text_of(value: Any) -> str | None:
+    """Give a value of a column of text: what is no text is written as JSON."""
+    return value if value is None or isinstance(value, str) else _json(value)
 
 
 def _json(value: Any) -> str:

@@ -7,16 +7,17 @@ an error again. A row that has an error in one step does not reach the next one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from sqlglot import exp, parse_one
-from sqlglot.errors import SqlglotError
-from sqlglot.optimizer.qualify import qualify
+from sqlglot import exp
 
+from ematix_flow.plan.sql.spine import NotSupportedError, Spine, relations
 from ematix_flow.plan.sql.stream_sql import SOURCE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
+
+    from ematix_flow.plan.sql.spine import Lookups
 
 ROW = "_flow_row"
 """Column of the batch that tells its rows apart, and of the answer."""
@@ -27,53 +28,30 @@ ERROR = "_flow_error"
 TRYING = "_flow_try_"
 """How the name of a function of the user begins that reports errors instead of failing."""
 
-Lookups: TypeAlias = "Mapping[str, Mapping[str, str]]"
-"""The columns of each lookup with their types in Spark SQL."""
-
 _STEP = "_flow_step_"
-_PARTS = frozenset(("expressions", "from_", "joins", "laterals", "where", "with_"))
-"""What a query may consist of whose rows are told apart here."""
-
-_JOINS = frozenset(("", "INNER", "LEFT", "CROSS"))
-
-
-class _NotSupportedError(Exception):
-    """A query that is put together in another way."""
 
 
 def errors_query(sql: str, fields: Collection[str], lookups: Lookups, functions: Collection[str]) -> str | None:
     """Return Spark SQL that gives number and error of every row that `sql` fails at; None where it cannot be rewritten."""
-    known = {name.lower(): {one.lower(): kind for one, kind in lookups[name].items()} for name in lookups}
-    schema: dict[str, object] = {**known, SOURCE: dict.fromkeys((one.lower() for one in fields), "string")}
     try:
-        tree = qualify(parse_one(sql, dialect="spark"), schema=schema, dialect="spark", validate_qualify_columns=False)
-        if not isinstance(tree, exp.Select):
-            return None
-        return _Rewriting(tree, frozenset(name.lower() for name in functions), known).answer()
-    except (SqlglotError, _NotSupportedError):
+        return _Rewriting(Spine(sql, fields, lookups), frozenset(name.lower() for name in functions)).answer()
+    except NotSupportedError:
         return None
 
 
 class _Rewriting:
     """One query on its way, step by step from the batch outwards."""
 
-    def __init__(self, tree: exp.Select, functions: frozenset[str], lookups: Lookups) -> None:
-        self._tree = tree
+    def __init__(self, spine: Spine, functions: frozenset[str]) -> None:
+        self._spine = spine
         self._functions = functions
-        self._lookups = lookups
-        with_ = tree.args.get("with_")
-        ctes = list(with_.expressions) if with_ is not None else []
-        self._ctes = {cte.alias.lower(): cte.this for cte in ctes}
-        self._others = [cte.copy() for cte in ctes if not self._reads_batch(cte.this)]
         self._steps: list[tuple[str, exp.Select]] = []
-        self._read_as_spine = 0
 
     def answer(self) -> str:
         """Return the query over all steps."""
-        reads = sum(1 for table in self._tree.find_all(exp.Table) if self._is_batch(table))
-        self._step(self._tree)
-        if self._read_as_spine != reads:
-            raise _NotSupportedError
+        others = [cte.copy() for cte in self._spine.ctes.values() if not self._spine.reads(cte.this)]
+        self._step(self._spine.tree)
+        self._spine.refuse_other_reads()
         made = [
             exp.select(ROW, ERROR).from_(name).where(f"{ERROR} IS NOT NULL AND {ROW} IS NOT NULL")
             for name, _ in self._steps
@@ -81,26 +59,25 @@ class _Rewriting:
         found: exp.Query = made[0]
         for other in made[1:]:
             found = exp.union(found, other, distinct=False)
-        ctes = [*self._others, *(exp.CTE(this=step, alias=_alias(name)) for name, step in self._steps)]
+        ctes = [*others, *(exp.CTE(this=step, alias=_alias(name)) for name, step in self._steps)]
         found.set("with_", exp.With(expressions=ctes))
         return found.sql(dialect="spark")
 
     def _step(self, select: exp.Expr) -> str:
         """Add the steps of a query and return the name of the last one, whose rows include those with errors."""
-        if not isinstance(select, exp.Select) or any(v for k, v in select.args.items() if k not in _PARTS):
-            raise _NotSupportedError
-        spine = self._spine(select)
+        spine = self._spine.of(select)
+        assert isinstance(select, exp.Select)  # noqa: S101 - or it would have been refused
         alias = spine.alias_or_name
         self._spell_casts(select, alias)
         before = self._before_joins(select, spine, alias)
         made = select.copy()
         made.set("with_", None)
-        place = next(one for one in _relations(made) if one.alias_or_name == alias)
+        place = next(one for one in relations(made) if one.alias_or_name == alias)
         place.replace(_good(before, alias) if before else exp.to_table(SOURCE).as_(alias, table=True))
         self._guard_joins(made, alias)
         terms = self._terms_of_where(made)
         shown = [self._shown(one, terms) for one in select.expressions]
-        outer = [] if select is self._tree else shown
+        outer = [] if select is self._spine.tree else shown
         row = exp.column(ROW, table=alias)
         made.set("expressions", [exp.alias_(row, ROW), exp.alias_(_first(terms), ERROR), *outer])
         return self._named(made)
@@ -110,30 +87,15 @@ class _Rewriting:
         self._steps.append((name, step))
         return name
 
-    def _spine(self, select: exp.Select) -> exp.Expr:
-        """Return the one relation of a query that has the rows of the batch."""
-        found = [one for one in _relations(select) if self._reads_batch(one)]
-        if len(found) != 1:
-            raise _NotSupportedError
-        for join in select.args.get("joins") or ():
-            side, kind = (str(join.args.get(name) or "").upper() for name in ("side", "kind"))
-            if side not in _JOINS or kind not in _JOINS or join.args.get("method"):
-                raise _NotSupportedError
-        return found[0]
-
     def _before_joins(self, select: exp.Select, spine: exp.Expr, alias: str) -> str:
         """Add what has to be known of a row before it is joined; empty where that is nothing beyond the batch itself."""
-        if isinstance(spine, exp.Table):
-            self._read_as_spine += 1
-            inner = self._ctes.get(spine.name.lower())
-            base = self._step(inner) if inner is not None else ""
-        else:
-            base = self._step(spine.this)
+        inner = self._spine.inner(spine)
+        base = self._step(inner) if inner is not None else ""
         parts = [one for place in _places(select) for one in _only_of(place, alias)]
         if not parts:
             return base
         if any(self._calls(one) for one in parts):
-            raise _NotSupportedError
+            raise NotSupportedError
         relation = _good(base, alias) if base else exp.to_table(SOURCE).as_(alias, table=True)
         terms = [_call("flow_error", one.copy()) for one in parts]
         step = exp.select(exp.Column(this=exp.Star(), table=exp.to_identifier(alias, quoted=True))).from_(relation)
@@ -141,10 +103,12 @@ class _Rewriting:
 
     def _spell_casts(self, select: exp.Select, alias: str) -> None:
         """Write out how Spark reads a value of the batch that is compared with a column of a lookup of another type."""
-        tables = {one.alias_or_name: one.name.lower() for one in _relations(select) if isinstance(one, exp.Table)}
+        tables = {one.alias_or_name: one.name.lower() for one in relations(select) if isinstance(one, exp.Table)}
         for same in [one for place in _places(select) for one in place.find_all(exp.EQ)]:
             for mine, theirs in ((same.this, same.expression), (same.expression, same.this)):
-                kinds = self._lookups.get(tables.get(theirs.table, ""), {}) if isinstance(theirs, exp.Column) else {}
+                kinds = (
+                    self._spine.lookups.get(tables.get(theirs.table, ""), {}) if isinstance(theirs, exp.Column) else {}
+                )
                 if mine.find(exp.Column) and _is_of(mine, alias) and theirs.name.lower() in kinds:
                     kind = exp.cast(exp.Null(), kinds[theirs.name.lower()], dialect="spark")
                     mine.replace(_call("coalesce", mine.copy(), kind))
@@ -171,7 +135,7 @@ class _Rewriting:
         """Return a column of a step that never fails; what is wrong with it is added to the terms."""
         value, name = expression.unalias(), expression.alias_or_name
         if isinstance(value, exp.Star):
-            raise _NotSupportedError
+            raise NotSupportedError
         tried = self._tried(value, terms)
         if isinstance(tried, exp.Explode):
             terms.append(_call("flow_error", tried.this.copy()))
@@ -205,29 +169,12 @@ class _Rewriting:
     def _calls(self, tree: exp.Expr) -> list[exp.Anonymous]:
         return [call for call in tree.find_all(exp.Anonymous) if str(call.this).lower() in self._functions]
 
-    def _reads_batch(self, tree: exp.Expr) -> bool:
-        return any(self._is_batch(table) for table in tree.find_all(exp.Table))
-
-    def _is_batch(self, table: exp.Table) -> bool:
-        inner = self._ctes.get(table.name.lower())
-        return self._reads_batch(inner) if inner is not None else table.name.lower() == SOURCE
-
-
-def _relations(select: exp.Select) -> Iterator[exp.Expr]:
-    """Return what a query reads, without what it reads inside of conditions."""
-    from_ = select.args.get("from_")
-    if from_ is None:
-        raise _NotSupportedError
-    yield from_.this
-    for join in select.args.get("joins") or ():
-        yield join.this
-
 
 def _places(select: exp.Select) -> Iterator[exp.Expr]:
     """Return the expressions of a query that are evaluated before there are joined rows."""
     for join in select.args.get("joins") or ():
         if join.args.get("using"):
-            raise _NotSupportedError
+            raise NotSupportedError
         if join.args.get("on") is not None:
             yield join.args["on"]
     for lateral in select.args.get("laterals") or ():
