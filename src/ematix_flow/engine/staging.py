@@ -114,7 +114,8 @@ def _staged(
             carrier = carrier_of(plan, spec)
             # A task of another machine has no use for a folder of this one.
             there = work if carrier is None else replace(work, spec=replace(spec, folder=""), carrier=carrier)
-            return (*_staged_rows(staging, there, spark, kept, at_once), *_staged_rejects(staging, work))
+            rejects = there if is_spark_frame(staging.source.rejects) else work
+            return (*_staged_rows(staging, there, spark, kept, at_once), *_staged_rejects(staging, rejects, at_once))
     except Exception as error:
         if engine_ended():
             raise EngineLostError("the Spark engine ended while rows were staged", hint="run it again.") from error
@@ -136,14 +137,14 @@ def _staged_rows(
     return stage_frame(_frame(session_of_spark, staging, kept, slots), work, at_once)
 
 
-def _staged_rejects(staging: Staging, work: StageWork) -> tuple[Part, ...]:
+def _staged_rejects(staging: Staging, work: StageWork, at_once: int | None) -> tuple[Part, ...]:
     """Stage what was found unreadable before there were rows."""
     rejects = staging.source.rejects
     if rejects is None:
         return ()
     from ematix_flow.run.stage import stage_reject_frame, stage_rejects
 
-    return stage_reject_frame(work, rejects) if is_spark_frame(rejects) else (stage_rejects(work, rejects),)
+    return stage_reject_frame(work, rejects, at_once) if is_spark_frame(rejects) else (stage_rejects(work, rejects),)
 
 
 def _stage_query(

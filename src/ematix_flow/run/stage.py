@@ -212,14 +212,14 @@ def stage_rejects(work: StageWork, rejects: pa.Table) -> Part:
     return _stage_reject_batches(work, (REJECTED, 0), rejects.to_batches())
 
 
-def stage_reject_frame(work: StageWork, rejects: DataFrame) -> tuple[Part, ...]:
-    """Stage rejects that tasks find, one attempt per partition."""
+def stage_reject_frame(work: StageWork, rejects: DataFrame, at_once: int | None = None) -> tuple[Part, ...]:
+    """Stage rejects that tasks find, one attempt per partition, of which there are at most as many as may run `at_once`."""
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         partition, attempt = _attempt()
         yield report_batch(_stage_reject_batches(work, (REJECTED + partition, attempt), batches))
 
-    return _collect(rejects, task)
+    return _collect(rejects if at_once is None else rejects.coalesce(at_once), task, work.carrier)
 
 
 def _stage_reject_batches(work: StageWork, place: tuple[int, int], batches: Iterable[pa.RecordBatch]) -> Part:
