@@ -153,6 +153,16 @@ def pages(session: PostgresSession, monkeypatch: pytest.MonkeyPatch) -> None:
         'INSERT INTO "my s"."T ""x" SELECT g, repeat(\'v\', 200), g % 10 FROM generate_series(1, 3000) AS g;'
         'CREATE VIEW big AS SELECT * FROM "my s"."T ""x"; CREATE TABLE plain AS SELECT * FROM big;'
         "CREATE TABLE parent AS SELECT * FROM big; CREATE TABLE child () INHERITS (parent);"
+        "CREATE TABLE cut (id int, v text, n int) PARTITION BY RANGE (id);"
+        "CREATE TABLE cut_low PARTITION OF cut FOR VALUES FROM (0) TO (1000);"
+        "CREATE TABLE cut_high PARTITION OF cut FOR VALUES FROM (1000) TO (9000) PARTITION BY RANGE (id);"
+        "CREATE TABLE cut_mid PARTITION OF cut_high FOR VALUES FROM (1000) TO (2990);"
+        "CREATE TABLE cut_few PARTITION OF cut_high DEFAULT; CREATE TABLE cut_none PARTITION OF cut DEFAULT;"
+        "INSERT INTO cut SELECT * FROM big;"
+        "CREATE TABLE mixed (id int, n int) PARTITION BY LIST (n); CREATE TABLE mixed_1 PARTITION OF mixed FOR VALUES IN (1);"
+        "CREATE EXTENSION IF NOT EXISTS file_fdw; CREATE SERVER IF NOT EXISTS files FOREIGN DATA WRAPPER file_fdw;"
+        "CREATE FOREIGN TABLE mixed_2 PARTITION OF mixed FOR VALUES IN (2) SERVER files OPTIONS (filename '/dev/null');"
+        "INSERT INTO mixed SELECT g, 1 FROM generate_series(1, 3000) AS g;"
         "CREATE AGGREGATE odd_sum (int) (SFUNC = int4pl, STYPE = int, INITCOND = '0')"
     )
 
@@ -165,6 +175,9 @@ def pages(session: PostgresSession, monkeypatch: pytest.MonkeyPatch) -> None:
         "SELECT p.id FROM public.plain AS p WHERE n > 3",
         "WITH _src_user AS (SELECT * FROM plain), up AS (SELECT id, n FROM _src_user) SELECT id FROM up WHERE n > 3",
         "SELECT CAST(id AS TEXT)::int AS id FROM (SELECT * FROM plain WHERE n > 3 AND v <> 'plain') AS x",
+        "SELECT id FROM parent WHERE n > 3",
+        "SELECT id FROM cut WHERE n > 3",
+        "SELECT id FROM (SELECT * FROM cut AS c ORDER BY id) AS x WHERE n > 3",
     ],
 )
 @pytest.mark.usefixtures("pages")
@@ -186,9 +199,13 @@ def test_the_parts_of_a_simple_query_are_the_whole(database: Postgres, session: 
         "SELECT row_number() OVER (ORDER BY id) AS id FROM plain",
         "SELECT p.id FROM plain AS p JOIN child AS c USING (id)",
         "SELECT id FROM plain UNION ALL SELECT 1",
+        "SELECT id FROM cut UNION ALL SELECT unnest(ARRAY[1, 2])",
+        "SELECT id FROM plain UNION ALL VALUES (1), (2)",
+        "SELECT id FROM plain UNION ALL SELECT x FROM (SELECT 1 AS x OFFSET 0) AS y WHERE x > 0",
         "WITH w AS (SELECT id FROM plain) SELECT a.id FROM w AS a JOIN w AS b ON a.id = b.id",
         "SELECT id FROM big",
-        "SELECT id FROM parent",
+        "SELECT id FROM mixed",
+        "SELECT count(*) AS id FROM cut GROUP BY n",
         "SELECT id, ctid FROM plain",
         "SELECT id FROM plain WHERE id = 17 AND n = (SELECT max(n) FROM plain)",
         "SELECT g AS id FROM generate_series(1, 5) AS g",
@@ -202,6 +219,20 @@ def test_anything_else_is_read_whole(database: Postgres, session: PostgresSessio
     count, rows = read_all(database, session, sql, parallel=4)
     assert count == 1
     assert sorted(row["id"] for row in rows) == wanted
+
+
+@pytest.mark.usefixtures("pages")
+def test_a_partition_that_comes_meanwhile_is_in_no_part(database: Postgres, session: PostgresSession) -> None:
+    session.execute("DROP TABLE cut_few, cut_none; CREATE TABLE late AS SELECT id + 9000 AS id, v, n FROM big")
+    opened = database.open_read(session, "SELECT id FROM cut", 4)
+    assert opened.keep_open is not None
+    with opened.keep_open:
+        found = [list(database.read(split)) for split in opened.splits[:2]]
+        session.execute("ALTER TABLE cut ATTACH PARTITION late FOR VALUES FROM (9000) TO (99000)")
+        found += [list(database.read(split)) for split in opened.splits[2:]]
+    assert len(found) == 4
+    ids = sorted(row["id"] for batches in found for batch in batches for row in batch.to_pylist())
+    assert ids == list(range(1, 2990))
 
 
 @pytest.mark.usefixtures("pages")
