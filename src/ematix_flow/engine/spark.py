@@ -96,10 +96,10 @@ def session_runs() -> bool:
     return session is not None and session.is_running()
 
 
-def engine_ended() -> bool:
-    """Return whether the warm engine that this process uses is gone."""
+def engine_ended() -> str | None:
+    """Return why the warm engine that this process uses has ended; None where it lives, or there is none."""
     session = sys.modules.get("ematix_flow.run.session")
-    return session is not None and session.engine_ended()
+    return None if session is None else session.engine_ended()
 
 
 def engine_id() -> str:

@@ -117,9 +117,16 @@ def _staged(
             rejects = there if is_spark_frame(staging.source.rejects) else work
             return (*_staged_rows(staging, there, spark, kept, at_once), *_staged_rejects(staging, rejects, at_once))
     except Exception as error:
-        if engine_ended():
-            raise EngineLostError("the Spark engine ended while rows were staged", hint="run it again.") from error
+        why = engine_ended()
+        if why is not None:
+            raise _lost(why) from error
         raise told(error) from error
+
+
+def _lost(why: str) -> EngineLostError:
+    more = 'give it more with "spark.driver.memory" under [spark.conf], or' if "out of memory" in why else ""
+    message = f"the Spark engine ended while rows were staged{f': {why}' if why else ''}"
+    return EngineLostError(message, hint=f"{more} run it again.".strip())
 
 
 def _staged_rows(

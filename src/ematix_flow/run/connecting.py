@@ -9,6 +9,9 @@ from __future__ import annotations
 import atexit
 import threading
 import time
+import warnings
+from contextlib import suppress
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import grpc
@@ -38,6 +41,10 @@ _PULSE = (
     ("grpc.keepalive_time_ms", 330_000),
     ("grpc.keepalive_timeout_ms", 60_000),
 )
+
+
+# What it says is in the error as well.
+warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
 
 
 class _Details(NamedTuple):
@@ -75,6 +82,28 @@ class _CleanUp(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]
         return call
 
 
+class _Session(ConnectSession):
+    """A session that is closed by a thread of its own when it is collected.
+
+    The collector may run inside the very locks that closing takes: those of the pool of releases and of gRPC.
+    """
+
+    __module__ = ConnectSession.__module__  # by which the kind of a session is told
+
+    def __del__(self) -> None:
+        _dropped.put(self._client)
+
+
+def _close_dropped() -> None:
+    while True:
+        with suppress(Exception):
+            _dropped.get().close()
+
+
+_dropped: SimpleQueue[Any] = SimpleQueue()
+threading.Thread(target=_close_dropped, name="connect-close", daemon=True).start()
+
+
 def _limited(details: Any) -> _Details:
     return _Details(
         details.method,
@@ -89,13 +118,14 @@ def _limited(details: Any) -> _Details:
 def near_session(port: int, token: str) -> SparkSession:
     """Return a new session on a server of this machine."""
     # The host has to be spelled like this: for any other one the client wants TLS as soon as there is a token.
-    session = ConnectSession(connection=_channel(f"sc://localhost:{port}/;token={token}"))
-    return bounded(session, _NEAR)
+    return bounded(_Session(connection=_channel(f"sc://localhost:{port}/;token={token}")), _NEAR)
 
 
 def far_session(remote: str) -> SparkSession:
     """Return a new session on a server anywhere; it is the one of this process where there is no other."""
-    return bounded(ConnectSession.builder.channelBuilder(_channel(remote, *_PULSE)).create())
+    session = _Session(connection=_channel(remote, *_PULSE))
+    ConnectSession._set_default_and_active_session(session)  # noqa: SLF001 - as its builder does
+    return bounded(session)
 
 
 def bounded(session: Any, retries: tuple[int, int] = _FAR) -> SparkSession:

@@ -101,10 +101,11 @@ def is_running() -> bool:
         return _current is not None and _current.usable
 
 
-def engine_ended() -> bool:
-    """Return whether the warm engine that this process has a session on is gone."""
+def engine_ended() -> str | None:
+    """Return why the warm engine that this process has a session on has ended; None where it lives, or there is none."""
     with _lock:
-        return _current is not None and _current.lease is not None and not _current.lease.alive
+        lease = _current.lease if _current is not None else None
+    return None if lease is None or lease.alive else lease.fate()
 
 
 def engine_id() -> str:

@@ -111,7 +111,7 @@ def test_an_engine_has_a_folder_per_master_and_environment(tmp_path: Path) -> No
     first = engine_folder(SparkSettings(), environ)
     assert first == engine_folder(SparkSettings(packages=("x",)), environ)
     assert first != engine_folder(SparkSettings(master="local[1]"), environ)
-    assert first != engine_folder(SparkSettings(), {**environ, "JAVA_HOME": "/another/java"})
+    assert first == engine_folder(SparkSettings(), {**environ, "JAVA_HOME": "/there/is/none"})
     assert first.stat().st_mode & 0o777 == 0o700
     write_state(first, STATE)
     assert living_engines(environ) == []
@@ -119,6 +119,18 @@ def test_an_engine_has_a_folder_per_master_and_environment(tmp_path: Path) -> No
     assert living_engines(environ) == [(first, STATE)]
     assert held is not None
     os.close(held)
+
+
+def test_an_engine_has_a_folder_per_java_however_it_is_named(tmp_path: Path) -> None:
+    for version in ("17", "21"):
+        home = tmp_path / version
+        (home / "bin").mkdir(parents=True)
+        (home / "bin" / "java").touch(0o755)
+        (home / "release").write_text(f'JAVA_VERSION="{version}.0.1"\n')
+    environ = {FOLDER_VARIABLE: str(tmp_path / "engines"), "PATH": str(tmp_path / "17" / "bin")}
+    by_path = engine_folder(SparkSettings(), environ)
+    assert engine_folder(SparkSettings(), {**environ, "JAVA_HOME": str(tmp_path / "17")}) == by_path
+    assert engine_folder(SparkSettings(), {**environ, "JAVA_HOME": str(tmp_path / "21")}) != by_path
 
 
 def test_a_folder_that_others_can_enter_is_refused(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from ematix_flow.declare.spark_settings import SparkSettings
 from ematix_flow.errors import MissingExtraError, RunError, TransientError
+from ematix_flow.run.connecting import drop
 from ematix_flow.run.warm import client
 from ematix_flow.run.warm.client import end_now, join, lease_of, stop
 from ematix_flow.run.warm.state import FOLDER_VARIABLE, Offer, engine_folder, is_alive, read_state, write_state
@@ -136,6 +137,41 @@ def test_a_stale_note_is_passed_over() -> None:
     later = lease_of(SETTINGS)
     assert later.state.id != state.id
     later.release()
+
+
+def test_the_stop_of_a_service_ends_java_and_who_watches_over_it() -> None:
+    lease = lease_of(SETTINGS)
+    for pid in (lease.state.java_pid, lease.state.pid):
+        os.kill(pid, signal.SIGTERM)
+    assert _gone(lease)
+    assert not _runs(lease.state.java_pid)
+    assert "Java" in lease.fate()
+    lease.release()
+
+
+def test_a_note_with_another_token_is_passed_over() -> None:
+    lease = lease_of(SETTINGS)
+    write_state(lease.folder, replace(lease.state, token="another"))
+    session, later = join(SETTINGS)
+    assert later.state.id != lease.state.id
+    assert session.range(2).count() == 2
+    session.stop()
+    lease.release()
+    later.release()
+    assert _gone(lease)
+
+
+@pytest.mark.filterwarnings("ignore:.*RETRIES_EXCEEDED")
+def test_an_engine_without_memory_ends_and_says_so() -> None:
+    small = replace(SETTINGS, master="local[1, 7]", conf={"spark.driver.memory": "600m"})
+    session, lease = join(small)
+    assert lease.state.heap_bytes == 600 << 20
+    with pytest.raises(Exception, match=r"(?i)unavailable|connect|socket|closed|reset"):
+        session.sql("SELECT length(repeat('x', 2000000000 + CAST(id AS INT))) FROM range(1)").collect()
+    assert _gone(lease)
+    assert lease.fate() == "Java ran out of memory; its heap of 600m was full"
+    drop(session)
+    lease.release()
 
 
 def test_an_engine_that_offers_something_else_is_replaced_by_one_that_offers_what_is_needed() -> None:

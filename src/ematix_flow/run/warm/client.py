@@ -20,6 +20,8 @@ from ematix_flow.errors import RunError, TransientError
 from ematix_flow.run.java import find_java
 from ematix_flow.run.warm.state import (
     engine_folder,
+    fate_mark,
+    forget_state,
     in_use_file,
     is_alive,
     locked,
@@ -42,7 +44,12 @@ if TYPE_CHECKING:
 
 START_SECONDS = 180.0
 JOIN_SECONDS = 30.0
+FROZEN_SECONDS = 60.0
+"""How long Java may not answer before it is ended; its users begin again with another one."""
+
 _POLL_SECONDS = 0.02
+_REFUSED = "Invalid authentication token"
+_FATE_SECONDS = 5.0
 _TRIES = 3
 LOG = "engine.log"
 _LOG_BYTES = 5 << 20
@@ -63,6 +70,16 @@ class Lease:
         """Return whether the engine can answer: its server and its Java live."""
         return _lives(self.folder, self.state)
 
+    def fate(self) -> str:
+        """Return why the engine has ended, as far as the process that watched over it has said so."""
+        mark, deadline = fate_mark(self.state.id), time.monotonic() + _FATE_SECONDS
+        while True:
+            watched = is_alive(self.folder, self.state.id) and time.monotonic() < deadline
+            said = (self.folder / LOG).read_text("utf-8", "replace").partition(mark)[2]
+            if said or not watched:
+                return said.partition("\n")[0]
+            time.sleep(_POLL_SECONDS)
+
     def release(self) -> None:
         """Give the right back."""
         os.close(self.handle)
@@ -77,11 +94,13 @@ def join(settings: SparkSettings) -> tuple[SparkSession, Lease]:
         except TimeoutError:
             lease.release()
             end_now(lease.state)
-        except BaseException:
+        except BaseException as error:
             ended = not lease.alive
             lease.release()
-            if not ended:
+            if not ended and _REFUSED not in str(error):
                 raise
+            # A note with another token than the engine's is of no use to anybody; the engine ends when it is unused.
+            forget_state(lease.folder, lease.state.id)
     raise TransientError(
         "the warm engine does not answer",
         hint='flow engine stop --now ends it; `warm = "off"` under [spark] does without.',
@@ -158,7 +177,8 @@ def _described(settings: SparkSettings, offer: Offer) -> dict[str, Any]:
     """Return what a server is to be, as JSON has it; it goes through a pipe, which nobody else can read."""
     known = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name in SETTINGS and f.name != "remote"}
     known |= {"packages": offer.packages, "excludes": offer.excludes, "jars": offer.jars, "conf": dict(offer.conf)}
-    return {"settings": known | {"profile": "long"}, "idle_seconds": settings.idle_minutes * 60}
+    limits = {"idle_seconds": settings.idle_minutes * 60, "frozen_seconds": FROZEN_SECONDS}
+    return {"settings": known | {"profile": "long"}, **limits}
 
 
 def _environment() -> dict[str, str]:

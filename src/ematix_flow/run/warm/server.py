@@ -27,6 +27,7 @@ from ematix_flow.run.driver import memory_bytes
 from ematix_flow.run.warm.state import (
     EngineState,
     alive_file,
+    fate_mark,
     forget_state,
     in_use_file,
     locked,
@@ -52,11 +53,11 @@ CONNECT = {
     "spark.ui.killEnabled": "false",
 }
 _ENDS_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError"
+_OUT_OF_MEMORY = 3
+"""The code that Java ends with then."""
+
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOOK_SECONDS = 1.0
-_FROZEN_SECONDS = 60.0
-"""How long Java may not answer before it is ended; its users begin again with another one."""
-
 _WORKER_IMPORTS = (
     "ematix_flow.run.stage",
     "ematix_flow.run.file_task",
@@ -71,8 +72,8 @@ def main(arguments: list[str]) -> int:
     alive = locked(alive_file(folder, engine), fcntl.LOCK_EX)
     if alive is None:
         return 1
-    settings, idle_seconds = _wanted(json.load(sys.stdin))
-    server = _Server(folder, engine, settings, idle_seconds)
+    wanted = json.load(sys.stdin)
+    server = _Server(folder, engine, _settings(wanted["settings"]), wanted)
     signal.signal(signal.SIGTERM, lambda *_: server.leaving.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -84,21 +85,23 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _wanted(text: Mapping[str, Any]) -> tuple[SparkSettings, int]:
-    known: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in text["settings"].items()}
-    return SparkSettings(**known), int(text["idle_seconds"])
+def _settings(text: Mapping[str, Any]) -> SparkSettings:
+    known: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in text.items()}
+    return SparkSettings(**known)
 
 
 class _Server:
     """Java with its session, and what is known of its use."""
 
-    def __init__(self, folder: Path, engine: str, settings: SparkSettings, idle_seconds: int) -> None:
+    def __init__(self, folder: Path, engine: str, settings: SparkSettings, limits: Mapping[str, Any]) -> None:
         self._folder = folder
         self._engine = engine
         self._settings = settings
-        self._idle_seconds = idle_seconds
+        self._idle_seconds = int(limits["idle_seconds"])
+        self._frozen_seconds = float(limits["frozen_seconds"])
         self._classic: classic.Classic | None = None
         self._answered = time.monotonic()
+        self._listens = False
         self.leaving = threading.Event()
 
     def start(self) -> None:
@@ -125,6 +128,7 @@ class _Server:
             heap_bytes=memory_bytes(self._classic.conf["spark.driver.memory"]),
         )
         write_state(self._folder, state)
+        self._listens = True
         threading.Thread(target=self._listen, args=(session,), name="engine-pulse", daemon=True).start()
 
     def watch(self) -> None:
@@ -147,12 +151,23 @@ class _Server:
 
     def end(self) -> None:
         """End Java; its scratch folder goes with it."""
+        if self._classic is None:
+            return
+        if self._listens:  # else the last words are those of the error
+            print(f"{fate_mark(self._engine)}{self._reason(self._classic)}", file=sys.stderr, flush=True)  # noqa: T201 - the log
         forget_state(self._folder, self._engine)
-        if self._classic is not None:
-            classic.end(self._classic)
+        classic.end(self._classic)
+
+    def _reason(self, java: classic.Classic) -> str:
+        code = java.driver.process.poll()
+        if code == _OUT_OF_MEMORY:
+            return f"Java ran out of memory; its heap of {java.conf['spark.driver.memory']} was full"
+        if code is not None:
+            return f"Java was ended by {signal.Signals(-code).name}" if code < 0 else f"Java ended with code {code}"
+        return "Java did not answer" if self._is_frozen() else "nobody used it"
 
     def _is_frozen(self) -> bool:
-        return time.monotonic() - self._answered > _FROZEN_SECONDS
+        return time.monotonic() - self._answered > self._frozen_seconds
 
     def _listen(self, session: SparkSession) -> None:
         """Ask Java for a sign of life again and again."""

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.spark_settings import EXTENSIONS, joined_conf, joined_words
-from ematix_flow.errors import RunError
+from ematix_flow.errors import MissingExtraError, RunError
+from ematix_flow.run.java import find_java
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -85,7 +86,7 @@ def offer_of(settings: SparkSettings) -> Offer:
 def engine_folder(settings: SparkSettings, environ: Mapping[str, str]) -> Path:
     """Return the folder of the engine for this user, this Python environment, this product and this master; it is made."""
     root = _root(environ)
-    key = json.dumps([sys.prefix, sys.version, _product(), settings.master, environ.get("JAVA_HOME", "")])
+    key = json.dumps([sys.prefix, sys.version, _product(), settings.master, _java(environ)])
     folder = root / hashlib.sha256(key.encode()).hexdigest()[:16]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.lstat()
@@ -107,6 +108,15 @@ def _root(environ: Mapping[str, str]) -> Path:
         return Path(named)
     runtime = environ.get("XDG_RUNTIME_DIR")
     return Path(runtime) / "ematix-flow" if runtime else Path.home() / ".ematix-flow" / "engine"
+
+
+def _java(environ: Mapping[str, str]) -> str:
+    """Return which Java would be used; a shell with JAVA_HOME and one without may well mean the same."""
+    try:
+        java = find_java(environ)
+    except MissingExtraError:  # told by whoever starts an engine
+        return ""
+    return f"{java.command} {java.build}"
 
 
 def _product() -> str:
@@ -163,6 +173,11 @@ def is_alive(folder: Path, engine: str) -> bool:
 def alive_file(folder: Path, engine: str) -> Path:
     """Return the file that the server of an engine holds as long as it lives."""
     return folder / f"{engine}.alive"
+
+
+def fate_mark(engine: str) -> str:
+    """Return what stands in the log in front of the reason why an engine has ended."""
+    return f"engine {engine} has ended: "
 
 
 def in_use_file(folder: Path, engine: str) -> Path:
