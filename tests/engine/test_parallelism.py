@@ -11,14 +11,19 @@ import pytest
 
 from ematix_flow import BigInt, Text, ematix, pk
 from ematix_flow.connect import postgres_splits
+from ematix_flow.connect.arrow import staged_schema
+from ematix_flow.connect.base import SourceColumn, Split, StageColumn, StageSpec
 from ematix_flow.connect.postgres import Postgres
-from ematix_flow.declare.connection import PostgresConnection
+from ematix_flow.connect.registry import open_database
+from ematix_flow.declare.connection import DuckDBConnection, PostgresConnection, SQLiteConnection
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.parallelism import UNTOLD, most_connected, slots_of
 from ematix_flow.engine.spark import session_for
 from ematix_flow.run import here
+from ematix_flow.run.conform import Rules
+from ematix_flow.run.frames import database_frame
 from ematix_flow.run.slots import session_slots
-from ematix_flow.run.stage import stage_pieces
+from ematix_flow.run.stage import StageWork, stage_frame, stage_pieces
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,6 +92,27 @@ def test_a_task_that_fails_between_its_pieces_reports_each_of_them_once(spark: S
     assert len(began) == 3 + 4, "three pieces of the first attempt, all of the second"
     assert {(part.partition, part.attempt) for part in parts} <= began
     assert len({part.attempt for part in parts}) == 4
+
+
+@pytest.mark.spark
+def test_frames_are_read_and_staged_by_as_few_tasks_as_may_be_connected(
+    spark: SparkSession, duckdb_path: Path, sqlite_path: Path
+) -> None:
+    columns = (StageColumn("a", BigInt()),)
+    target = open_database(DuckDBConnection("dst", path=str(duckdb_path)))
+    schema = staged_schema(columns).serialize().to_pybytes()
+    with closing(target.session()) as session:
+        spec = target.open_stage(session, StageSpec("stg_1", schema, columns=columns))
+    work = StageWork(target, spec, Rules(columns, frozenset()))
+    parts = stage_frame(spark.range(0, 80, 1, 8).toDF("a"), work, 2)
+    assert [(part.partition, part.rows) for part in parts] == [(0, 40), (1, 40)]
+    assert len(stage_frame(spark.range(0, 80, 1, 8).toDF("a"), work)) == 8
+    source = open_database(SQLiteConnection("src", path=str(sqlite_path)))
+    source.session().close()
+    splits = tuple(Split(f"SELECT {number} AS a") for number in range(5))
+    frame = database_frame(spark, source, splits, (SourceColumn("a", "integer"),), 2)
+    assert frame.rdd.getNumPartitions() == 2
+    assert sorted(row.a for row in frame.collect()) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.service
