@@ -229,7 +229,10 @@ def raw_frame(
     Without it the frame is for looking at its columns and its plan alone. A database is read in about as many parts as there are `slots`.
     """
     from ematix_flow.run import frames
+    from ematix_flow.run.broadcasting import measured_joins
 
+    if kept is not None and sizes_unknown(source, look):
+        measured_joins(spark, kept)
     if any(source.functions):
         from ematix_flow.run.udfs import register
 
@@ -256,6 +259,13 @@ def raw_frame(
         kept.enter_context(opened.keep_open)
     at_once = most_connected(source.database, session)
     return frames.database_frame(spark, source.database, opened.splits, columns, at_once)
+
+
+def sizes_unknown(source: OpenSource, look: Look) -> bool:
+    """Say whether our own tasks read rows of the source; of Parquet and of lake tables Spark knows how large they are."""
+    if look.join is not None:
+        return any(one.sql or (one.files is not None and one.files.format != "parquet") for one in look.join.tables)
+    return source.database is not None or (look.files is not None and look.files.format != "parquet")
 
 
 def _rows_of_files(spark: Any, value: SourceValue, files: Files, chosen: FileSet, *, ordered: bool) -> Any:
