@@ -118,6 +118,21 @@ def test_a_read_sees_one_state_however_late_its_tasks_are(database: Postgres, se
         list(database.read(opened.splits[0]))
 
 
+def test_several_queries_are_read_in_one_state(database: Postgres, session: PostgresSession) -> None:
+    session.execute("CREATE TABLE orders AS SELECT 1 AS id")
+    session.execute("CREATE TABLE lines AS SELECT 1 AS order_id")
+    reads = database.open_reads(session, ["SELECT id FROM orders", "SELECT order_id AS id FROM lines"], 2)
+    assert [read.keep_open is not None for read in reads] == [True, False]
+    session.execute("INSERT INTO orders VALUES (2)")
+    session.execute("INSERT INTO lines VALUES (2)")
+    kept = reads[0].keep_open
+    assert kept is not None
+    with kept:
+        found = [[r for split in read.splits for b in database.read(split) for r in b.to_pylist()] for read in reads]
+    assert found == [[{"id": 1}], [{"id": 1}]]
+    assert len({split.snapshot for read in reads for split in read.splits}) == 1
+
+
 def test_a_reader_that_stops_early_leaves_no_connection(database: Postgres, session: PostgresSession) -> None:
     reader = database.read(Split("SELECT g, repeat('x', 500) AS x FROM generate_series(1, 200000) AS g"))
     assert next(reader).num_rows < 200_000

@@ -1,4 +1,4 @@
-"""Systems as frames of the format `ematix`: rows, types, pushed columns and conditions; Spark itself on both kinds of session."""
+"""Systems as frames of the format `ematix`: rows, types, pushed columns and conditions. A Connect session is tried in `warm/test_warm.py`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,8 @@ from pyspark.sql import datasource as ds
 
 from ematix_flow.connect.registry import open_database
 from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.spark_settings import SparkSettings
 from ematix_flow.errors import FlowError, RunError
 from ematix_flow.run.data_source import DatabaseReader, Ematix, register
-from ematix_flow.run.warm.client import join
-from ematix_flow.run.warm.state import FOLDER_VARIABLE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -206,20 +203,3 @@ def test_spark_sends_conditions_and_shows_no_secret(spark: SparkSession, postgre
     assert "ematix" in shown
     assert password
     assert password not in shown
-
-
-@pytest.mark.spark
-@pytest.mark.slow
-def test_a_connect_session_reads_them_too(engines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FOLDER_VARIABLE, str(engines))
-    with sqlite3.connect("here.sqlite") as database:
-        database.execute("CREATE TABLE t (id INTEGER, name TEXT)")
-        database.execute("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
-    session, lease = join(SparkSettings(master="local[2, 4]", shared=True))
-    try:
-        register(session, {"it": connection_from_fields("it", {"kind": "sqlite", "path": "here.sqlite"})})
-        frame = session.read.format("ematix").option("connection", "it").option("table", "t").load()
-        assert [tuple(row) for row in frame.where("id > 1").collect()] == [(2, "b")]
-    finally:
-        session.stop()
-        lease.release()

@@ -382,6 +382,10 @@ class Database(Upkeep, ABC):
     def open_read(self, session: Session, sql: str, parallel: int) -> Opened:
         """Prepare a repeatable read of a query as splits: about `parallel` of them, fewer of little, more of much."""
 
+    def open_reads(self, session: Session, queries: Sequence[str], parallel: int) -> tuple[Opened, ...]:
+        """Prepare the reads of several queries; all of them in one state of the database where it can show one to many tasks."""
+        return tuple(self.open_read(session, sql, parallel) for sql in queries)
+
     @abstractmethod
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Read one split; runs inside a task."""

@@ -259,19 +259,26 @@ class Postgres(Database):
 
     def open_read(self, session: Session, sql: str, parallel: int) -> Opened:
         """Export a snapshot for all splits; it lives, with locks on the tables, until the read is closed."""
-        exact = self._exact(session, sql)
-        parts = split_query(_own(session), exact, parallel)
+        return self.open_reads(session, (sql,), parallel)[0]
+
+    def open_reads(self, session: Session, queries: Sequence[str], parallel: int) -> tuple[Opened, ...]:
+        """Export one snapshot for all splits of all queries; the first read keeps it."""
+        exact = [self._exact(session, sql) for sql in queries]
+        parts = [split_query(_own(session), sql, parallel) for sql in exact]
         holder = self.session()
         try:
             holder.execute("SET idle_in_transaction_session_timeout = 0")
             holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             # Planning locks the tables against anything that would move rows to other pages or change their columns.
-            self.explain(holder, exact)
+            for sql in exact:
+                self.explain(holder, sql)
             snapshot = str(holder.query("SELECT pg_export_snapshot()")[0][0])
         except BaseException:
             holder.close()
             raise
-        return Opened(tuple(Split(part, snapshot) for part in parts), keep_open=closing(holder))
+        opened = tuple(Opened(tuple(Split(part, snapshot) for part in cut)) for cut in parts)
+        opened[0].keep_open = closing(holder)
+        return opened
 
     def _exact(self, session: Session, sql: str) -> str:
         """Give the query with every column in its interchange form, whatever the shape made of it."""

@@ -21,7 +21,7 @@ from ematix_flow.plan.steps import TableRead
 from ematix_flow.plan.zones import zoned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import ExitStack
 
     from ematix_flow.connect.base import Database, Session, SourceColumn
@@ -188,7 +188,7 @@ def joined_frame(spark: Any, join: SeenJoin, kept: ExitStack | None, slots: int 
 
     names: dict[int, tuple[str, ...]] = {}
     views: dict[str, Any] = {}
-    sessions: dict[str, Session] = {}
+    opened = _opened(spark, join, kept, slots) if kept is not None else {}
     for one in join.tables:
         system, number = one.side.system, one.table.number
         if isinstance(system, LakeSource):
@@ -202,24 +202,29 @@ def joined_frame(spark: Any, join: SeenJoin, kept: ExitStack | None, slots: int 
         elif kept is None:
             views[view] = relations.database_relation(spark, system, (Split(one.sql),), one.columns)
         else:
-            session = sessions.get(one.side.alias) or _session(system, kept)
-            sessions[one.side.alias] = session
-            views[view] = _database_frame(spark, one, session, kept, slots)
+            views[view] = opened[number]
     return relations.joined_frame(spark, join.query.over(names, join.versions), views, kept)
 
 
-def _session(database: Database, kept: ExitStack) -> Session:
+def _opened(spark: Any, join: SeenJoin, kept: ExitStack, slots: int) -> dict[int, Any]:
+    """Return the frames of databases by the numbers of their tables; what one connection is asked, it is asked at once."""
+    sides: dict[str, list[SeenTable]] = {}
+    for one in join.tables:
+        if one.sql:
+            sides.setdefault(one.side.alias, []).append(one)
+    return {number: frame for tables in sides.values() for number, frame in _side(spark, tables, kept, slots)}
+
+
+def _side(spark: Any, tables: Sequence[SeenTable], kept: ExitStack, slots: int) -> Iterator[tuple[int, Any]]:
+    from ematix_flow.run.relations import database_relation
+
+    database = tables[0].side.system
+    assert not isinstance(database, Files | LakeSource)  # noqa: S101 - these are asked no SQL
     session = database.session()
     kept.callback(session.close)
-    return session
-
-
-def _database_frame(spark: Any, one: SeenTable, session: Session, kept: ExitStack, slots: int) -> Any:
-    from ematix_flow.run import relations
-
-    database = one.side.system
-    assert not isinstance(database, Files | LakeSource)  # noqa: S101 - the remaining kind
-    opened = database.open_read(session, one.sql, slots)
-    if opened.keep_open is not None:
-        kept.enter_context(opened.keep_open)
-    return relations.database_relation(spark, database, opened.splits, one.columns, most_connected(database, session))
+    at_once = most_connected(database, session)
+    reads = database.open_reads(session, [one.sql for one in tables], slots)
+    for one, opened in zip(tables, reads, strict=True):
+        if opened.keep_open is not None:
+            kept.enter_context(opened.keep_open)
+        yield one.table.number, database_relation(spark, database, opened.splits, one.columns, at_once)

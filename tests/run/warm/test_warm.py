@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.spark_settings import SparkSettings
 from ematix_flow.errors import MissingExtraError, RunError, TransientError
 from ematix_flow.run.connecting import drop
+from ematix_flow.run.data_source import register
 from ematix_flow.run.warm import client
 from ematix_flow.run.warm.client import end_now, join, lease_of, stop
 from ematix_flow.run.warm.state import FOLDER_VARIABLE, Offer, engine_folder, is_alive, read_state, write_state
@@ -51,6 +54,18 @@ def test_commands_share_an_engine_and_see_nothing_of_each_other() -> None:
     assert second.range(4).count() == 4
     second.stop()
     two.release()
+
+
+def test_a_session_reads_connections_as_frames() -> None:
+    with sqlite3.connect("here.sqlite") as database:
+        database.execute("CREATE TABLE t (id INTEGER, name TEXT)")
+        database.execute("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    session, lease = join(SETTINGS)
+    register(session, {"it": connection_from_fields("it", {"kind": "sqlite", "path": "here.sqlite"})})
+    frame = session.read.format("ematix").option("connection", "it").option("table", "t").load()
+    assert [tuple(row) for row in frame.where("id > 1").collect()] == [(2, "b")]
+    session.stop()
+    lease.release()
 
 
 def test_a_connection_without_the_token_is_refused() -> None:
