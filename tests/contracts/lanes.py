@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.clock import Clock
 from ematix_flow.commit.ledger import HistoryRow, open_run
 from ematix_flow.commit.publish import publish
-from ematix_flow.engine.looking import frame_columns
+from ematix_flow.engine.frame_columns import frame_columns
 from ematix_flow.engine.ordering import order_for
 from ematix_flow.plan.batch import Aim, Observed, plan_target
 from ematix_flow.plan.marks import EVENT

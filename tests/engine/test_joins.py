@@ -9,7 +9,7 @@ import pytest
 from ematix_flow import Source
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.engine import Options, preview_pipeline, run_pipeline, validate_pipeline
-from ematix_flow.errors import DeclareError, DeclareTypeError, FlowError, PlanError
+from ematix_flow.errors import DeclareError, DeclareTypeError, FlowError, PlanError, TransientError
 from tests.engine.joined_shop import QUERY, shop
 
 
@@ -83,6 +83,18 @@ def test_the_plan_tells_what_is_read_without_spark(monkeypatch: pytest.MonkeyPat
     assert "shape     by Spark: the source is a query over several connections" in text
     assert 'SELECT "id", "customer", "amount" FROM "orders" WHERE "id" > 1' in result.text(verbose=True)
     assert result.to_dict()["targets"][0]["read"]["tables"][0]["connection"] == "shop_db"
+
+
+def test_a_database_that_is_away_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMATIX_FLOW_ENGINE", "spark")
+    away = {"pg": "postgres://me:canary@127.0.0.1:9/db?connect_timeout=2"}
+    pipeline = shop(QUERY.format(low=1).replace("shop.orders", "pg.orders"), away)
+    result = preview_pipeline(pipeline)
+    assert "read      SQL of Spark over shop_db, folder, pg" in result.text()
+    assert any("could not be asked" in note for note in result.notes)
+    assert "canary" not in result.to_json()
+    with pytest.raises(TransientError):
+        run_pipeline(pipeline, Options())
 
 
 def test_the_databases_check_it_without_spark(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base import SourceColumn
-from ematix_flow.engine.looking import frame_columns, with_bounds
+from ematix_flow.engine.frame_columns import frame_columns
+from ematix_flow.engine.looking import with_bounds
 from ematix_flow.engine.staging import raw_frame
 from ematix_flow.errors import RunError
 from ematix_flow.plan.assumed import FAMILIES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from ematix_flow.connect.base import Split
 from ematix_flow.connect.files import ALL_FILES, Files
 from ematix_flow.connect.lake_source import LakeSource
 from ematix_flow.connect.redact import safe_text
+from ematix_flow.engine.frame_columns import frame_columns
 from ematix_flow.engine.parallelism import most_connected
 from ematix_flow.engine.targets import engine_on
 from ematix_flow.errors import PlanError, RunError, did_you_mean
@@ -22,7 +24,6 @@ from ematix_flow.plan.zones import zoned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from contextlib import ExitStack
 
     from ematix_flow.connect.base import Database, Session, SourceColumn
     from ematix_flow.connect.files import FileSet
@@ -119,7 +120,7 @@ def _columns(table: JoinedTable, database: Database, opened: Opener) -> tuple[So
         message = f"the query reads {table.shown!r}, and the database {database.info()['dbname']} does not exist"
         raise RunError(message)
     place = database.place(table.schema, table.name)
-    session = opened(database)
+    session = _opened_for(table, database, opened)
     try:
         return database.describe(session, f"SELECT * FROM {native_name(place, database.dialect)}")
     except database.errors as error:
@@ -129,9 +130,17 @@ def _columns(table: JoinedTable, database: Database, opened: Opener) -> tuple[So
     raise _unknown(table, database, opened, said)
 
 
+def _opened_for(table: JoinedTable, database: Database, opened: Opener) -> Session:
+    try:
+        return opened(database)
+    except database.errors as error:
+        message = f"the query reads {table.shown!r}, and its database cannot be asked: {safe_text(error)}"
+        raise RunError(message) from None
+
+
 def _unknown(table: JoinedTable, database: Database, opened: Opener, said: str) -> PlanError:
     """Return the error for a table that a database does not describe, with the nearest one that it has."""
-    session = opened(database)
+    session = _opened_for(table, database, opened)
     try:
         found = [(schema, name) for schema, name in database.table_names(session)]
     except database.errors:
@@ -182,13 +191,19 @@ def with_versions(join: SeenJoin, spark: Callable[..., Any]) -> SeenJoin:
     return replace(join, versions=versions)
 
 
-def joined_frame(spark: Any, join: SeenJoin, kept: ExitStack | None, slots: int = 1) -> Any:
-    """Return the rows of the query; without `kept`, which holds what reads need until they ran, the frame is only for looking."""
+def joined_columns(spark: Any, join: SeenJoin) -> tuple[SourceColumn, ...]:
+    """Return the columns that the query gives; nothing is read, and nothing stays in the session."""
+    with ExitStack() as kept:
+        return frame_columns(joined_frame(spark, join, kept, reads=False))
+
+
+def joined_frame(spark: Any, join: SeenJoin, kept: ExitStack, slots: int = 1, *, reads: bool = True) -> Any:
+    """Return the rows of the query; `kept` holds what they need until they were read. Without `reads` the frame is for looking."""
     from ematix_flow.run import frames, relations
 
     names: dict[int, tuple[str, ...]] = {}
     views: dict[str, Any] = {}
-    opened = _opened(spark, join, kept, slots) if kept is not None else {}
+    opened = _opened(spark, join, kept, slots) if reads else {}
     for one in join.tables:
         system, number = one.side.system, one.table.number
         if isinstance(system, LakeSource):
@@ -199,10 +214,10 @@ def joined_frame(spark: Any, join: SeenJoin, kept: ExitStack | None, slots: int 
         if isinstance(system, Files):
             assert one.files is not None  # noqa: S101 - described when it was looked at
             views[view] = frames.file_frame(spark, one.files, strict=True)
-        elif kept is None:
-            views[view] = relations.database_relation(spark, system, (Split(one.sql),), one.columns)
-        else:
+        elif reads:
             views[view] = opened[number]
+        else:
+            views[view] = relations.database_relation(spark, system, (Split(one.sql),), one.columns)
     return relations.joined_frame(spark, join.query.over(names, join.versions), views, kept)
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ematix_flow.commit.ledger import Ledger, parse_instant
-from ematix_flow.connect.base import SourceColumn
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.engine.choosing import new_files
+from ematix_flow.engine.frame_columns import frame_columns, is_spark_frame
 from ematix_flow.engine.joining import look_at_join
 from ematix_flow.errors import FlowError, PlanError, RunError
 from ematix_flow.plan.batch import Observed, history_name
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from ematix_flow.connect.base import Database, Session, TableName
+    from ematix_flow.connect.base import Database, Session, SourceColumn, TableName
     from ematix_flow.connect.files import Files, FileSet
     from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.choosing import Loaded
@@ -155,38 +155,6 @@ def _describe(database: Database, sql: str, opened: Opener) -> tuple[SourceColum
         raise RunError(message) from None
     finally:
         session.close()
-
-
-def is_spark_frame(frame: Any) -> bool:
-    """Say whether a frame lives in Spark, not in this process."""
-    return type(frame).__module__.split(".")[0] == "pyspark"
-
-
-def frame_columns(frame: Any) -> tuple[SourceColumn, ...]:
-    """Give the columns of a frame of any kind."""
-    if is_spark_frame(frame):
-        return tuple(SourceColumn(f.name, _spark_family(f.dataType.simpleString())) for f in frame.schema.fields)
-    from ematix_flow.connect.arrow import arrow_table, family_of
-
-    return tuple(SourceColumn(f.name, family_of(f.type), str(f.type)) for f in arrow_table(frame).schema)
-
-
-def _spark_family(name: str) -> str:
-    families = {
-        "string": "text",
-        "boolean": "boolean",
-        "date": "date",
-        "timestamp": "timestamp_tz",
-        "timestamp_ntz": "timestamp",
-        "binary": "binary",
-        "float": "float",
-        "double": "float",
-    }
-    if name.startswith("decimal"):
-        return "decimal"
-    if name.startswith(("array<", "struct<", "map<")):
-        return "json"
-    return "integer" if name in ("tinyint", "smallint", "int", "bigint") else families.get(name, "other")
 
 
 def look_at_target(

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.engine.bounding import Rows, bound_rows
 from ematix_flow.engine.choosing import loaded_before
-from ematix_flow.engine.joining import joined_frame, with_versions
-from ematix_flow.engine.looking import fix_bounds, frame_columns, look_at_source, look_at_target, wait_for
+from ematix_flow.engine.frame_columns import frame_columns
+from ematix_flow.engine.joining import joined_columns, with_versions
+from ematix_flow.engine.looking import fix_bounds, look_at_source, look_at_target, wait_for
 from ematix_flow.engine.staging import raw_frame, told
 from ematix_flow.engine.targets import engine_on
 from ematix_flow.errors import PositionMovedError, TargetAwayError
@@ -154,7 +155,7 @@ def _known_join(look: Look, spark: Callable[[], Any]) -> Look:
         return look  # the plan refuses it, without Spark
     join = with_versions(look.join, spark)
     try:
-        columns = frame_columns(joined_frame(spark(), join, None))
+        columns = joined_columns(spark(), join)
     except Exception as error:
         raise told(error) from error
     return replace(look, join=join, observed=replace(look.observed, source_columns=columns))

@@ -13,8 +13,8 @@ from ematix_flow.connect.files import ALL_FILES
 from ematix_flow.engine.carrying import carrier_of
 from ematix_flow.engine.choosing import refuse_changed
 from ematix_flow.engine.counting import counting
+from ematix_flow.engine.frame_columns import is_spark_frame
 from ematix_flow.engine.joining import joined_frame
-from ematix_flow.engine.looking import is_spark_frame
 from ematix_flow.engine.parallelism import fewest, most_connected, slots_for, slots_of
 from ematix_flow.engine.spark import engine_ended
 from ematix_flow.errors import EngineLostError
@@ -238,7 +238,7 @@ def raw_frame(
 
         register(spark, *source.functions)
     if look.join is not None:
-        return joined_frame(spark, look.join, kept, slots)
+        return joined_frame(spark, look.join, kept or ExitStack(), slots, reads=kept is not None)
     if source.value.frame is not None:
         return frames.user_frame(spark, source.value.frame)
     if look.files is not None and source.files is not None:

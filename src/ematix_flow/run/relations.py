@@ -47,12 +47,11 @@ def _spark_schema(columns: Sequence[SourceColumn]) -> StructType:
     return from_arrow_schema(relation_schema(columns), prefer_timestamp_ntz=True)
 
 
-def joined_frame(spark: SparkSession, sql: str, views: Mapping[str, DataFrame], kept: ExitStack | None) -> DataFrame:
-    """Return the result of a user's query over views; with `kept` they are gone when that is closed."""
+def joined_frame(spark: SparkSession, sql: str, views: Mapping[str, DataFrame], kept: ExitStack) -> DataFrame:
+    """Return the result of a user's query over views, which are gone when `kept` is closed."""
     for name, view in views.items():
         view.createOrReplaceTempView(name)
-        if kept is not None:
-            kept.callback(partial(_drop, spark, name))
+        kept.callback(partial(_drop, spark, name))
     return as_documents(spark.sql(sql))
 
 

@@ -1,0 +1,39 @@
+"""The columns of frames of any kind, as the planner knows columns; no row is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ematix_flow.connect.base import SourceColumn
+
+
+def is_spark_frame(frame: Any) -> bool:
+    """Say whether a frame lives in Spark, not in this process."""
+    return type(frame).__module__.split(".")[0] == "pyspark"
+
+
+def frame_columns(frame: Any) -> tuple[SourceColumn, ...]:
+    """Give the columns of a frame of any kind."""
+    if is_spark_frame(frame):
+        return tuple(SourceColumn(f.name, _spark_family(f.dataType.simpleString())) for f in frame.schema.fields)
+    from ematix_flow.connect.arrow import arrow_table, family_of
+
+    return tuple(SourceColumn(f.name, family_of(f.type), str(f.type)) for f in arrow_table(frame).schema)
+
+
+def _spark_family(name: str) -> str:
+    families = {
+        "string": "text",
+        "boolean": "boolean",
+        "date": "date",
+        "timestamp": "timestamp_tz",
+        "timestamp_ntz": "timestamp",
+        "binary": "binary",
+        "float": "float",
+        "double": "float",
+    }
+    if name.startswith("decimal"):
+        return "decimal"
+    if name.startswith(("array<", "struct<", "map<")):
+        return "json"
+    return "integer" if name in ("tinyint", "smallint", "int", "bigint") else families.get(name, "other")
