@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from ematix_flow.run.arrival import numbered_pieces
 from ematix_flow.run.file_pieces import file_pieces
 from ematix_flow.run.frame_sql import Typed
 from ematix_flow.run.frames import piece_frame
+from ematix_flow.run.slots import session_slots
 from ematix_flow.run.task_folder import in_this_folder
 from ematix_flow.run.typed_files import SHOWN, rejected_lines
 
@@ -33,7 +35,7 @@ def typed_file_frame(spark: SparkSession, files: FileSet) -> Typed:
     """Return the rows of files, with the texts of CSV as the values that they show."""
     from pyspark.sql import functions as sf
 
-    pieces = numbered_pieces(file_pieces(files), files.paths)
+    pieces = numbered_pieces(file_pieces(files, slots=partial(session_slots, spark)), files.paths)
     layout = _layout(pieces)
     raw = piece_frame(spark, pieces, layout).withColumn(ROW, sf.col(ORDER)).persist()
     types = {field.name: field.type for field in layout if field.name not in _MARKS}
