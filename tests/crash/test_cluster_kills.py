@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import psycopg
 import pytest
 
@@ -102,7 +103,9 @@ def seller(cluster: Standalone, postgres_server: PostgresServer, tmp_path: Path)
         cluster.start()
         notes = cluster.home / f"notes-{len(made)}-{tmp_path.name}"
         points = f"stage.task_start=note:{notes},stage.mid_rows=sleep:{STAYS},stage.after_task_commit=sleep:{STAYS}"
+        points += f",carry.before_send=kill@file:{cluster.home / f'killed-{len(made)}-{tmp_path.name}'}"
         connections = {name: {"kind": "postgres", "url": url} for name, url in (("source", source), ("target", target))}
+        connections["duck"] = {"kind": "duckdb", "path": str(tmp_path / "shop.duckdb")}
         environment = {**os.environ, **cluster.settings(), "PYTHONPATH": str(ROOT / "src"), "HOME": str(tmp_path),
                        "SHOP_CONNECTIONS": json.dumps(connections), **variables,
                        "EMATIX_FLOW_SPARK_CONF_spark__executorEnv__FLOW_FAILPOINTS": points}  # fmt: skip
@@ -141,19 +144,17 @@ def test_executors_that_are_killed_while_they_stage_lose_and_double_nothing(
 
 @pytest.mark.deep
 def test_a_machine_a_master_and_a_whole_cluster_may_go_away_and_come_back(seller: Callable[..., Seller]) -> None:
-    shop = seller()
+    # A master that is started again does not know the application, whose executors then end: it has to begin anew.
+    shop = seller(EMATIX_FLOW_SPARK_EXECUTOR_WAIT_SECONDS="15")
     cluster = shop.cluster
-    away: list[list[Any]] = [[cluster.workers[0]], [cluster.master], list(cluster.workers)]
+    away: list[list[Any]] = [[cluster.workers[0]], list(cluster.workers), [cluster.master]]
     for batch, servers in enumerate(away):
         shop.begin(batch)
         for server in servers:
             server.crash()
-        if servers == cluster.workers:
-            time.sleep(2)
-            cluster.start()
+        cluster.start()
         assert shop.ended().get("rows_inserted") == 100
         shop.check(list(range(batch + 1)))
-        cluster.start()
     again = seller()
     again.begin(3)
     assert again.ended().get("rows_inserted") == 100
@@ -161,15 +162,41 @@ def test_a_machine_a_master_and_a_whole_cluster_may_go_away_and_come_back(seller
 
 
 @pytest.mark.deep
-def test_a_cluster_that_stays_away_ends_the_load_at_its_deadline(seller: Callable[..., Seller]) -> None:
+def test_a_cluster_that_stays_away_ends_the_load(seller: Callable[..., Seller]) -> None:
+    shop = seller(EMATIX_FLOW_SPARK_EXECUTOR_WAIT_SECONDS="5")
+    shop.begin(0)
+    for worker in shop.cluster.workers:
+        worker.crash()
+    told = shop.ended()
+    assert told["error"] == "EngineLostError"
+    assert f"{shop.cluster.url} has had no executor for 5 seconds" in told["text"]
+    shop.cluster.start()
+    shop.begin(0)
+    assert shop.ended().get("rows_inserted") == 100
+    shop.check([0])
+
+
+@pytest.mark.deep
+def test_a_load_without_executors_ends_at_its_deadline(seller: Callable[..., Seller]) -> None:
     shop = seller(SHOP_TIMEOUT="20s")
     shop.begin(0)
     for worker in shop.cluster.workers:
         worker.crash()
     begun = time.monotonic()
     assert shop.ended()["error"] == "RunTimeoutError"
-    assert time.monotonic() - begun < 60
-    shop.cluster.start()
+    assert time.monotonic() - begun < 90
+
+
+@pytest.mark.deep
+def test_drivers_and_tasks_that_are_killed_while_rows_are_carried_lose_and_double_nothing(
+    seller: Callable[..., Seller], tmp_path: Path
+) -> None:
+    killed = seller(SHOP_TARGET="duck", FLOW_FAILPOINTS="carry.received=kill")
+    killed.begin(0)
+    assert killed.process.wait(120) == -signal.SIGKILL
+    shop = seller(SHOP_TARGET="duck")
     shop.begin(0)
     assert shop.ended().get("rows_inserted") == 100
-    shop.check([0])
+    with duckdb.connect(str(tmp_path / "shop.duckdb"), read_only=True) as target:
+        rows = target.execute("SELECT id, note FROM public.sold ORDER BY id").fetchall()
+    assert rows == [(n, f"note {n}") for n in range(100)]

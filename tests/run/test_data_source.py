@@ -17,7 +17,8 @@ from pyspark.sql import datasource as ds
 
 from ematix_flow.connect.registry import open_database
 from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.errors import FlowError, RunError
+from ematix_flow.errors import FlowError, PlanError, RunError
+from ematix_flow.plan.away import Away
 from ematix_flow.run.data_source import DatabaseReader, Ematix, register
 
 if TYPE_CHECKING:
@@ -203,3 +204,13 @@ def test_spark_sends_conditions_and_shows_no_secret(spark: SparkSession, postgre
     assert "ematix" in shown
     assert password
     assert password not in shown
+
+
+def test_files_of_the_driver_are_refused_where_tasks_run_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text("id\n1\n")
+    fields = {"kind": "object_store_local", "path": str(tmp_path), "format": "csv"}
+    found = source(fields, path="one.csv")
+    assert rows_of(found) == [("1",)]
+    type(found).away = Away("spark://h:7077")
+    with pytest.raises(PlanError, match=r"tasks run on spark://h:7077 and cannot read"):
+        found.schema()

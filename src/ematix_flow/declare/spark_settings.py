@@ -26,6 +26,7 @@ ENGINE_VARIABLE = "EMATIX_FLOW_ENGINE"
 _NUMBERS: Mapping[str, tuple[int, str]] = {
     "idle_minutes": (24 * 60, "a whole number of minutes"),
     "max_connections": (10_000, "a whole number of connections"),
+    "executor_wait_seconds": (24 * 3600, "a whole number of seconds"),
 }
 """Settings that are numbers: the largest one, and what they count."""
 _LISTS = frozenset({"packages", "excludes", "repositories", "jars", "shared_paths"})
@@ -68,6 +69,8 @@ class SparkSettings:
     """Folders that executors on other machines see under the same path as the driver."""
     staging: str | None = field(default=None, compare=False, repr=False)
     """A bucket through which rows come from executors to a target that is a file of the driver: an address or a connection."""
+    executor_wait_seconds: int = field(default=300, compare=False)
+    """How long jobs on a cluster wait for executors when there is none, before the load is given up."""
     worker_imports: tuple[str, ...] = field(default=(), compare=False)
     """Modules that Python workers find already imported; the engine's choice, not a user's setting."""
     shared: bool = False

@@ -46,10 +46,12 @@ def local_reason(options: Options) -> str:
 
 def tasks_away(options: Options) -> Away | None:
     """Return where tasks run when they do not see the disk of this machine."""
+    return None if options.source_frame is not None and options.spark is None else _away(options.spark)
+
+
+def _away(session: Any) -> Away | None:
     settings = spark_settings()
-    if options.source_frame is not None and options.spark is None:
-        return None
-    master = _master_of(options.spark, settings)
+    master = _master_of(session, settings)
     return Away(master, settings.shared_paths, settings.staging or "") if master else None
 
 
@@ -131,7 +133,7 @@ def readable(session: Any, *given: Connection) -> Any:
     """Return the session as one that reads every connection as a frame: `spark.read.format("ematix")`."""
     from ematix_flow.run.data_source import register
 
-    register(session, travelling_connections(*given))
+    register(session, travelling_connections(*given), _away(session))
     return session
 
 

@@ -43,17 +43,25 @@ def refuse_unseen(away: Away | None, by: Choice, read: Sequence[str], written: S
     """Refuse a load whose tasks would have to read or write what only the driver has; a lake is changed by tasks in any case."""
     if away is None:
         return
-    if by.value == SPARK and (path := away.unseen(read)):
-        message = f"tasks run on {away.master} and cannot read {path}, which only this machine has"
-        hint = (
-            "put it where executors reach it (a database, a bucket); or let this machine move the rows with "
-            'engine = "local"; or, if executors see the same folder, name it under `shared_paths` of [spark].'
-        )
-        raise PlanError(message, hint=hint)
+    if by.value == SPARK:
+        refuse_unread(away, read)
     if (by.value == SPARK or lake) and (path := away.unseen(written)):
         message = f"tasks run on {away.master} and cannot write to {path}, which only this machine has"
         hint = "write to a bucket; or, if executors see the same folder, name it under `shared_paths` of [spark]."
         raise PlanError(message, hint=hint)
+
+
+def refuse_unread(away: Away | None, read: Sequence[str]) -> None:
+    """Refuse to let tasks read what only the driver has."""
+    path = away.unseen(read) if away is not None else ""
+    if away is None or not path:
+        return
+    message = f"tasks run on {away.master} and cannot read {path}, which only this machine has"
+    hint = (
+        "put it where executors reach it (a database, a bucket); or let this machine move the rows with "
+        'engine = "local"; or, if executors see the same folder, name it under `shared_paths` of [spark].'
+    )
+    raise PlanError(message, hint=hint)
 
 
 def carried(away: Away | None, by: Choice, database: Database) -> Choice | None:

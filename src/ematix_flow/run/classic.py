@@ -52,6 +52,8 @@ class Classic:
     driver: Driver
     archive: Archive | None
     ending: bool = False
+    lost: str = ""
+    """Why Java was ended in the middle of its work."""
 
     @property
     def alive(self) -> bool:

@@ -19,6 +19,7 @@ from ematix_flow.connect.files import Files
 from ematix_flow.connect.lake_source import LakeSource
 from ematix_flow.connect.registry import open_system
 from ematix_flow.errors import PlanError, UnsupportedError, did_you_mean
+from ematix_flow.plan.away import refuse_unread
 from ematix_flow.plan.sql.pushed import IN, NOT_NULL, Condition, conditions_sql, relation_sql
 from ematix_flow.run.relation_rows import query_rows, relation_schema
 
@@ -32,16 +33,17 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base import Database, SourceColumn, TableName
     from ematix_flow.connect.files import FileSet
     from ematix_flow.declare.connection import Connection
+    from ematix_flow.plan.away import Away
 
 FORMAT = "ematix"
 _PLACES = ("table", "query", "path")
 _OPTIONS = ("connection", *_PLACES, "columns", "format")
 
 
-def register(spark: SparkSession, connections: Mapping[str, Connection]) -> None:
-    """Let a session read these connections as `spark.read.format("ematix")`."""
+def register(spark: SparkSession, connections: Mapping[str, Connection], away: Away | None = None) -> None:
+    """Let a session read these connections as `spark.read.format("ematix")`; `away` is where its tasks run, if not here."""
     # A class of its own: pickled with what it carries, where a class of this module would be looked up by its name.
-    known = {"connections": dict(connections), "folder": os.getcwd()}  # noqa: PTH109 - the text travels
+    known = {"connections": dict(connections), "folder": os.getcwd(), "away": away}  # noqa: PTH109 - the text travels
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(type("EmatixOfSession", (Ematix,), known))
 
@@ -52,6 +54,8 @@ class Ematix(ds.DataSource):
     connections: ClassVar[Mapping[str, Connection]] = {}
     folder: ClassVar[str] = ""
     """Where relative paths begin."""
+    away: ClassVar[Away | None] = None
+    """Where tasks run that do not see the disk of the driver."""
 
     @classmethod
     def name(cls) -> str:
@@ -79,6 +83,7 @@ class Ematix(ds.DataSource):
             message = f"connection {asked['connection']!r} is a lake, which Spark reads itself"
             hint = "return SQL over its tables from the pipeline's function, or Source.sql(..., connections=...)."
             raise UnsupportedError(message, hint=hint)
+        refuse_unread(self.away, system.read_paths)
         if isinstance(system, Files):
             return FileReader(self.folder, _files(system, asked))
         return DatabaseReader(self.folder, system, _place(system, asked), _columns(asked))

@@ -14,6 +14,7 @@ from ematix_flow.declare.spark_settings import EXTENSIONS
 from ematix_flow.errors import RunError, TransientError
 from ematix_flow.run import classic as classics
 from ematix_flow.run.archive import cache_folder
+from ematix_flow.run.executor_watch import watch_executors
 from ematix_flow.run.masters import expect_master
 from ematix_flow.run.quiet_logs import quieten_errors
 from ematix_flow.run.spark_conf import query_conf
@@ -102,9 +103,12 @@ def is_running() -> bool:
 
 
 def engine_ended() -> str | None:
-    """Return why the warm engine that this process has a session on has ended; None where it lives, or there is none."""
+    """Return why the warm engine that this process has a session on has ended, or its cluster was given up; else None."""
     with _lock:
         lease = _current.lease if _current is not None else None
+        classic = _current.classic if _current is not None else None
+    if classic is not None and classic.lost:
+        return classic.lost
     return None if lease is None or lease.alive else lease.fate()
 
 
@@ -235,10 +239,12 @@ def _joined(classic: classics.Classic) -> SparkSession:
     if classic.settings.is_local:
         return classics.open_session(classic)
     try:
-        return classics.open_session(classic)
+        session = classics.open_session(classic)
     except (OSError, Py4JError) as error:
         message = f"the cluster {classic.settings.master} did not take this application"
         raise TransientError(message, hint='see its log; log_level = "WARN" under [spark] shows more.') from error
+    watch_executors(session, classic)
+    return session
 
 
 def _session_of_the_caller() -> SparkSession | None:

@@ -1,0 +1,79 @@
+"""Parts that come to the driver with the results of tasks or through a store: whole, of winning attempts, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ematix_flow.connect.base import StageSpec
+from ematix_flow.connect.parts import ParquetStager, check_parts
+from ematix_flow.connect.store import LocalStore
+from ematix_flow.errors import RunError
+from ematix_flow.records import Part
+from ematix_flow.run.carry import ROOT, Carrier, sweep
+from ematix_flow.run.stage import report_batch, stage_pieces
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
+ROWS = 40_000
+
+
+def _spec(folder: str) -> StageSpec:
+    return StageSpec("stg_1", SCHEMA.serialize().to_pybytes(), folder=folder)
+
+
+def _stage(place: tuple[int, int], **_: object) -> Part:
+    """Stage rows as a task of another machine does; they do not compress, so that a file has several pieces."""
+    partition, attempt = place
+    stager = ParquetStager(_spec(""), partition, attempt)
+    for begin in range(0, ROWS, 10_000):
+        ids = range(begin, begin + 10_000)
+        texts = [os.urandom(20).hex() for _ in ids]
+        stager.write(pa.RecordBatch.from_arrays([pa.array(ids, pa.int64()), pa.array(texts)], schema=SCHEMA))
+    path, _ = stager.finish()
+    return Part(partition, attempt, ROWS, 0, path)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("through", ["results", "store"])
+def test_parts_arrive_whole(through: str, spark: SparkSession, tmp_path: Path) -> None:
+    folder, between = tmp_path / "here", tmp_path / "between"
+    folder.mkdir()
+    store = LocalStore(str(between)) if through == "store" else None
+    parts = stage_pieces(spark, (_stage, _stage, _stage), carrier=Carrier("stg_1", str(folder), store))
+    check_parts(_spec(str(folder)), parts)
+    assert sorted(Path(part.path).name for part in parts) == sorted(file.name for file in folder.iterdir())
+    assert [part.partition for part in parts] == [0, 1, 2]
+    assert all(pq.read_table(part.path).column("id").to_pylist() == list(range(ROWS)) for part in parts)
+    assert not list(between.rglob("*.parquet"))
+    assert not list(Path(tempfile.gettempdir()).glob("ematix-flow-stage-*"))
+
+
+def test_a_part_that_the_store_does_not_have_is_told(tmp_path: Path) -> None:
+    class Row:
+        def asDict(self) -> dict[str, object]:  # noqa: N802 - as Spark's rows
+            batch = report_batch(Part(0, 7, 1, 0, "/there/part-00000-7.parquet"))
+            return batch.to_pylist()[0] | {"file": "", "chunk": None}
+
+    carrier = Carrier("stg_1", str(tmp_path), LocalStore(str(tmp_path / "between")))
+    with pytest.raises(RunError, match=r"does not have .*part-00000-7\.parquet"):
+        carrier.receive([Row()])
+
+
+def test_what_killed_drivers_left_in_a_store_is_removed_by_age(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    for name, days in (("old", 3), ("young", 1)):
+        store.write(f"{ROOT}{name}/part.parquet", b"x")
+        then = time.time() - days * 24 * 3600
+        os.utime(tmp_path / ROOT / name / "part.parquet", (then, then))
+    sweep(store)
+    assert [found.key for found in store.listed(ROOT)] == [f"{ROOT}young/part.parquet"]
