@@ -67,6 +67,9 @@ DELTA_NAMES = ("store.files_placed",)
 SINK_NAMES = ("sink.begun", "sink.before_position", "sink.before_commit", "sink.after_commit")
 """Those of a batch of a stream whose target is a broker; only a transaction passes `sink.before_commit`."""
 
+TRANSFORM_NAMES = ("stream.read", "stream.transformed")
+"""Further ones of streams whose SQL runs on Spark: after tasks have read the messages, and after they have the result."""
+
 SPOOL_NAMES = ("spool.before_fsync", "spool.after_fsync", "spool.after_ack")
 """Further ones of streams that read queues, in the order a message passes them."""
 

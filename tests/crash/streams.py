@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.commit.ledger import Ledger
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.stream import Stream, StreamSource, StreamTarget
+from ematix_flow.declare.stream import Stream, StreamSource, StreamTarget, StreamTransform
 from ematix_flow.declare.types import BigInt, Text
 from ematix_flow.declare.write import write
 from ematix_flow.plan.sql.render import native_name
@@ -32,6 +32,8 @@ class Feed:
     address: str
     topic: str
     most: int
+    sql: str = ""
+    """A query over the messages, which tasks of Spark read then."""
 
 
 def stream_of(place: Place, feed: Feed) -> Stream:
@@ -51,6 +53,7 @@ def stream_of(place: Place, feed: Feed) -> Stream:
         targets=(StreamTarget(target, write(mode="append"), Table(place.schema, TABLE, columns)),),
         idle_pause_ms=5,
         max_rows_per_batch=feed.most,
+        transform=StreamTransform(sql=feed.sql or None, dialect="spark"),
     )
 
 

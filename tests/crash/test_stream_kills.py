@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ematix_flow.failpoints import TRANSFORM_NAMES
 from tests.crash.streams import Feed, Writer, batches_in, complaints
 from tests.depth import quick_or_deep
 from tests.services.kafka import KafkaBroker
@@ -69,7 +71,7 @@ def one_life(nursery: Nursery, place: Place, feed: Feed, chance: Random, life: i
 
 def finish(nursery: Nursery, place: Place, feed: Feed) -> None:
     """Load all that is there, in peace."""
-    ending = nursery.run("stream", place, Feed(feed.address, feed.topic, 100_000), True)
+    ending = nursery.run("stream", place, replace(feed, most=100_000), True)
     assert ending.error == ""
     assert ending.answer["shutdown_triggered"] is False
 
@@ -131,6 +133,26 @@ def test_a_restart_after_a_kill_between_the_tables_commit_and_its_books_goes_on_
         written = writer.write(30)
         finish(lake_nursery, place, feed)
         assert complaints(place, written) == [], point
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "point",
+    [
+        TRANSFORM_NAMES[1],
+        *(pytest.param(name, marks=pytest.mark.deep) for name in (TRANSFORM_NAMES[0], "stage.collected", *POINTS[3:])),
+    ],
+)
+def test_a_batch_with_sql_on_spark_that_is_cut_anywhere_is_loaded_once(
+    lake_nursery: Nursery, place_of: Callable[[str], Place], feed: Feed, point: str
+) -> None:
+    place = place_of("delta_local")
+    feed = replace(feed, sql="SELECT id, upper(word) AS word, _offset FROM source")
+    written = Writer(feed.address, feed.topic).write(100)
+    ending = lake_nursery.run("stream", place, feed, True, failpoints=f"{point}=kill@2")
+    assert ending.died, ending.error
+    finish(lake_nursery, place, feed)
+    assert complaints(place, written) == []
 
 
 @pytest.mark.parametrize("kind", ["postgres", "duckdb", "sqlite"])

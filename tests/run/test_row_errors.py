@@ -163,3 +163,6 @@ def test_rows_that_no_query_can_tell_apart_are_halved_a_bounded_number_of_times(
     assert made.rows.num_rows + made.rejects.num_rows == 32
     assert made.rejects.column("source_position").to_pylist() == [f"place {n}" for n in range(4, 8)]
     assert "in one of 4 rows" in made.rejects.column("reason")[0].as_py()
+    called = stage(spark, "SELECT checked(id) AS id FROM source").rows(messages({"id": 1}, {"id": 3}), lenient=True)
+    assert called.rejects is not None
+    assert called.rejects.column("reason").to_pylist() == [f"{SQL_FAILED}ValueError: three is refused"]

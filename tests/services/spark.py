@@ -51,7 +51,7 @@ class SparkServer:
         """Start Java, if it does not run, and come back when it listens."""
         if self._process is not None:
             return
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "PYSPARK_PYTHON": sys.executable}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.services.spark", str(self.port)],
             cwd=self._home, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from ematix_flow import ematix, pk
+from ematix_flow import Target, ematix, pk
 from ematix_flow.connect import kafka_reader
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.stream_making import stream_from_keywords
@@ -19,6 +19,7 @@ from ematix_flow.declare.stream_options import Lookup
 from ematix_flow.declare.udf import udf
 from ematix_flow.engine import stream_rows
 from ematix_flow.engine.stream_rows import StreamRows
+from ematix_flow.run import frame_sql
 from ematix_flow.types import BigInt, Double, Text  # noqa: TC001 - read from the annotations
 from tests.streams.feeds import drain, duckdb_at, rows_in
 
@@ -115,6 +116,23 @@ def test_the_process_of_the_stream_reads_and_receives_no_rows(
     told = run(topic, warehouse, "spark", monkeypatch)
     assert told["total_rows"] == 66
     assert len(found(warehouse)[0]) == 60
+
+
+def test_targets_of_one_stream_share_what_the_sql_made(
+    topic: Topic, warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMATIX_FLOW_ENGINE", "spark")
+    asked: list[object] = []
+    transformed = frame_sql.transformed
+    monkeypatch.setattr(frame_sql, "transformed", lambda *a, **k: asked.append(a) or transformed(*a, **k))
+    topic.write([{"id": 1, "n": "1"}, {"id": 2, "n": "two"}])
+    rows_in(warehouse, "CREATE TABLE a (id BIGINT, n BIGINT); CREATE TABLE b AS FROM a")
+    targets = [Target(connection=duckdb_at(warehouse), table=("main", name)) for name in ("a", "b")]
+    sql = "SELECT id, CAST(n AS BIGINT) AS n FROM source"
+    drain(topic.stream(None, targets=targets, transform_sql=sql, transform_on_error="dlq"))
+    assert len(asked) == 1
+    assert rows_in(warehouse, "FROM a UNION ALL FROM b") == [(1, 1), (1, 1)]
+    assert rows_in(warehouse, "SELECT COUNT(*), COUNT(DISTINCT source_position) FROM ematix_flow.rejects") == [(2, 1)]
 
 
 @pytest.mark.deep

@@ -50,7 +50,9 @@ def is_bad(n: int) -> bool:
 
 
 @pytest.mark.parametrize("many", [1_000, pytest.param(20_000, marks=pytest.mark.deep)])
-def test_bad_rows_become_dead_letters_with_their_places(topic: Topic, warehouse: Path, many: int) -> None:
+def test_bad_rows_become_dead_letters_with_their_places(
+    topic: Topic, warehouse: Path, many: int, capfd: pytest.CaptureFixture[str]
+) -> None:
     topic.write([{"id": n, "n": f"{n}{'x' if n % 20 == 0 else ''}"} for n in range(1, many + 1)], partition=1)
     sql = "SELECT id, halved(CAST(n AS BIGINT)) AS n FROM source"
     told = drain(
@@ -69,3 +71,6 @@ def test_bad_rows_become_dead_letters_with_their_places(topic: Topic, warehouse:
     reasons = {json.loads(row)["id"]: reason for _, row, reason in found}
     assert "CAST_INVALID_INPUT" in reasons[20]
     assert reasons[77] == "transform: ValueError: seventy-seven is refused"
+    shown = "".join(capfd.readouterr())
+    assert "Traceback" not in shown
+    assert "\tat org." not in shown

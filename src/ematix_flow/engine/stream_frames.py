@@ -10,6 +10,7 @@ from ematix_flow.connect.stream import from_text
 from ematix_flow.engine.staging import told
 from ematix_flow.engine.stream_sources import lake_frame
 from ematix_flow.errors import PlanError
+from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.sql.stream_sql import mentioned
 
 if TYPE_CHECKING:
@@ -61,11 +62,13 @@ class StreamFrames:
                 given = read()
             except Exception as error:
                 raise told(error) from error
+            failpoint("stream.read")
             try:
                 made = transformed(given, self._stage, lenient=self._stream.transform.on_error != "fail")
             except PlanError as error:
                 raise error.at(self._stream.origin) from None
             self._last = (asked, made)
+            failpoint("stream.transformed")
         return self._last[1]
 
     def close(self) -> None:

@@ -63,10 +63,16 @@ def _reason(text: str) -> FlowError:
     return RunError(redact(_said(text)))
 
 
+def raised_in_python(text: str) -> tuple[str, str] | None:
+    """Return the kind and the text of the error that Python code of a task ended in, if it did."""
+    found = _PYTHON.findall(text) if "Traceback (most recent call last)" in text else []
+    return (found[-1][0], found[-1][1].strip()) if found else None
+
+
 def _said(text: str) -> str:
-    if "Traceback (most recent call last)" in text and (python := _PYTHON.findall(text)):
-        name, fact = python[-1]
-        return f"a task failed: {fact.strip()} ({name})"
+    if python := raised_in_python(text):
+        name, fact = python
+        return f"a task failed: {fact} ({name})"
     java = [_fact(name, fact) for name, fact in _JAVA.findall(text)]
     file = _FILE.search(text)
     if file:

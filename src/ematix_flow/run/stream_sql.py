@@ -16,7 +16,7 @@ from ematix_flow.plan.marks import POSITION
 from ematix_flow.plan.sql.row_errors import ROW, TRYING, errors_query
 from ematix_flow.plan.sql.stream_columns import lacking
 from ematix_flow.plan.sql.stream_sql import SOURCE
-from ematix_flow.run.failures import reason_of
+from ematix_flow.run.failures import raised_in_python, reason_of
 from ematix_flow.run.row_errors import can_tell, errors_frame
 from ematix_flow.run.typed_messages import TypedRows
 from ematix_flow.run.udfs import register, register_trying
@@ -210,7 +210,10 @@ def is_about_rows(error: BaseException) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """Return what an error says first; the rest of it is a stack."""
+    """Return what an error says first, or what code of the user said in it; the rest of it is a stack."""
+    python = raised_in_python(str(error))
+    if python is not None:
+        return ": ".join(python)[:500]
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:500]
 
 
