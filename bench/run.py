@@ -26,6 +26,7 @@ from cases import Bench  # noqa: E402
 from lake_cases import LAKE_CASES  # noqa: E402
 from slot_cases import SLOT_CASES  # noqa: E402
 from stream_cases import SOAK_RATE, STREAM_CASES  # noqa: E402
+from tpch_cases import TPCH_CASES  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from cases import Case
 
 RESULTS = HERE / "results.jsonl"
-CASES = cases.CASES | {case.name: case for case in (*LAKE_CASES, *STREAM_CASES, *SLOT_CASES)}
+CASES = cases.CASES | {case.name: case for case in (*LAKE_CASES, *STREAM_CASES, *SLOT_CASES, *TPCH_CASES)}
 
 
 def main() -> int:

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, TypeVar
 import hypothesis
 import pytest
 
-from tests.depth import VARIABLE as DEPTH
-
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
@@ -66,7 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Prepare the places where running servers and prepared Java classes are kept."""
     config.stash[_SERVERS] = {}
     if config.getoption("deep"):
-        os.environ[DEPTH] = "1"
+        os.environ["FLOW_TEST_DEEP"] = "1"  # for tests/depth.py, which nobody may import before this
     # Sessions start quicker from the classes that an earlier one prepared; the user's own cache stays as it is.
     os.environ["XDG_CACHE_HOME"] = str(config.rootpath / ".pytest_cache" / "home")
     if not hasattr(config, "workerinput"):

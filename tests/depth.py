@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from typing import TypeVar
 
-VARIABLE = "FLOW_TEST_DEEP"
-"""Carries the option to modules of tests, which are imported after it is known, and to processes that they start."""
-
-DEEP = os.environ.get(VARIABLE) == "1"
+DEEP = os.environ.get("FLOW_TEST_DEEP") == "1"
+"""Set by tests/conftest.py before modules of tests are imported; processes that tests start have it too."""
 
 _Value = TypeVar("_Value")
 

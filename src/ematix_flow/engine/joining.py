@@ -218,7 +218,7 @@ def joined_frame(spark: Any, join: SeenJoin, kept: ExitStack, slots: int = 1, *,
             views[view] = opened[number]
         else:
             views[view] = relations.database_relation(spark, system, (Split(one.sql),), one.columns)
-    return relations.joined_frame(spark, join.query.over(names, join.versions), views, kept)
+    return frames.view_frame(spark, join.query.over(names, join.versions), views, kept)
 
 
 def _opened(spark: Any, join: SeenJoin, kept: ExitStack, slots: int) -> dict[int, Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ematix_flow.commit.ledger import Ledger, parse_instant
+from ematix_flow.connect.files import ALL_FILES
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.engine.choosing import new_files
 from ematix_flow.engine.frame_columns import frame_columns, is_spark_frame
@@ -16,6 +17,7 @@ from ematix_flow.plan.bounds import check_comparable, highest_sql, lower_bound, 
 from ematix_flow.plan.marks import ORDER, ORDER_AT
 from ematix_flow.plan.source import table_query
 from ematix_flow.plan.sql.ddl import wanted_table
+from ematix_flow.plan.sql.named_tables import tables_named
 from ematix_flow.plan.sql.render import native_name, render
 from ematix_flow.plan.sql.user_sql import statements_in
 from ematix_flow.plan.steps import Bounds
@@ -23,7 +25,7 @@ from ematix_flow.plan.zones import zoned
 from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from ematix_flow.connect.base import Database, Session, SourceColumn, TableName
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from ematix_flow.engine.choosing import Loaded
     from ematix_flow.engine.joining import SeenJoin
     from ematix_flow.engine.sourcing import OpenSource
+    from ematix_flow.plan.source import SourceValue
     from ematix_flow.run.messages import Stretch
 
 
@@ -125,8 +128,10 @@ def source_query(source: OpenSource) -> str:
 
 def _look_at_files(source: OpenSource, files: Files, seen: Observed, loaded: Loaded | None) -> Look:
     value, choice = source.value, None
-    if loaded is None or value.sql:
-        chosen = files.file_set("" if value.sql else value.path, value.options)
+    if value.sql:
+        chosen = _joined(list(queried_files(files, value).values()))
+    elif loaded is None:
+        chosen = files.file_set(value.path, value.options)
     else:
         choice, chosen = new_files(files, value, loaded)
     return Look(
@@ -141,6 +146,21 @@ def _look_at_files(source: OpenSource, files: Files, seen: Observed, loaded: Loa
         ),
         chosen,
     )
+
+
+def queried_files(files: Files, value: SourceValue) -> dict[str, FileSet]:
+    """Return the files of each table that a query over files reads: folders, and `source` for all files.
+
+    A query that names none of them is not ours to refuse: Spark says what it does not know.
+    """
+    named = tables_named(value.sql, (ALL_FILES, *files.folders())) or (ALL_FILES,)
+    return {name: files.file_set("" if name == ALL_FILES else name, value.options) for name in named}
+
+
+def _joined(sets: Sequence[FileSet]) -> FileSet:
+    """Return the files of several tables as one set, which is only for looking at."""
+    paths = dict.fromkeys(path for one in sets for path in one.paths)
+    return replace(sets[0], paths=tuple(paths), columns=(), groups=())
 
 
 def _describe(database: Database, sql: str, opened: Opener) -> tuple[SourceColumn, ...]:

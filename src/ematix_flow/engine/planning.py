@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -143,7 +144,9 @@ def known_to_spark(asked: Asked, look: Look, spark: Callable[[], Any]) -> Look:
     if look.join is not None:
         return _known_join(look, spark)
     if not look.observed.source_columns and look.observed.source_sql and asked.source.database is None:
-        columns = frame_columns(raw_frame(spark(), asked.source, look, look.observed.source_sql))
+        with ExitStack() as kept:
+            raw = raw_frame(spark(), asked.source, look, look.observed.source_sql, kept, reads=False)
+            columns = frame_columns(raw)
         return replace(look, observed=replace(look.observed, source_columns=columns))
     return look
 

@@ -12,7 +12,7 @@ from ematix_flow.engine.glancing import UNKNOWN, UNSEEN, glancing, glimpse_sourc
 from ematix_flow.engine.options import Options
 from ematix_flow.engine.planning import Asked, plan_load, token_for
 from ematix_flow.engine.spark import local_reason, session_for, tasks_away
-from ematix_flow.engine.staging import raw_frame, sizes_unknown, told
+from ematix_flow.engine.staging import raw_frame, told
 from ematix_flow.errors import DeclareTypeError, DriftError, FlowError
 from ematix_flow.plan.explain import mode_of, notes_of, plan_dict, posts_of, summary_of
 from ematix_flow.plan.explain_text import plan_lines
@@ -148,13 +148,10 @@ def _with_physical_plan(
 
 
 def _physical(asked: Asked, plan: TargetPlan, look: Look, spark: Callable[..., Any]) -> str:
-    from ematix_flow.run.broadcasting import measured_joins
     from ematix_flow.run.frames import physical_plan, shaped_frame
 
     with ExitStack() as kept:
-        if sizes_unknown(asked.source, look):
-            measured_joins(spark(), kept)
-        raw = raw_frame(spark(), asked.source, look, plan.read.sql)
+        raw = raw_frame(spark(), asked.source, look, plan.read.sql, kept, reads=False)
         return redact(physical_plan(shaped_frame(spark(), raw, plan.shape.sql)))
 
 

@@ -9,12 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base import Split, StageSpec
-from ematix_flow.connect.files import ALL_FILES
 from ematix_flow.engine.carrying import carrier_of
 from ematix_flow.engine.choosing import refuse_changed
 from ematix_flow.engine.counting import counting
 from ematix_flow.engine.frame_columns import is_spark_frame
 from ematix_flow.engine.joining import joined_frame
+from ematix_flow.engine.looking import queried_files
 from ematix_flow.engine.parallelism import fewest, most_connected, slots_for, slots_of
 from ematix_flow.engine.spark import engine_ended
 from ematix_flow.errors import EngineLostError
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ematix_flow.connect.files import Files, FileSet
     from ematix_flow.engine.looking import Look
     from ematix_flow.engine.sourcing import OpenSource
-    from ematix_flow.plan.source import SourceValue
     from ematix_flow.plan.steps import TargetPlan
     from ematix_flow.records import Part, Token
     from ematix_flow.run.carry import Carrier
@@ -221,28 +220,28 @@ def _frame(spark: Any, staging: Staging, kept: ExitStack, slots: int) -> Any:
     return shaped_frame(spark, raw, plan.shape.sql)
 
 
-def raw_frame(
-    spark: Any, source: OpenSource, look: Look, sql: str, kept: ExitStack | None = None, slots: int = 1
+def raw_frame(  # noqa: PLR0913 - a source, and how much of it is wanted
+    spark: Any, source: OpenSource, look: Look, sql: str, kept: ExitStack, slots: int = 1, *, reads: bool = True
 ) -> Any:
-    """Give the rows of a source as Spark sees them before the shape; `kept` holds what the read needs until it ran.
+    """Give the rows of a source as Spark sees them before the shape; `kept` holds what the frame needs until it was used.
 
-    Without it the frame is for looking at its columns and its plan alone. A database is read in about as many parts as there are `slots`.
+    Without `reads` it is for looking at its columns and its plan alone. A database is read in about as many parts as there are `slots`.
     """
     from ematix_flow.run import frames
     from ematix_flow.run.broadcasting import measured_joins
 
-    if kept is not None and sizes_unknown(source, look):
+    if _sizes_unknown(source, look):
         measured_joins(spark, kept)
     if any(source.functions):
         from ematix_flow.run.udfs import register
 
         register(spark, *source.functions)
     if look.join is not None:
-        return joined_frame(spark, look.join, kept or ExitStack(), slots, reads=kept is not None)
+        return joined_frame(spark, look.join, kept, slots, reads=reads)
     if source.value.frame is not None:
         return frames.user_frame(spark, source.value.frame)
     if look.files is not None and source.files is not None:
-        return _rows_of_files(spark, source.value, source.files, look.files, ordered=source.ordered)
+        return _rows_of_files(spark, source, source.files, look.files, kept)
     if source.lake is not None:
         return frames.as_documents(spark.sql(sql))
     if source.stream is not None:
@@ -250,7 +249,7 @@ def raw_frame(
     assert source.database is not None  # noqa: S101 - the remaining kind
     columns = look.observed.source_columns
     query = frames.interchange_query(source.database, columns, sql)
-    if kept is None:
+    if not reads:
         return frames.database_frame(spark, source.database, (Split(query),), columns)
     session = source.database.session()
     kept.callback(session.close)
@@ -261,24 +260,22 @@ def raw_frame(
     return frames.database_frame(spark, source.database, opened.splits, columns, at_once)
 
 
-def sizes_unknown(source: OpenSource, look: Look) -> bool:
+def _sizes_unknown(source: OpenSource, look: Look) -> bool:
     """Say whether our own tasks read rows of the source; of Parquet and of lake tables Spark knows how large they are."""
     if look.join is not None:
         return any(one.sql or (one.files is not None and one.files.format != "parquet") for one in look.join.tables)
     return source.database is not None or (look.files is not None and look.files.format != "parquet")
 
 
-def _rows_of_files(spark: Any, value: SourceValue, files: Files, chosen: FileSet, *, ordered: bool) -> Any:
+def _rows_of_files(spark: Any, source: OpenSource, files: Files, chosen: FileSet, kept: ExitStack) -> Any:
     """Return the rows of files, or of a query in which their folders are tables."""
     from ematix_flow.run import frames
 
-    if not value.sql:
-        return frames.file_frame(spark, chosen, ordered=ordered)
-    views = {ALL_FILES: frames.file_frame(spark, chosen, strict=True)}
-    for folder in files.folders():
-        if folder in value.sql:
-            views[folder] = frames.file_frame(spark, files.file_set(folder, value.options), strict=True)
-    return frames.query_frame(spark, value.sql, views)
+    if not source.value.sql:
+        return frames.file_frame(spark, chosen, ordered=source.ordered)
+    named = queried_files(files, source.value)
+    views = {name: frames.file_frame(spark, one, strict=True) for name, one in named.items()}
+    return frames.query_frame(spark, source.value.sql, views, kept)
 
 
 def told(error: BaseException) -> BaseException:

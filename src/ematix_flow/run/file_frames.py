@@ -40,7 +40,7 @@ def file_frame(spark: SparkSession, files: FileSet, *, strict: bool = False, ord
     if files.format in ("csv", "json_lines"):
         frame = _text_frame(spark, files, strict=strict, ordered=ordered)
     else:
-        frames = [_typed_frame(spark, files, group, ordered=ordered) for group in files.groups]
+        frames = [_typed_frame(spark, files, group, strict=strict, ordered=ordered) for group in files.groups]
         frame = reduce(lambda one, other: one.unionByName(other), frames)
     return frame.drop(POSITION) if strict else frame
 
@@ -70,7 +70,9 @@ def _text_frame(spark: SparkSession, files: FileSet, *, strict: bool, ordered: b
     return spark.range(0, len(pieces), 1, tasks_for(pieces, slots)).mapInArrow(in_this_folder(task), schema)
 
 
-def _typed_frame(spark: SparkSession, files: FileSet, paths: Sequence[str], *, ordered: bool) -> DataFrame:
+def _typed_frame(
+    spark: SparkSession, files: FileSet, paths: Sequence[str], *, strict: bool, ordered: bool
+) -> DataFrame:
     from pyspark.sql import functions as sf
 
     if files.format == "orc" or ordered or isinstance(paths[0], StoredFile):
@@ -82,13 +84,14 @@ def _typed_frame(spark: SparkSession, files: FileSet, paths: Sequence[str], *, o
     if any(column.native.startswith("timestamp[ns") for column in files.columns):
         # Spark refuses nanoseconds, which pandas and Arrow write by default, unless they are read as numbers.
         spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
-    return _selected(spark.read.format(files.format).load(list(paths)), files, sf.expr(_PATH))
+    place = [] if strict else [sf.expr(_PATH).alias(POSITION)]
+    return _selected(spark.read.format(files.format).load(list(paths)), files, *place)
 
 
-def _selected(frame: DataFrame, files: FileSet, place: Column, *more: Column) -> DataFrame:
+def _selected(frame: DataFrame, files: FileSet, *place: Column) -> DataFrame:
     kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     columns = [_typed(column, kinds[column.name]).alias(column.name) for column in files.columns]
-    return frame.select(*columns, place.alias(POSITION), *more)
+    return frame.select(*columns, *place)
 
 
 def _typed(column: SourceColumn, kind: str) -> Column:

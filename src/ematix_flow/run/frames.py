@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import uuid
 from contextlib import contextmanager, redirect_stdout, suppress
+from functools import partial
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.identifiers import backticked
 from ematix_flow.errors import RunError
 from ematix_flow.plan.marks import OURS, RAW, SOURCE_VIEW
+from ematix_flow.plan.sql.named_tables import over_views
 from ematix_flow.plan.sql.render import native_column
 from ematix_flow.run.file_frames import DOCUMENT, file_frame
 from ematix_flow.run.task_folder import in_this_folder
@@ -26,10 +28,12 @@ __all__ = [
     "read_once",
     "shaped_frame",
     "user_frame",
+    "view_frame",
 ]
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from contextlib import ExitStack
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -73,11 +77,25 @@ def _plain(table: pa.Table) -> pa.Table:
     return table.cast(pa.schema(fields))
 
 
-def query_frame(spark: SparkSession, sql: str, views: dict[str, DataFrame]) -> DataFrame:
-    """Give the result of a user's Spark SQL over named frames."""
+def query_frame(spark: SparkSession, sql: str, tables: Mapping[str, DataFrame], kept: ExitStack) -> DataFrame:
+    """Return the result of a user's query over named frames, whose views are gone when `kept` is closed."""
+    mark = uuid.uuid4().hex[:12]
+    names = {name: f"flow_{mark}_{number}" for number, name in enumerate(tables)}
+    return view_frame(spark, over_views(sql, names), {names[name]: frame for name, frame in tables.items()}, kept)
+
+
+def view_frame(spark: SparkSession, sql: str, views: Mapping[str, DataFrame], kept: ExitStack) -> DataFrame:
+    """Return the result of a query over views, whose names nobody else uses; they are gone when `kept` is closed."""
     for name, view in views.items():
         view.createOrReplaceTempView(name)
+        kept.callback(partial(_drop, spark, name))
     return as_documents(spark.sql(sql))
+
+
+def _drop(spark: SparkSession, name: str) -> None:
+    # Where the load has failed, Spark may be gone; that is not the error to report.
+    with suppress(Exception):
+        spark.catalog.dropTempView(name)
 
 
 _SPARK_TYPES = {

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
-from ematix_flow.run.frames import as_documents
 from ematix_flow.run.relation_rows import relation_batch, relation_schema
 from ematix_flow.run.task_folder import in_this_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from contextlib import ExitStack
+    from collections.abc import Iterable, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -45,17 +41,3 @@ def _spark_schema(columns: Sequence[SourceColumn]) -> StructType:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(relation_schema(columns), prefer_timestamp_ntz=True)
-
-
-def joined_frame(spark: SparkSession, sql: str, views: Mapping[str, DataFrame], kept: ExitStack) -> DataFrame:
-    """Return the result of a user's query over views, which are gone when `kept` is closed."""
-    for name, view in views.items():
-        view.createOrReplaceTempView(name)
-        kept.callback(partial(_drop, spark, name))
-    return as_documents(spark.sql(sql))
-
-
-def _drop(spark: SparkSession, name: str) -> None:
-    # Where the load has failed, Spark may be gone; that is not the error to report.
-    with suppress(Exception):
-        spark.catalog.dropTempView(name)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from secrets import randbits
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ematix_flow.connect.halting import current
@@ -129,11 +130,12 @@ def _interruptible(spark: SparkSession) -> Iterator[None]:
 
 
 def _attempt() -> tuple[int, int]:
-    """Give the partition and the attempt that this task of Spark is."""
+    """Return the partition and the attempt that this task is; numbers that no other has where the engine does not say."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    return (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
+    # Sail has tasks, and tells them nothing: with equal numbers they would write over each other's rows.
+    return (context.partitionId(), context.taskAttemptId()) if context else (randbits(30), randbits(62))
 
 
 def stage_split(

@@ -219,10 +219,14 @@ def _byte_code(name: str, content: bytes) -> bytes | None:
 
 
 def _add(session: SparkSession, file: Path) -> None:
+    from pyspark.errors import UnsupportedOperationException
+
     before = list(sys.path)
     try:
         if type(session).__module__.startswith("pyspark.sql.connect"):
-            session.addArtifacts(str(file), pyfile=True)
+            # A server that takes no code, as Sail, has what its own Python has; what is missing there is named by the task.
+            with suppress(UnsupportedOperationException):
+                session.addArtifacts(str(file), pyfile=True)
         else:
             session.sparkContext.addPyFile(str(file))
     except OSError as error:
