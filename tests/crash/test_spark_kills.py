@@ -1,4 +1,4 @@
-"""Twenty kills of real runs: the driver, Java, a worker or all of them; the command is given again and every row is there once."""
+"""Twenty kills of real runs, forty where tests go deep: the driver, Java, a worker or all of them; the command is given again and every row is there once."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from ematix_flow.connect.registry import open_database
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.plan.sql.render import native_name
 from tests.crash.harness import wait_until
+from tests.depth import quick_or_deep
 from tests.services.server import _processes
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.spark, pytest.mark.timeout(1200)]
 
 SOURCE = Path(__file__).parent.parent.parent / "src"
 ROWS = 300
+BATCHES = 12
 SEED = int(os.environ.get("CRASH_SEED", "20260101"))
 
 MODULE = """
@@ -133,7 +135,7 @@ def route(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str, str]
 
 def files(folder: Path) -> dict[str, str]:
     folder.mkdir()
-    for batch in range(8):
+    for batch in range(BATCHES):
         lines = ["id,batch,note", *(f"{k},{b},{note}" for k, b, note in rows_of(batch))]
         (folder / f"batch-{batch}.csv").write_text("\n".join(lines) + "\n")
     return {"kind": "object_store_local", "path": str(folder), "format": "csv"}
@@ -143,7 +145,7 @@ def table(server: PostgresServer) -> dict[str, str]:
     url = server.create_database()
     with psycopg.connect(url) as connection, connection.cursor() as cursor:
         cursor.execute("CREATE TABLE sales (id BIGINT PRIMARY KEY, batch BIGINT, note TEXT)")
-        cursor.executemany("INSERT INTO sales VALUES (%s, %s, %s)", [row for b in range(8) for row in rows_of(b)])
+        cursor.executemany("INSERT INTO sales VALUES (%s, %s, %s)", [row for b in range(BATCHES) for row in rows_of(b)])
     return {"kind": "postgres", "url": url}
 
 
@@ -161,11 +163,12 @@ ROUTES = [
 @pytest.mark.parametrize(("source", "kind"), ROUTES)
 def test_four_kills_of_a_route(route: Callable[[str, str], Route], source: str, kind: str) -> None:
     made = route(source, kind)
-    for kill in (the_driver, java, everything):
-        kill(made)
-        made.finish()
-    a_worker(made)
-    made.check()
+    for _ in range(quick_or_deep(1, 2)):
+        for kill in (the_driver, java, everything):
+            kill(made)
+            made.finish()
+        a_worker(made)
+        made.check()
 
 
 def the_driver(route: Route) -> None:

@@ -18,6 +18,7 @@ import duckdb
 import psycopg
 import pytest
 
+from tests.depth import quick_or_deep
 from tests.services.engines import engines_in, surroundings
 from tests.services.server import _processes
 
@@ -33,7 +34,7 @@ pytestmark = [
 
 SOURCE = Path(__file__).parent.parent.parent / "src"
 SEED = int(os.environ.get("CRASH_SEED", "20260101"))
-KILLS = 10 if os.environ.get("CRASH_FULL") else 4
+KILLS = quick_or_deep(3, 10)
 ROWS = 2000
 POINTS = (
     "plan.after_bounds",

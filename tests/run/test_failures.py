@@ -77,3 +77,13 @@ def test_executors_that_lack_something_are_told_with_both_ways_out(said: str, ki
     assert words in str(found)
     assert "flow engine pack" in str(found)
     assert "spark.pyspark.python" in str(found) or "install it there" in str(found)
+
+
+@pytest.mark.parametrize("said", ["No space left on device", "Disk quota exceeded", "File too large"])
+def test_a_full_disk_is_told_as_one_and_tried_again(said: str) -> None:
+    error = AnalysisException(
+        f"Job aborted due to stage failure: Task 1 in stage 0.0: java.io.IOException: {said}\n\tat x"
+    )
+    told = reason_of(error)
+    assert isinstance(told, TransientError)
+    assert told.what == f"there is no room left: {said}"

@@ -17,6 +17,7 @@ _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+)?$", re.
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w]+)[\w.]*'|: No module named '?(pyspark)")
 _VERSIONS = re.compile(r"PYTHON_VERSION_MISMATCH.*?version: (\d+\.\d+).*?driver: (\d+\.\d+)", re.DOTALL)
 _NO_PYTHON = re.compile(r'Cannot run program "([^"]+)"')
+_NO_ROOM = re.compile(r"No space left on device|File too large|Disk quota exceeded")
 _PACK = "let this environment travel with the job: `flow engine pack` makes an archive for `spark.archives`."
 
 
@@ -25,7 +26,16 @@ def reason_of(error: BaseException) -> BaseException:
     if isinstance(error, FlowError) or not _is_spark(error):
         return error
     text = str(error)
-    return _unequipped(text) or _reason(text)
+    return _unequipped(text) or _without_room(text) or _reason(text)
+
+
+def _without_room(text: str) -> FlowError | None:
+    """Return the error for a task or a Java whose disk is full; none where it is not."""
+    found = _NO_ROOM.search(text)
+    if found is None or _OURS.search(text):
+        return None
+    hint = "nothing was changed; make room where Spark keeps its files: TMPDIR of whoever started it, or `spark.local.dir`."
+    return TransientError(f"there is no room left: {found[0]}", hint=hint)
 
 
 def _unequipped(text: str) -> FlowError | None:

@@ -129,6 +129,7 @@ class _Server:
         )
         write_state(self._folder, state)
         self._listens = True
+        self._answered = time.monotonic()  # however long it took to start
         threading.Thread(target=self._listen, args=(session,), name="engine-pulse", daemon=True).start()
 
     def watch(self) -> None:
