@@ -101,6 +101,9 @@ def test_maps_rejects_and_increments_work_over_it() -> None:
     assert loaded() == [(1, "ADA", 1.5), (2, "BOB", 2.5), (3, "ADA", 3.5)]
     with duckdb.connect("shop.duckdb") as database:
         database.execute("INSERT INTO orders VALUES (5, 8, 9, '')")
+    counted = dry_run_pipeline(pipeline).targets[0].plan
+    assert counted is not None
+    assert counted.read.tables[0].sql.endswith('WHERE ("id" > 4 AND "id" <= 5 OR "id" IS NULL)')
     again = run_pipeline(pipeline, Options())
     assert (again["rows_inserted"], again["rows_rejected"]) == (1, 0)
 

@@ -16,7 +16,7 @@ from ematix_flow.declare.pipeline import arguments_of
 from ematix_flow.engine.choosing import loaded_before
 from ematix_flow.engine.looking import Look, glance_at, look_at_source, source_query, try_look
 from ematix_flow.engine.own_target import note_about, over_missing_target
-from ematix_flow.engine.planning import between, known_to_spark
+from ematix_flow.engine.planning import between, bounded_look, known_to_spark
 from ematix_flow.engine.sourcing import OpenSource, evaluate, found_in, joining
 from ematix_flow.errors import ConnectionMissingError, FlowError, MissingSecretError, PlanError, RunError
 from ematix_flow.plan.assumed import assumed_columns
@@ -150,7 +150,9 @@ def glancing(
             seen = replace(seen, source_columns=assumed_columns(asked.target))
         if target_resolved:
             seen = try_look(asked.pipeline, asked.target, asked.database, seen)
-        return replace(look, observed=_with_open_bounds(asked, seen))
+        seen = _with_open_bounds(asked, seen)
+        look = look if seen.bounds is None else bounded_look(asked, look, seen, seen.bounds)
+        return replace(look, observed=replace(seen, tables=look.observed.tables))
 
     return observe
 

@@ -16,6 +16,7 @@ from ematix_flow.engine.parallelism import most_connected
 from ematix_flow.engine.targets import engine_on
 from ematix_flow.errors import PlanError, RunError, did_you_mean
 from ematix_flow.plan.sql.joined import read_joined
+from ematix_flow.plan.sql.joined_bounds import bound_sql, bounding_column
 from ematix_flow.plan.sql.joined_conditions import conditions_of
 from ematix_flow.plan.sql.pushed import conditions_sql, relation_sql
 from ematix_flow.plan.sql.render import native_name
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base import Database, Session, SourceColumn
     from ematix_flow.connect.files import FileSet
+    from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.plan.sql.joined import JoinedQuery, JoinedTable
     from ematix_flow.plan.sql.pushed import Condition
 
@@ -51,6 +53,10 @@ class SeenTable:
     side: Side
     columns: tuple[SourceColumn, ...] = ()
     """Those that are read; none where Spark knows them better."""
+    described: tuple[SourceColumn, ...] = ()
+    """All that a database describes."""
+    where: tuple[str, ...] = ()
+    """What a database is asked to leave out."""
     sql: str = ""
     """What a database is asked."""
     files: FileSet | None = None
@@ -166,9 +172,36 @@ def _reduced(query: JoinedQuery, seen: SeenTable, conditions: Sequence[Condition
     # Times without a zone become instants, which the query compares with other constants than the database would.
     sendable = [c for c in seen.columns if system.timezone is None or c.family != "timestamp"]
     where = conditions_sql(conditions, sendable, system.dialect)
-    sql = relation_sql(system.place(seen.table.schema, seen.table.name), needed, where, system.dialect)
-    sql, moved = zoned(sql, columns, system.timezone, system.dialect)
+    return _asking(replace(seen, columns=columns, described=seen.columns, where=where), system)
+
+
+def _asking(seen: SeenTable, database: Database) -> SeenTable:
+    """Return the table with the query that its database is asked."""
+    place, names = database.place(seen.table.schema, seen.table.name), {column.name for column in seen.columns}
+    columns = [column for column in seen.described if column.name in names]
+    sql = relation_sql(place, [column.name for column in columns], seen.where, database.dialect)
+    sql, moved = zoned(sql, columns, database.timezone, database.dialect)
     return replace(seen, columns=moved, sql=sql)
+
+
+def bounded_join(
+    join: SeenJoin, pipeline: Pipeline, target: TargetDeclaration, lo: str | None, hi: str | None
+) -> SeenJoin:
+    """Return the join with the range of an incremental load asked of the database that decides about it, if one does."""
+    known = {one.table.number: one.described for one in join.tables if one.described}
+    found = bounding_column(join.query, known, pipeline, target)
+    if found is None:
+        return join
+    table, column = found
+    seen = join.tables[table.number]
+    database = seen.side.system
+    if isinstance(database, Files | LakeSource) or (database.timezone is not None and column.family == "timestamp"):
+        return join
+    condition = bound_sql(column, lo, hi, target.write.lookback, database.dialect)
+    if not condition:
+        return join
+    narrowed = _asking(replace(seen, where=(*seen.where, condition)), database)
+    return replace(join, tables=tuple(narrowed if one is seen else one for one in join.tables))
 
 
 def with_versions(join: SeenJoin, spark: Callable[..., Any]) -> SeenJoin:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.engine.bounding import Rows, bound_rows
 from ematix_flow.engine.choosing import loaded_before
 from ematix_flow.engine.frame_columns import frame_columns
-from ematix_flow.engine.joining import joined_columns, with_versions
+from ematix_flow.engine.joining import bounded_join, joined_columns, with_versions
 from ematix_flow.engine.looking import fix_bounds, look_at_source, look_at_target, wait_for
 from ematix_flow.engine.staging import raw_frame, told
 from ematix_flow.engine.targets import engine_on
 from ematix_flow.errors import PositionMovedError, TargetAwayError
 from ematix_flow.plan.assumed import assumed_columns
 from ematix_flow.plan.batch import Aim, plan_target
+from ematix_flow.plan.bounds import lower_bound
 from ematix_flow.plan.lake_query import lake_query
 from ematix_flow.plan.new_files import check_source, refused, warning
 from ematix_flow.records import Token, Watermark
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from ematix_flow.engine.sourcing import OpenSource
     from ematix_flow.plan.away import Away
     from ematix_flow.plan.batch import Observed
-    from ematix_flow.plan.steps import TargetPlan
+    from ematix_flow.plan.steps import Bounds, TargetPlan
 
 
 SKIP = "EMATIX_SKIP_QUALITY"
@@ -91,7 +92,10 @@ def observing(spark: Callable[[], Any]) -> Callable[[Asked], Look]:
         refuse_gone(asked, seen)
         seen = fix_bounds(asked.source, asked.target, seen)
         if asked.target.write.incremental_column is not None and asked.source.database is None and not seen.local_join:
-            seen = bound_rows(Rows(asked.pipeline, asked.target, asked.source, look), seen, spark)
+            rows = Rows(asked.pipeline, asked.target, asked.source, bounded_look(asked, look, seen, None))
+            seen = bound_rows(rows, seen, spark)
+            look = bounded_look(asked, look, seen, seen.bounds)
+            seen = replace(seen, tables=look.observed.tables)
         return replace(look, observed=seen)
 
     return observe
@@ -136,6 +140,15 @@ def _look(asked: Asked) -> Look:
     if choice.chosen:
         return look
     return replace(look, observed=replace(look.observed, source_columns=assumed_columns(asked.target)))
+
+
+def bounded_look(asked: Asked, look: Look, seen: Observed, bounds: Bounds | None) -> Look:
+    """Return the look at a join with the range of the load asked of its tables: as far as it is known, from the last load on."""
+    if look.join is None:
+        return look
+    lo = lower_bound(seen.watermark, asked.target.write)
+    join = bounded_join(look.join, asked.pipeline, asked.target, lo, bounds.hi if bounds is not None else None)
+    return replace(look, join=join, observed=replace(look.observed, tables=join.reads))
 
 
 def known_to_spark(asked: Asked, look: Look, spark: Callable[[], Any]) -> Look:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ematix_flow.connect.base import SourceColumn
+from ematix_flow.declare.layout import Column, Table
+from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
+from ematix_flow.declare.types import BigInt, Integer, TimestampTZ
+from ematix_flow.declare.write import write
 from ematix_flow.errors import PlanError
 from ematix_flow.plan.sql.joined import check_joined, read_joined
+from ematix_flow.plan.sql.joined_bounds import bound_sql, bounding_column
 from ematix_flow.plan.sql.joined_conditions import conditions_of
 from ematix_flow.plan.sql.pushed import Condition
 from ematix_flow.plan.steps import TableRead
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.types import ColumnType
 
 COLUMNS = {
     "orders": ("id", "customer_id", "amount", "note", "day", "at", "instant", "open"),
@@ -184,3 +193,70 @@ def test_columns_are_checked_where_all_are_known() -> None:
     check_joined("SELECT o.id, name FROM pg.orders o JOIN lake.customers c ON o.id = c.id", tables)
     with pytest.raises(PlanError, match="ammount"):
         check_joined("SELECT o.ammount FROM pg.orders o JOIN lake.customers c ON o.id = c.id", tables)
+
+
+def bounded(sql: str, kind: ColumnType | None = None, name: str = "instant", **more: Any) -> str:
+    query = read_joined(sql, ["pg", "lake"])
+    known = {
+        table.number: [SourceColumn(name, FAMILIES.get(name, "integer")) for name in COLUMNS[table.name]]
+        for table in query.tables
+    }
+    column = Column(
+        kind or TimestampTZ(), nullable=True, primary_key=False, name=name, normalizers=more.pop("steps", ())
+    )
+    declared = TargetDeclaration(
+        Table("s", "t", (column,)), write(mode="append", incremental_column=name), column_map=more.pop("mapped", None)
+    )
+    pipeline = Pipeline("p", lambda: None, (declared,), **more)
+    found = bounding_column(query, known, pipeline, declared)
+    return "" if found is None else f"{found[0].called}.{found[1].name}"
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT o.instant FROM pg.orders o", "o.instant"),
+        ("SELECT o.*, c.name FROM pg.orders o JOIN lake.customers c ON c.id = o.id", "o.instant"),
+        ("SELECT * FROM pg.orders o, lake.customers c", "o.instant"),
+        ("SELECT instant, name FROM pg.orders o, lake.customers c", "o.instant"),
+        ("SELECT o.instant, c.name FROM pg.orders o LEFT JOIN lake.customers c ON c.id = o.id", "o.instant"),
+        # NULLs of the join are not those of the table.
+        ("SELECT o.instant FROM lake.customers c LEFT JOIN pg.orders o ON c.id = o.id", ""),
+        ("SELECT o.instant FROM pg.orders o FULL JOIN lake.customers c ON c.id = o.id", ""),
+        # A row of the result depends on others.
+        ("SELECT max(o.instant) AS instant FROM pg.orders o", ""),
+        ("SELECT o.instant, count(*) AS n FROM pg.orders o GROUP BY o.instant", ""),
+        ("SELECT o.instant, row_number() OVER (ORDER BY o.id) AS n FROM pg.orders o", ""),
+        ("SELECT o.instant FROM pg.orders o LIMIT 5", ""),
+        ("SELECT o.instant FROM pg.orders o UNION ALL SELECT o.instant FROM pg.orders o", ""),
+        # The value is another one.
+        ("SELECT o.instant + INTERVAL 1 DAY AS instant FROM pg.orders o", ""),
+        ("SELECT o.at AS instant FROM pg.orders o", ""),
+        ("SELECT x.instant FROM (SELECT * FROM pg.orders) x", ""),
+        ("SELECT o.instant, p.instant FROM pg.orders o, pg.orders p", ""),
+    ],
+)
+def test_a_range_is_asked_of_the_table_that_decides_about_it(sql: str, expected: str) -> None:
+    assert bounded(sql) == expected
+
+
+def test_a_range_of_changed_values_stays_with_the_result() -> None:
+    sql = "SELECT o.instant AS changed, o.* FROM pg.orders o"
+    assert bounded(sql, mapped={"instant": "changed"}) == "o.instant"
+    assert bounded(sql, transforms_pre=("SELECT * FROM source",)) == ""
+    assert bounded(sql, Integer(), "id") == ""
+    assert bounded(sql, BigInt(), "id") == "o.id"
+
+
+def test_a_range_is_written_for_the_database() -> None:
+    instant, number = SourceColumn("instant", "timestamp_tz"), SourceColumn("id", "integer")
+    assert bound_sql(number, "-5", None, None, "mysql") == "(`id` > -5 OR `id` IS NULL)"
+    assert bound_sql(number, None, "9", None, "duckdb") == '("id" <= 9 OR "id" IS NULL)'
+    back = timedelta(minutes=5)
+    assert bound_sql(instant, "2026-01-02 03:04:05.5", "2026-01-03 00:00:00", back, "postgres") == (
+        "(\"instant\" > CAST('2026-01-02 02:59:05.500000+00:00' AS TIMESTAMPTZ) "
+        'AND "instant" <= CAST(\'2026-01-03 00:00:00+00:00\' AS TIMESTAMPTZ) OR "instant" IS NULL)'
+    )
+    assert bound_sql(instant, "2026-01-02 03:04:05", None, None, "mysql") == ""
+    assert bound_sql(instant, "some day", "2026-01-03 00:00:00", None, "postgres") == ""
+    assert bound_sql(number, None, None, None, "postgres") == ""

@@ -52,17 +52,17 @@ def conditions_of(
     """Return the conditions of each table whose columns are known."""
     found: dict[int, list[Condition]] = {number: [] for number in columns}
     for near, complete, column, condition in _candidates(query):
-        owners = _owners(near, column, columns, complete=complete)
+        owners = owners_of(near, column, columns, complete=complete)
         if len(owners) != 1:
             continue
         ((table, known),) = owners
-        values = [_fitted(value, known.family) for value in condition.values]
+        values = [fitted(value, known.family) for value in condition.values]
         if not table.sampled and None not in values:
             found[table.number].append(Condition(known.name, condition.word, tuple(values)))
     return {number: tuple(conditions) for number, conditions in found.items()}
 
 
-def _owners(
+def owners_of(
     near: Sequence[JoinedTable],
     column: exp.Column,
     columns: Mapping[int, Sequence[SourceColumn]],
@@ -161,7 +161,7 @@ def _decimal(text: str) -> Decimal | None:
     return Decimal(text) if re.fullmatch(r"\d*\.\d+|\d+\.", text) else None
 
 
-def _fitted(value: object, family: str) -> object:
+def fitted(value: object, family: str) -> object:
     """Return a constant as Spark compares it with a column of this family; None where that is not plain."""
     if family not in ("date", "timestamp", "timestamp_tz"):
         return None if isinstance(value, Moment) else value

@@ -64,6 +64,15 @@ def condition_sql(condition: Condition, column: SourceColumn, dialect: str) -> s
     return f"{name} {condition.word} {values[0]}"
 
 
+def range_sql(column: SourceColumn, above: object, up_to: object, dialect: str) -> str:
+    """Return the condition for values above one and up to another, or for none at all; empty where it might leave out too much."""
+    name, parts = native_column(column.name, dialect), []
+    for word, value in ((">", above), ("<=", up_to)):
+        if value is not None:
+            parts.append(condition_sql(Condition(column.name, word, (value,)), column, dialect))
+    return f"({' AND '.join(parts)} OR {name} IS NULL)" if parts and all(parts) else ""
+
+
 def _value_sql(value: object, column: SourceColumn, dialect: str) -> str:  # noqa: PLR0911 - one line per family
     """Return a constant that means the same to Spark and to the system; empty where that is not certain."""
     if dialect == "sqlite" and not _is_sure_in_sqlite(column):
