@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import duckdb
+import pyarrow.compute as pc
 import pytest
 
-from ematix_flow import Source
+from ematix_flow import Source, udf
 from ematix_flow.connect.registry import open_database
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.types import BigInt, Text
@@ -24,6 +25,9 @@ from tests.engine.every_type import ROWS, Journey, frame_of, plain
 from tests.engine.joined_shop import QUERY, loaded, shop
 from tests.engine.test_types_round import TEXTS, as_digits, fields_of, within_orc
 from tests.lakes.lanes import lake_fields
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 pytestmark = [
     pytest.mark.spark,
@@ -90,6 +94,17 @@ def test_a_planned_join_can_be_applied(mode: str) -> None:
     assert diff.targets[0].added == 2
     apply_plan(diff.plan_id, Options(run_log=log))
     assert loaded() == [(2, "bob", 2.5), (3, "ada", 3.5)]
+
+
+def test_functions_of_the_user_are_called_in_it() -> None:
+    query = QUERY.format(low=1).replace("o.amount FROM", "doubled(o.amount) AS amount FROM")
+    run_pipeline(shop(query, udfs=[doubled]), Options())
+    assert loaded() == [(2, "bob", 5.0), (3, "ada", 7.0)]
+
+
+@udf(args=("Float64",), returns="Float64")
+def doubled(amount: pa.Array) -> pa.Array:
+    return pc.multiply(amount, 2.0)
 
 
 def test_maps_rejects_and_increments_work_over_it() -> None:

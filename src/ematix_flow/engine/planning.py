@@ -13,7 +13,7 @@ from ematix_flow.engine.choosing import loaded_before
 from ematix_flow.engine.frame_columns import frame_columns
 from ematix_flow.engine.joining import bounded_join, joined_columns, with_versions
 from ematix_flow.engine.looking import fix_bounds, look_at_source, look_at_target, wait_for
-from ematix_flow.engine.staging import raw_frame, told
+from ematix_flow.engine.staging import raw_frame, told, with_functions
 from ematix_flow.engine.targets import engine_on
 from ematix_flow.errors import PositionMovedError, TargetAwayError
 from ematix_flow.plan.assumed import assumed_columns
@@ -155,7 +155,7 @@ def known_to_spark(asked: Asked, look: Look, spark: Callable[[], Any]) -> Look:
     """Return the look with versions of lake tables and columns of queries, which Spark knows without reading rows."""
     look = replace(look, observed=between(asked, _pinned(asked.source, look.observed, spark)))
     if look.join is not None:
-        return _known_join(look, spark)
+        return _known_join(asked.source, look, spark)
     if not look.observed.source_columns and look.observed.source_sql and asked.source.database is None:
         with ExitStack() as kept:
             raw = raw_frame(spark(), asked.source, look, look.observed.source_sql, kept, reads=False)
@@ -164,14 +164,14 @@ def known_to_spark(asked: Asked, look: Look, spark: Callable[[], Any]) -> Look:
     return look
 
 
-def _known_join(look: Look, spark: Callable[[], Any]) -> Look:
+def _known_join(source: OpenSource, look: Look, spark: Callable[[], Any]) -> Look:
     """Return the look at a query over several connections with its versions and columns, which Spark knows."""
     assert look.join is not None  # noqa: S101 - asked for joins alone
     if look.observed.local_join:
         return look  # the plan refuses it, without Spark
     join = with_versions(look.join, spark)
     try:
-        columns = joined_columns(spark(), join)
+        columns = joined_columns(with_functions(spark(), source), join)
     except Exception as error:
         raise told(error) from error
     return replace(look, join=join, observed=replace(look.observed, source_columns=columns))

@@ -232,10 +232,7 @@ def raw_frame(  # noqa: PLR0913 - a source, and how much of it is wanted
 
     if _sizes_unknown(source, look):
         measured_joins(spark, kept)
-    if any(source.functions):
-        from ematix_flow.run.udfs import register
-
-        register(spark, *source.functions)
+    with_functions(spark, source)
     if look.join is not None:
         return joined_frame(spark, look.join, kept, slots, reads=reads)
     if source.value.frame is not None:
@@ -258,6 +255,15 @@ def raw_frame(  # noqa: PLR0913 - a source, and how much of it is wanted
         kept.enter_context(opened.keep_open)
     at_once = most_connected(source.database, session)
     return frames.database_frame(spark, source.database, opened.splits, columns, at_once)
+
+
+def with_functions(spark: Any, source: OpenSource) -> Any:
+    """Return the session as one whose SQL can call the functions of the source's pipeline."""
+    if any(source.functions):
+        from ematix_flow.run.udfs import register
+
+        register(spark, *source.functions)
+    return spark
 
 
 def _sizes_unknown(source: OpenSource, look: Look) -> bool:
