@@ -232,6 +232,20 @@ def test_a_frozen_engine_is_ended_and_replaced(monkeypatch: pytest.MonkeyPatch) 
     later.release()
 
 
+@pytest.mark.timeout(120)
+@pytest.mark.filterwarnings("ignore:.*RETRIES_EXCEEDED")
+def test_an_engine_that_stands_still_as_a_whole_is_ended_by_those_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "SILENT_SECONDS", 4.0)
+    session, lease = join(SETTINGS)
+    for pid in (lease.state.pid, lease.state.java_pid):
+        os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(Exception, match=r"(?i)unavailable|connect|socket|closed|reset"):
+        session.range(2).count()
+    assert not lease.alive
+    drop(session)
+    lease.release()
+
+
 def test_an_engine_that_cannot_start_says_why_at_once() -> None:
     wrong = replace(SETTINGS, master="local[1, 5]", conf={"spark.driver.memory": "no size"})
     with pytest.raises((RunError, TransientError), match=r"did not start: .*no size"):

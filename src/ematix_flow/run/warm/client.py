@@ -8,9 +8,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.background import in_background
@@ -24,6 +26,7 @@ from ematix_flow.run.warm.state import (
     forget_state,
     in_use_file,
     is_alive,
+    last_sign,
     locked,
     offer_of,
     read_state,
@@ -43,6 +46,10 @@ if TYPE_CHECKING:
     )
 
 START_SECONDS = 180.0
+SILENT_SECONDS = 90.0
+"""How long an engine's watching process may show no sign of life before those who use the engine end it."""
+
+_GUARD_SECONDS = 1.0
 JOIN_SECONDS = 30.0
 FROZEN_SECONDS = 60.0
 """How long Java may not answer before it is ended; its users begin again with another one."""
@@ -64,6 +71,7 @@ class Lease:
     folder: Path
     state: EngineState
     handle: int
+    released: threading.Event = field(default_factory=threading.Event, compare=False, repr=False)
 
     @property
     def alive(self) -> bool:
@@ -82,6 +90,7 @@ class Lease:
 
     def release(self) -> None:
         """Give the right back."""
+        self.released.set()
         os.close(self.handle)
 
 
@@ -90,7 +99,7 @@ def join(settings: SparkSettings) -> tuple[SparkSession, Lease]:
     for _ in range(_TRIES):
         lease = lease_of(settings)
         try:
-            return _session(lease.state), lease
+            session = _session(lease.state)
         except TimeoutError:
             lease.release()
             end_now(lease.state)
@@ -101,10 +110,26 @@ def join(settings: SparkSettings) -> tuple[SparkSession, Lease]:
                 raise
             # A note with another token than the engine's is of no use to anybody; the engine ends when it is unused.
             forget_state(lease.folder, lease.state.id)
+        else:
+            in_background(partial(_guard, lease), "engine-guard")
+            return session, lease
     raise TransientError(
         "the warm engine does not answer",
         hint='flow engine stop --now ends it; `warm = "off"` under [spark] does without.',
     )
+
+
+def _guard(lease: Lease) -> None:
+    """End an engine that shows no sign of life: whoever waits for its answer would wait as long as it stands still."""
+    seen, since = 0, time.monotonic()
+    while not lease.released.wait(_GUARD_SECONDS) and lease.alive:
+        sign = last_sign(lease.folder, lease.state.id)
+        if sign != seen:
+            # Compared with itself and not with the clock, which goes on while a machine sleeps.
+            seen, since = sign, time.monotonic()
+        elif time.monotonic() - since > SILENT_SECONDS:
+            end_now(lease.state)
+            return
 
 
 def lease_of(settings: SparkSettings) -> Lease:

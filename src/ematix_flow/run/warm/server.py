@@ -29,6 +29,7 @@ from ematix_flow.run.warm.state import (
     alive_file,
     fate_mark,
     forget_state,
+    give_sign,
     in_use_file,
     locked,
     offer_of,
@@ -136,6 +137,7 @@ class _Server:
         """Return when Java has ended, does not answer, or is used by nobody for long or after it was told to leave."""
         unused_since = time.monotonic()
         while self._classic is not None and self._classic.alive and not self._is_frozen():
+            give_sign(self._folder, self._engine)
             noted = read_state(self._folder)
             replaced = noted is None or noted.id != self._engine
             users = locked(in_use_file(self._folder, self._engine), fcntl.LOCK_EX)

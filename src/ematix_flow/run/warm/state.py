@@ -170,6 +170,19 @@ def is_alive(folder: Path, engine: str) -> bool:
     return False
 
 
+def give_sign(folder: Path, engine: str) -> None:
+    """Leave a sign that the process that watches over an engine goes on."""
+    os.utime(alive_file(folder, engine))
+
+
+def last_sign(folder: Path, engine: str) -> int:
+    """Return what changes with every sign of life; 0 where there is none."""
+    try:
+        return alive_file(folder, engine).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
 def alive_file(folder: Path, engine: str) -> Path:
     """Return the file that the server of an engine holds as long as it lives."""
     return folder / f"{engine}.alive"
