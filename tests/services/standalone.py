@@ -31,14 +31,16 @@ _JAVA_OPTIONS = ("-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX
 
 # The folders of the server are set aside, the driver's disk is covered, and the folders are put back.
 _HIDE = """
-count=$1; hidden=$2; shift 2
+hidden=$1; shift
 mount -t tmpfs none /mnt
 number=0
 for kept in "$@"; do
     [ "$kept" = -- ] && break
     number=$((number + 1)); mkdir /mnt/$number && mount --bind "$kept" /mnt/$number || exit 1
 done
-for folder in $(echo "$hidden" | tr ':' ' '); do mount -t tmpfs none "$folder" || exit 1; done
+for folder in $(echo "$hidden" | tr ':' ' '); do
+    [ ! -d "$folder" ] || mount -t tmpfs none "$folder" || exit 1
+done
 number=0
 while [ "$1" != -- ]; do
     number=$((number + 1)); mkdir -p "$1" && mount --bind /mnt/$number "$1" || exit 1; shift
@@ -121,7 +123,7 @@ class Worker(_Daemon):
             return java
         hidden = ":".join(map(str, (tempfile.gettempdir(), ROOT / "src", ROOT / "tests")))
         kept = [str(folder) for folder in (self.folder, *self._kept)]
-        return [*hiding(), "sh", "-c", _HIDE, "hide", str(len(kept)), hidden, *kept, "--", *java]
+        return [*hiding(), "sh", "-c", _HIDE, "hide", hidden, *kept, "--", *java]
 
     def executors(self) -> list[int]:
         """Give the process ids of the executors that live on this worker."""

@@ -15,7 +15,13 @@ if TYPE_CHECKING:
     from tests.services.s3 import S3Server
     from tests.services.standalone import Standalone
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("cluster"), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("cluster"),
+    pytest.mark.timeout(600),
+]
 
 PRICES = [(1, 2.0), (2, 4.0), (3, None), (4, 10.5)]
 
@@ -28,7 +34,7 @@ def _kept(project: Project) -> tuple[object, object]:
 
 
 @pytest.mark.parametrize("through", ["results", "store"])
-@pytest.mark.parametrize("kind", ["classic", pytest.param("connect", marks=pytest.mark.deep)])
+@pytest.mark.parametrize("kind", ["classic", "connect"])
 def test_files_of_the_driver_are_loaded_by_executors_that_cannot_see_them(
     kind: str, through: str, cluster: Standalone, project: Project, s3_server: S3Server, request: pytest.FixtureRequest
 ) -> None:

@@ -14,7 +14,13 @@ if TYPE_CHECKING:
     from tests.run.cluster.conftest import Project
     from tests.services.standalone import Standalone
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("cluster"), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("cluster"),
+    pytest.mark.timeout(600),
+]
 
 
 def test_executors_say_what_they_lack_and_what_they_cannot_reach(cluster: Standalone, project: Project) -> None:

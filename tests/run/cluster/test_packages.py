@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from tests.run.cluster.conftest import Project
     from tests.services.standalone import Standalone
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("cluster"), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("cluster"),
+    pytest.mark.timeout(600),
+]
 
 DRIVERS = ("psycopg", "adbc_driver")
 LARGE = (
@@ -47,7 +53,6 @@ def test_a_package_that_executors_lack_is_named_with_both_ways_out(cluster: Stan
     assert project.rows("SELECT count(*) FROM orders") == [(0,)]
 
 
-@pytest.mark.deep
 def test_a_packed_environment_gives_executors_what_they_lack(
     cluster: Standalone, project: Project, tmp_path: Path
 ) -> None:
@@ -61,7 +66,6 @@ def test_a_packed_environment_gives_executors_what_they_lack(
     assert done.get("rows_inserted") == 1000, done
 
 
-@pytest.mark.deep
 def test_another_version_of_python_is_told_as_one(cluster: Standalone, project: Project) -> None:
     other = _another_python()
     if other is None:

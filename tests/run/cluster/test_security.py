@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 
     from tests.run.cluster.conftest import Project
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("cluster"), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("cluster"),
+    pytest.mark.timeout(600),
+]
 
 SECRET = "canary-cluster-4f81c0"
 PASSWORD = "canary-store-77ab"
@@ -117,7 +123,6 @@ def test_pages_and_rpc_of_the_master_speak_tls(secured: tuple[Standalone, dict[s
         assert encrypted.version() == "TLSv1.3"
 
 
-@pytest.mark.deep
 def test_a_driver_with_another_secret_is_refused_and_told(
     secured: tuple[Standalone, dict[str, str]], project: Project, tmp_path: Path
 ) -> None:
