@@ -11,6 +11,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from tests.services.sail import sail_server
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -18,7 +20,18 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", [("MASTER", "local[2, 4]"), ("REMOTE", "local[2]")], ids=["classic", "connect"])
 def test_loads_are_the_same_over_both_kinds_of_session(setting: tuple[str, str], tmp_path: Path) -> None:
+    loads_are_as_everywhere(setting, tmp_path, slots=2)
+
+
+@pytest.mark.slow
+def test_loads_are_the_same_on_sail(tmp_path: Path) -> None:
+    with sail_server() as address:
+        loads_are_as_everywhere(("REMOTE", address), tmp_path, slots=1)
+
+
+def loads_are_as_everywhere(setting: tuple[str, str], tmp_path: Path, *, slots: int) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), f"EMATIX_FLOW_SPARK_{setting[0]}": setting[1]}
+    environment |= {"EMATIX_FLOW_ENGINE": "spark", "EMATIX_FLOW_SPARK_SHARED_PATHS": str(tmp_path)}
     script = str(Path(__file__).with_name("connect_flows.py"))
     done = subprocess.run(
         [sys.executable, script],
@@ -31,7 +44,8 @@ def test_loads_are_the_same_over_both_kinds_of_session(setting: tuple[str, str],
     )
     assert done.returncode == 0, done.stderr[-4000:]
     results = json.loads(done.stdout.splitlines()[-1])
-    assert results.pop("slots") == {"slots": 2}
+    assert results.pop("slots") == {"slots": slots}
+    assert {result["engine"] for result in results.values()} == {"spark"}
     counts = {name: (result["rows_inserted"], result["rows_rejected"]) for name, result in results.items()}
     assert counts == {"orders": (2, 1), "cities": (2, 0), "frames": (5, 0), "prices": (2, 0)}
     with duckdb.connect(str(tmp_path / "warehouse.duckdb")) as target:

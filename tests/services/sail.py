@@ -12,15 +12,23 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def sail_session() -> Iterator[SparkSession]:
-    """Give a session on a server that ends with it."""
+def sail_server() -> Iterator[str]:
+    """Give the address of a server that ends afterwards."""
     from pysail.spark import SparkConnectServer
-    from pyspark.sql.connect.session import SparkSession as ConnectSession
 
     server = SparkConnectServer()
     server.start(background=True)
     _, port = server.listening_address
-    session = ConnectSession(connection=f"sc://localhost:{port}")
-    yield cast("SparkSession", session)
-    session.stop()
+    yield f"sc://localhost:{port}"
     server.stop()
+
+
+@contextmanager
+def sail_session() -> Iterator[SparkSession]:
+    """Give a session on a server that ends with it."""
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    with sail_server() as address:
+        session = ConnectSession(connection=address)
+        yield cast("SparkSession", session)
+        session.stop()

@@ -1,8 +1,8 @@
-"""How many tasks a load has: by the slots of the engine and by what databases allow; it starts no Spark where it need not."""
+"""Which engine moves the rows of a load, and in how many tasks: by its slots and by what databases allow."""
 
 from __future__ import annotations
 
-import os
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.engine.spark import Sessions, spark_settings
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base import Database, Session
     from ematix_flow.plan.steps import TargetPlan
+    from ematix_flow.run.engines import Engine, SparkEngine
 
 SHARE = 4
 """Of its free connections a load takes one in so many: other loads run beside it, and a task may have one to either side."""
@@ -21,9 +22,20 @@ UNTOLD = 8
 """Connections that are taken where a server does not tell how many are free, as behind a proxy."""
 
 
-def slots_for(plan: TargetPlan, spark: Callable[..., Any]) -> int:
-    """Return how many tasks of a load the engine runs at a time."""
-    return os.cpu_count() or 1 if plan.stage.by.value == HERE else slots_of(spark)
+def engine_for(plan: TargetPlan, spark: Callable[..., Any]) -> Engine:
+    """Return the engine that the plan names."""
+    if plan.stage.by.value == HERE:
+        from ematix_flow.run.here import LocalEngine
+
+        return LocalEngine()
+    return spark_engine(spark)
+
+
+def spark_engine(spark: Callable[..., Any]) -> SparkEngine:
+    """Return Spark as the engine; it starts when it is first needed."""
+    from ematix_flow.run.engines import SparkEngine
+
+    return SparkEngine(spark, partial(slots_of, spark))
 
 
 def slots_of(spark: Callable[..., Any]) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base import Split, StageSpec
@@ -15,10 +14,10 @@ from ematix_flow.engine.counting import counting
 from ematix_flow.engine.frame_columns import is_spark_frame
 from ematix_flow.engine.joining import joined_frame
 from ematix_flow.engine.looking import queried_files
-from ematix_flow.engine.parallelism import fewest, most_connected, slots_for, slots_of
+from ematix_flow.engine.parallelism import engine_for, fewest, most_connected, spark_engine
 from ematix_flow.engine.spark import engine_ended
 from ematix_flow.errors import EngineLostError
-from ematix_flow.plan.steps import HERE, TASK
+from ematix_flow.plan.steps import TASK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
     from ematix_flow.engine.sourcing import OpenSource
     from ematix_flow.plan.steps import TargetPlan
     from ematix_flow.records import Part, Token
-    from ematix_flow.run.carry import Carrier
-    from ematix_flow.run.stage import Piece, StageWork
+    from ematix_flow.run.engines import Engine
+    from ematix_flow.run.stage import StageWork
 
 TASKS = "ematix_flow.run.stage"
 """The module that every task runs; workers fork from a process that has it already."""
@@ -131,16 +130,15 @@ def _lost(why: str) -> EngineLostError:
 def _staged_rows(
     staging: Staging, work: StageWork, spark: Callable[..., Any], kept: ExitStack, at_once: int | None
 ) -> tuple[Part, ...]:
-    from ematix_flow.run.stage import stage_frame
-
     plan, database = staging.plan, staging.database
     if plan.read.kind == "sql" and plan.shape.place.value == "source":
-        return _stage_query(spark, work, staging.source, plan, at_once)
+        return _stage_query(engine_for(plan, spark), work, staging.source, plan, at_once)
     if plan.shape.place.value == TASK:
-        return _stage_rows(spark, work, staging, at_once)
-    session_of_spark = spark((TASKS, *database.task_imports))
-    slots = slots_of(spark) if staging.source.database is not None or staging.source.sides else 1
-    return stage_frame(_frame(session_of_spark, staging, kept, slots), work, at_once)
+        return _stage_rows(engine_for(plan, spark), work, staging, at_once)
+    engine = spark_engine(spark)
+    session = engine.session((TASKS, *database.task_imports))
+    slots = engine.slots() if staging.source.database is not None or staging.source.sides else 1
+    return engine.stage_frame(_frame(session, staging, kept, slots), work, at_once)
 
 
 def _staged_rejects(staging: Staging, work: StageWork, at_once: int | None) -> tuple[Part, ...]:
@@ -154,8 +152,9 @@ def _staged_rejects(staging: Staging, work: StageWork, at_once: int | None) -> t
 
 
 def _stage_query(
-    spark: Callable[..., Any], work: StageWork, source: OpenSource, plan: TargetPlan, at_once: int | None
+    engine: Engine, work: StageWork, source: OpenSource, plan: TargetPlan, at_once: int | None
 ) -> tuple[Part, ...]:
+    from ematix_flow.run.engines import Tasks
     from ematix_flow.run.stage import split_pieces
 
     reader = source.database
@@ -165,20 +164,21 @@ def _stage_query(
         at_once = fewest(at_once, most_connected(reader, session))
         if at_once is not None and reader.identity() == work.target.identity():
             at_once = max(1, at_once // 2)  # a task has a connection to read and one to stage
-        opened = reader.open_read(session, plan.read.sql, slots_for(plan, spark))
+        opened = reader.open_read(session, plan.read.sql, engine.slots())
         relayed = all(work.target.relays(reader, session, split, work.spec) for split in opened.splits)
         with opened.keep_open or nullcontext():
             used = () if relayed else (*reader.task_imports, *work.target.task_imports)
             pieces = split_pieces(work, reader, opened.splits, relayed=relayed)
             # Spark starts while all of the above is asked.
             imports = (TASKS, type(work.target).__module__, *used)
-            return _stage_pieces(spark, pieces, plan, imports, at_once, work.carrier)
+            return engine.stage_pieces(pieces, Tasks(imports, at_once, work.carrier))
     finally:
         session.close()
 
 
-def _stage_rows(spark: Callable[..., Any], work: StageWork, staging: Staging, at_once: int | None) -> tuple[Part, ...]:
+def _stage_rows(engine: Engine, work: StageWork, staging: Staging, at_once: int | None) -> tuple[Part, ...]:
     """Stage files or rows in memory, shaped by whoever stages them."""
+    from ematix_flow.run.engines import Tasks
     from ematix_flow.run.file_task import files_to_stage, frame_to_stage, pieces_to_stage
 
     plan, frame, stretch = staging.plan, staging.source.value.frame, staging.source.stream
@@ -188,26 +188,9 @@ def _stage_rows(spark: Callable[..., Any], work: StageWork, staging: Staging, at
         pieces = pieces_to_stage(work, stretch.pieces(), plan.shape.sql)
     else:
         assert staging.look.files is not None  # noqa: S101 - the other kind of rows that nobody else shapes
-        slots, ordered = partial(slots_for, plan, spark), staging.source.ordered
-        pieces = files_to_stage(work, staging.look.files, plan.shape.sql, ordered=ordered, slots=slots)
-    return _stage_pieces(spark, pieces, plan, (FILE_TASKS, *work.target.task_imports), at_once, work.carrier)
-
-
-def _stage_pieces(
-    spark: Callable[..., Any],
-    pieces: tuple[Piece, ...],
-    plan: TargetPlan,
-    imports: tuple[str, ...],
-    at_once: int | None,
-    carrier: Carrier | None,
-) -> tuple[Part, ...]:
-    if plan.stage.by.value == HERE:
-        from ematix_flow.run.here import stage_pieces_here
-
-        return stage_pieces_here(pieces, at_once)
-    from ematix_flow.run.stage import stage_pieces
-
-    return stage_pieces(spark(imports), pieces, at_once, carrier)
+        ordered = staging.source.ordered
+        pieces = files_to_stage(work, staging.look.files, plan.shape.sql, ordered=ordered, slots=engine.slots)
+    return engine.stage_pieces(pieces, Tasks((FILE_TASKS, *work.target.task_imports), at_once, work.carrier))
 
 
 def _frame(spark: Any, staging: Staging, kept: ExitStack, slots: int) -> Any:

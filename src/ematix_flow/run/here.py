@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from ematix_flow.records import Part
+    from ematix_flow.run.engines import Tasks
     from ematix_flow.run.stage import Piece
 
 ATTEMPTS = 4
@@ -48,6 +49,18 @@ def stage_pieces_here(pieces: Sequence[Piece], at_once: int | None = None) -> tu
         raise
     failpoint("stage.collected")
     return tuple(sorted(parts, key=lambda part: part.partition))
+
+
+class LocalEngine:
+    """Threads of this process as an engine: no Java, no workers."""
+
+    def slots(self) -> int:
+        """Return how many pieces are staged at a time: one for each core."""
+        return os.cpu_count() or 1
+
+    def stage_pieces(self, pieces: Sequence[Piece], tasks: Tasks) -> tuple[Part, ...]:
+        """Stage every piece in threads."""
+        return stage_pieces_here(pieces, tasks.at_once)
 
 
 class _Crew:

@@ -135,7 +135,7 @@ def _attempt() -> tuple[int, int]:
 
     context = TaskContext.get()
     # Sail has tasks, and tells them nothing: with equal numbers they would write over each other's rows.
-    return (context.partitionId(), context.taskAttemptId()) if context else (randbits(30), randbits(62))
+    return (context.partitionId(), context.taskAttemptId()) if context else (randbits(30), randbits(40))
 
 
 def stage_split(
