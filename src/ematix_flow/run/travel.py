@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PRODUCT = "ematix_flow"
+MAIN = "__main__"
 _NEVER = frozenset({PRODUCT, "pyspark", "py4j"})
 _BESIDE_BYTES = 32 << 20
 """How much code that nobody has imported yet travels: modules beside those of the user, which a function may import later."""
@@ -77,7 +78,7 @@ def _by_value() -> None:
     keep: Any = cloudpickle.register_pickle_by_value
     for name, module in list(sys.modules.items()):
         place = _place(module)
-        if place is not None and str(place) in places and name != "__main__":
+        if place is not None and str(place) in places and name != MAIN:
             keep(module)
 
 
@@ -93,13 +94,13 @@ def user_files() -> dict[str, Path]:
     installed = _installed_folders()
     imported: dict[str, Path] = {}
     beside: set[Path] = set()
-    for name, module in list(sys.modules.items()):
-        place = _place(module)
+    for known, module in list(sys.modules.items()):
+        place, name = _place(module), _name(known, module)
         if place is None or name.partition(".")[0] in _NEVER or _is_below(place, installed):
             continue
         root, top = _root(name, place)
         beside.add(root)
-        if name != "__main__":
+        if name != MAIN:
             imported |= _module_files(top, root)
     return _beside(beside, installed) | imported
 
@@ -114,6 +115,12 @@ def _place(module: ModuleType) -> Path | None:
     """Return the source file of a module; none for what is built in or has no text."""
     file = getattr(module, "__file__", None)
     return Path(file).resolve() if isinstance(file, str) and file.endswith(".py") and os.path.exists(file) else None  # noqa: PTH110
+
+
+def _name(known: str, module: ModuleType) -> str:
+    """Return the name by which a module is imported; a program that was started by its name has another one beside it."""
+    spec = getattr(module, "__spec__", None)
+    return spec.name if known == MAIN and spec is not None else known
 
 
 def _root(name: str, place: Path) -> tuple[Path, str]:
@@ -136,7 +143,8 @@ def _beside(roots: set[Path], installed: tuple[Path, ...]) -> dict[str, Path]:
     size = 0
     for root in sorted(roots):
         for entry in sorted(root.iterdir()):
-            if _is_below(entry, installed) or entry.stem in _NEVER:
+            # What is sent is found before the standard library.
+            if _is_below(entry, installed) or entry.stem in _NEVER or entry.stem in sys.stdlib_module_names:
                 continue
             single = [entry] if entry.suffix == ".py" and entry.is_file() else []
             package = _package_files(entry, data=False) if (entry / "__init__.py").is_file() else ()

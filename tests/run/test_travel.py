@@ -1,0 +1,82 @@
+"""Which code travels to executors: the user's modules and what stands beside them; neither packages nor this product."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from ematix_flow.run.travel import _zip
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+ASK = "from ematix_flow.run.travel import user_files; import json; print(json.dumps(sorted(user_files())))"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Give a folder with modules, a package with data, and names of the standard library."""
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "plain").mkdir()
+    files = {
+        "flows.py": "import shop.rates\n" + ASK + "\n",
+        "helper.py": "x = 1\n",
+        "turtle.py": "broken = True\n",
+        "shop/__init__.py": "",
+        "shop/rates.py": "",
+        "shop/rates.json": "{}",
+        "shop/__main__.py": ASK + "\n",
+        "plain/notes.py": "",
+        "data.csv": "id\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize("arguments", [["flows.py"], ["-m", "flows"], ["-m", "shop"]])
+def test_modules_of_the_user_travel_and_names_of_the_standard_library_do_not(
+    arguments: list[str], project: Path
+) -> None:
+    told = subprocess.run(
+        [sys.executable, *arguments], cwd=project, capture_output=True, text=True, check=False, env=_environment(project),
+    )  # fmt: skip
+    assert told.returncode == 0, told.stderr
+    found = json.loads(told.stdout.splitlines()[-1])
+    assert {"helper.py", "shop/__init__.py", "shop/rates.py"} <= set(found)
+    assert "flows.py" in found
+    assert not {"turtle.py", "data.csv", "plain/notes.py"} & set(found)
+    assert not [name for name in found if name.startswith(("ematix_flow", "pyspark", "errors", "types", "run/"))]
+    if arguments != ["-m", "shop"]:
+        assert "shop/rates.json" in found
+
+
+def test_the_command_brings_nothing_of_this_product_under_other_names(project: Path) -> None:
+    (project / "asks.py").write_text(ASK + "\n")
+    told = subprocess.run(
+        [sys.executable, "-m", "ematix_flow", "list", "--module", "asks"], cwd=project,
+        capture_output=True, text=True, check=False, env=_environment(project),
+    )  # fmt: skip
+    said = told.stdout + told.stderr
+    found = json.loads(next(line for line in said.splitlines() if line.startswith("[")))
+    assert set(found) == {"asks.py", "flows.py", "helper.py", "shop/__init__.py", "shop/__main__.py", "shop/rates.py"}
+
+
+def test_modules_are_imported_from_a_zip_with_and_without_their_byte_code(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("value = 7\n")
+    (tmp_path / "broken.py").write_text("def :\n")
+    made = _zip(tmp_path / "made.zip", {"mine.py": tmp_path / "mine.py", "broken.py": tmp_path / "broken.py"})
+    with zipfile.ZipFile(made) as archive:
+        assert sorted(archive.namelist()) == ["broken.py", "mine.py", "mine.pyc"]
+    asked = "import mine; print(mine.value, mine.__file__.endswith('mine.pyc'))"
+    told = subprocess.run(
+        [sys.executable, "-c", asked], capture_output=True, text=True, check=False, env={"PYTHONPATH": str(made)}
+    )
+    assert told.stdout.strip() == "7 True", told.stderr
+
+
+def _environment(project: Path) -> dict[str, str]:
+    return {"PYTHONPATH": str(SOURCE), "HOME": str(project)}
