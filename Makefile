@@ -27,7 +27,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(STAMP)  ## run the tour; needs Python, Java and the package index only
-	@$(JAVA) && $(BIN)/python examples/demo/run.py
+	@{ [ "$$EMATIX_FLOW_ENGINE" = local ] || $(JAVA); } && $(BIN)/python examples/demo/run.py
 
 test: lint services  ## lint, then the tests, against real Spark and real servers (about half an hour)
 	@$(JAVA) && $(PYTEST) $(PYTEST_ARGS)

@@ -29,7 +29,10 @@ def main() -> int:
     out = Console(highlight=False, width=max(100, Console().width))
     shop = Shop(FOLDER)
     out.print("[bold]Three days of files[/bold] (CSV events, JSON-lines customers, Parquet prices)")
-    out.print("  Spark starts once; the first start also prepares its classes, later ones are faster.")
+    if os.environ.get("EMATIX_FLOW_ENGINE") == "local":
+        out.print("  Threads of this process move the rows: EMATIX_FLOW_ENGINE says local.")
+    else:
+        out.print("  Spark starts once; the first start also prepares its classes, later ones are faster.")
     for day in (1, 2, 3):
         shop.write_day(day)
         load_day(out, day)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.services.engines import surroundings
+
+if TYPE_CHECKING:
+    from tests.services.kafka import KafkaBroker
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -127,6 +132,33 @@ def test_a_document_can_be_followed(
         reader.environment |= _cluster(request)
     for block in blocks(document):
         reader.follow(block)
+
+
+ON_SPARK = ("stage by Spark: rows move from one system to another", '"engine": "spark",')
+WITHOUT = ('stage by this process: the settings say engine = "local"', '"engine": "local",')
+
+
+@pytest.mark.service
+def test_the_readme_can_be_followed_without_java(tmp_path: Path, kafka_broker: KafkaBroker) -> None:
+    reader = Reader(tmp_path, tmp_path)
+    reader.environment["KAFKA_BROKERS"] = kafka_broker.address
+    reader.environment |= {"EMATIX_FLOW_ENGINE": "local", "JAVA_HOME": "/nowhere", "PATH": str(_programs(tmp_path))}
+    for block in blocks(ROOT / "README.md"):
+        if block.language != "text":
+            reader.follow(block)
+            continue
+        printed = steady(reader.output)
+        expected = [WITHOUT[ON_SPARK.index(line)] if line in ON_SPARK else line for line in steady(block.text)]
+        assert [line for line in expected if line not in printed] == [], reader.output
+
+
+def _programs(folder: Path) -> Path:
+    """Give a folder with what a shell needs, and no Java in it."""
+    programs = folder / ".programs"
+    programs.mkdir()
+    for name in ("bash", "cat", "cp", "echo", "ls", "mkdir", "rm", "sed", "grep"):
+        (programs / name).symlink_to(shutil.which(name) or name)
+    return programs
 
 
 def _cluster(request: pytest.FixtureRequest) -> dict[str, str]:
