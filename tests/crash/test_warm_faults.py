@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,15 +19,15 @@ from ematix_flow.run.warm import client
 from ematix_flow.run.warm.client import join, lease_of
 from ematix_flow.run.warm.state import FOLDER_VARIABLE
 from tests.crash.harness import wait_until
-from tests.crash.test_warm_kills import Shop
+from tests.crash.test_warm_kills import SOURCE, Shop
 from tests.run.warm.test_commands import MODULE as QUERY
 from tests.run.warm.test_commands import flow
 from tests.services.engines import end_engines
 
 if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
 
     from ematix_flow.run.warm.client import Lease
 
@@ -86,6 +90,43 @@ def test_a_load_outlives_an_engine_without_memory(tmp_path: Path, engine: Lease)
     drop(session)
     greedy.release()
     shop.finish()
+
+
+ENDLESS = """
+import os, sys, time
+from ematix_flow.declare.spark_settings import SparkSettings
+from ematix_flow.run.warm.client import join
+
+def endless(batches):
+    open(sys.argv[1] + ".part", "w").write(str(os.getpid()))
+    os.rename(sys.argv[1] + ".part", sys.argv[1])
+    time.sleep(3600)
+    yield from batches
+
+spark, lease = join(SparkSettings(shared=True))
+spark.range(0, 1, 1, 1).mapInArrow(endless, "id long").collect()
+"""
+
+
+@pytest.mark.deep
+def test_the_work_of_a_killed_command_does_not_go_on(tmp_path: Path, engine: Lease) -> None:
+    file = tmp_path / "worker"
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    client = subprocess.Popen([sys.executable, "-c", ENDLESS.replace("sys.argv[1]", repr(str(file)))], env=environment)
+    wait_until(file.exists, DEADLINE)
+    client.kill()
+    client.wait()
+
+    def slow(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        time.sleep(70)  # longer than an answer may take before its client has to ask again
+        yield from batches
+
+    session, other = join(SMALL)
+    assert session.range(0, 1, 1, 1).mapInArrow(slow, "id long").collect() == [(0,)]
+    wait_until(lambda: not Path(f"/proc/{file.read_text()}").exists(), DEADLINE)
+    session.stop()
+    other.release()
+    assert engine.alive
 
 
 def test_an_interrupted_command_and_a_full_disk_leave_the_engine_to_others(tmp_path: Path, engine: Lease) -> None:

@@ -49,6 +49,10 @@ CONNECT = {
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.connect.grpc.binding.port": "0",
     "spark.connect.session.manager.defaultSessionTimeout": "10m",
+    # The work of a command that was killed ends soon, and not after five minutes on the cores of others.
+    "spark.connect.execute.reattachable.senderMaxStreamDuration": "30s",
+    "spark.connect.execute.manager.detachedTimeout": "60s",
+    "spark.connect.execute.manager.maintenanceInterval": "10s",
     # Who may look at Spark's pages, which know no passwords, must not be able to end a load.
     "spark.ui.port": "0",
     "spark.ui.killEnabled": "false",
