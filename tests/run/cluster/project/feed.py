@@ -50,7 +50,7 @@ def plain(): ...
     source_query=os.environ["TOPIC"],
     target="target",
     target_table=Rated,
-    transform_sql=f"SELECT id, with_rate(CAST(price AS DOUBLE)) AS price FROM {os.environ['TOPIC']}",
+    transform_sql="SELECT id, with_rate(CAST(price AS DOUBLE)) AS price FROM source",
     udfs=[with_rate],
     transform_on_error="dlq",
 )
