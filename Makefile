@@ -8,7 +8,7 @@ WORKERS ?= 4
 PYTEST = TMPDIR="$$(scripts/scratch.sh)" $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 PYTEST_ARGS ?=
 # Who else than the warm engine of `make test` can move the rows of the contract suite.
-OTHER_ENGINES = local
+OTHER_ENGINES = local cluster connect
 # Found when a recipe needs it, so that the other targets work without Java.
 JAVA = JAVA_HOME="$$(scripts/java.sh)" && export JAVA_HOME
 
