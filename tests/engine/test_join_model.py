@@ -12,13 +12,13 @@ import pytest
 
 from ematix_flow.connect.registry import system_of
 from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.spark_settings import SparkSettings
 from ematix_flow.engine.joining import Side, joined_frame, look_at_join
 from ematix_flow.engine.looking import wait_for
+from ematix_flow.run.session import spark_session
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
 ORDERS = "(1, 1, 10.50, DATE '2026-01-01', 'a'), (2, 1, NULL, DATE '2026-01-02', NULL), (3, 2, 0.00, NULL, 'B'), (4, NULL, -1.25, DATE '2025-12-31', ''), (5, 9, 99.99, DATE '2026-01-02', 'b')"
 CUSTOMERS = "(1, 'ada', 5), (2, NULL, 7), (3, 'Bob', NULL), (NULL, 'eve', 1)"
@@ -41,8 +41,10 @@ def query_of(random: Random) -> str:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("examples", [8, pytest.param(120, marks=pytest.mark.deep)])
-def test_joins_give_what_one_database_gives(examples: int, spark: SparkSession, tmp_path: Path) -> None:
+def test_joins_give_what_one_database_gives(examples: int, tmp_path: Path) -> None:
+    spark = spark_session(SparkSettings())
     sides = [
         Side(word, word, system_of(connection_from_fields(word, {"kind": kind, "path": str(tmp_path / word)})))
         for word, kind in (("a", "duckdb"), ("b", "sqlite"))

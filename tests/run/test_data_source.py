@@ -17,14 +17,14 @@ from pyspark.sql import datasource as ds
 
 from ematix_flow.connect.registry import open_database
 from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.spark_settings import SparkSettings
 from ematix_flow.errors import FlowError, PlanError, RunError
 from ematix_flow.plan.away import Away
 from ematix_flow.run.data_source import DatabaseReader, Ematix, register
+from ematix_flow.run.session import spark_session
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
 ROWS = [
     (1, "ünï ✂", Decimal("19.90"), date(2026, 1, 2), datetime(2026, 1, 2, 3, 4, 5, 678901), b"\x00\xff"),  # noqa: DTZ001
@@ -181,7 +181,9 @@ def test_lakes_are_left_to_spark(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.service
-def test_spark_sends_conditions_and_shows_no_secret(spark: SparkSession, postgres_url: str) -> None:
+@pytest.mark.usefixtures("spark")
+def test_spark_sends_conditions_and_shows_no_secret(postgres_url: str) -> None:
+    spark = spark_session(SparkSettings())
     fields = {"kind": "postgres", "url": postgres_url}
     # The third row can be read by nobody but PostgreSQL, and the last column by nobody at all.
     run(
