@@ -19,10 +19,12 @@ def test_product_module_and_helpers_travel_with_the_job_and_rows_come_back(
     kind: str, cluster: Standalone, project: Project, request: pytest.FixtureRequest
 ) -> None:
     settings = cluster.settings() if kind == "classic" else request.getfixturevalue("connected")
-    results = project.drive(settings, "database", "files", "frame", "into_duckdb", "into_sqlite", "from_sqlite")
+    results = project.drive(
+        settings, "database", "files", "frame", "into_duckdb", "into_sqlite", "from_sqlite", "as_frame"
+    )
     refused = results.pop("from_sqlite")
     inserted = {name: result.get("rows_inserted", result) for name, result in results.items()}
-    assert inserted == {"database": 1000, "files": 4, "frame": 10, "into_duckdb": 999, "into_sqlite": 4}
+    assert inserted == {"database": 1000, "files": 4, "frame": 10, "into_duckdb": 999, "into_sqlite": 4, "as_frame": 10}
     assert "which only this machine has" in refused["text"]
     assert {result["engine"] for result in results.values()} == {"spark"}
     assert project.rows("SELECT count(*), count(DISTINCT id), min(note) FROM orders") == [(1000, 1000, "note 1")]

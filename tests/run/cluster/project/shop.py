@@ -80,3 +80,15 @@ def from_sqlite(conn):
 @ematix.pipeline(target=Labelled, target_connection="target", mode="merge")
 def frame(spark):
     return spark.range(0, 10, 1, 2).mapInArrow(add_labels, "id long, note string")
+
+
+@ematix.table(schema="public", name="framed")
+class Framed:
+    id: Annotated[BigInt, pk()]
+    note: Text
+
+
+@ematix.pipeline(target=Framed, target_connection="target", mode="append")
+def as_frame(spark):
+    orders = spark.read.format("ematix").option("connection", "source").option("table", "orders").load()
+    return orders.where("id <= 10").select("id", "note")
