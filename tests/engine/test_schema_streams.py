@@ -63,12 +63,19 @@ class Place:
             producer.produce(self.topic, message, partition=number % 2)
         assert producer.flush(30) == 0
 
-    def run(self, *, on_error: str = "dlq", connection: KafkaConnection | None = None, table: Any = None) -> None:
+    def run(
+        self,
+        *,
+        on_error: str = "dlq",
+        connection: KafkaConnection | None = None,
+        table: Any = None,
+        sql: str | None = None,
+    ) -> None:
         database = connection_from_fields("shop", {"kind": "duckdb", "path": self.file})
         declared = table or Table("shop", "orders", COLUMNS)
         target = StreamTarget(database, write(mode="append"), table=declared, create_table=table is not None)
         source = StreamSource(connection or self.connection, self.topic, "orders")
-        transform = StreamTransform(on_error=on_error)
+        transform = StreamTransform(sql=sql, on_error=on_error)
         run_stream(Stream("orders", (source,), (target,), transform=transform), StreamOptions(available_now=True))
 
     def asked(self, sql: str) -> Sequence[tuple[Any, ...]]:
@@ -94,6 +101,21 @@ def rows(first: int, count: int) -> pa.Table:
             "raw": [bytes([number % 256, 0xFF]) for number in ids],
         }
     )
+
+
+@pytest.mark.deep
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("engine", ["local", "spark"])
+def test_sql_has_the_values_that_schemas_declare(place: Place, monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
+    monkeypatch.setenv("EMATIX_FLOW_ENGINE", engine)
+    messages = schema_encoder(place.connection, place.topic).encode(rows(1, 40))
+    place.send(*messages, poison(messages[0], 1))
+    place.run(sql="SELECT id, upper(name) AS name, amount, score, raw, _partition FROM source")
+    loaded = place.asked("SELECT id, name, amount, raw, _partition FROM shop.orders ORDER BY id")
+    assert loaded[0] == (1, "NAME 1", Decimal("0.01"), b"\x01\xff", 0)
+    assert [row[0] for row in loaded] == list(range(1, 41))
+    assert place.asked("SELECT COUNT(*) FROM ematix_flow.rejects") == [(1,)]
 
 
 def poison(good: bytes, number: int) -> bytes:
