@@ -87,3 +87,20 @@ def test_a_full_disk_is_told_as_one_and_tried_again(said: str) -> None:
     told = reason_of(error)
     assert isinstance(told, TransientError)
     assert told.what == f"there is no room left: {said}"
+
+
+def test_an_error_of_a_java_that_has_ended_is_told_as_its_end() -> None:
+    from py4j.protocol import Py4JJavaError
+
+    class GoneError(Py4JJavaError):  # type: ignore[misc]
+        __module__ = "py4j.protocol"
+
+        def __init__(self) -> None:
+            pass
+
+        def __str__(self) -> str:
+            raise ConnectionRefusedError("Java is gone")
+
+    told = reason_of(GoneError())
+    assert "has ended" in str(told)
+    assert isinstance(told, RunError)

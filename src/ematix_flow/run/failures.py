@@ -25,7 +25,11 @@ def reason_of(error: BaseException) -> BaseException:
     """Give one of our errors with the innermost reason of a failed job."""
     if isinstance(error, FlowError) or not _is_spark(error):
         return error
-    text = str(error)
+    try:
+        text = str(error)
+    except OSError:
+        # What an error of Java says is asked of Java.
+        return RunError("the Java process of Spark has ended", hint="it may need more memory: `spark.driver.memory`.")
     return _unequipped(text) or _without_room(text) or _reason(text)
 
 

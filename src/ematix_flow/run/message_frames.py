@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
     Reader = Callable[[bytes], dict[str, Any] | str]
 
+BYTES = 8 << 20
+"""About as much of the messages goes to Java at a time."""
+
 _TYPES = "types binary, rows bigint, bad bigint, newest timestamp, piece int"
 
 
@@ -160,7 +163,9 @@ def _numbered(piece: MessagePiece, number: int, layout: Layout) -> Iterator[pa.T
         numbered = arrival.numbered(read)
         rows = numbered.append_column(ROW, pa.array(range(count, count + read.num_rows), pa.int64()))
         count += read.num_rows
-        yield rows.select(schema.names).cast(schema)
+        many = max(1, rows.num_rows * BYTES // max(rows.nbytes, 1))
+        for start in range(0, rows.num_rows, many):
+            yield rows.slice(start, many).select(schema.names).cast(schema)
 
 
 def _decoded(

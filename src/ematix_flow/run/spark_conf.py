@@ -28,6 +28,9 @@ _QUERY = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Of wide rows, as messages may be, ten thousand at a time would not fit into a small heap.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
+    "spark.sql.inMemoryColumnarStorage.batchSize": "1000",
     # A text is JSON for every database when a key stands twice in it.
     "spark.sql.variant.allowDuplicateKeys": "true",
     # A Python data source that defines pushFilters fails while this is off.
