@@ -21,6 +21,14 @@ MOMENTS = (
 )  # fmt: skip
 
 
+OURS: dict[str, dict[str, str]] = {
+    "ours": {},
+    "cold": {"EMATIX_FLOW_SPARK_WARM": "off"},
+    "local": {"EMATIX_FLOW_ENGINE": "local"},
+}
+"""This product as it comes, with a Spark that starts with the command, and without Spark."""
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """A command line with what it needs around it."""
@@ -52,19 +60,23 @@ class Bench:
         return {
             **kept,
             "HOME": str(self.home(contender)),
-            "PYTHONPATH": str(CONTENDERS) + (f"{os.pathsep}{places.ROOT / 'src'}" if contender == "ours" else ""),
+            "PYTHONPATH": str(CONTENDERS) + (f"{os.pathsep}{places.ROOT / 'src'}" if contender in OURS else ""),
             "BENCH_SRC_URL": source,
             "BENCH_DST_URL": target,
             "EMATIX_FLOW_DSN_SRC": source,
             "EMATIX_FLOW_DSN_DST": target,
             "BENCH_DUCKDB": str(self.home(contender) / "target.duckdb"),
             "NO_BANNER": "1",
+            # The homes of contenders go after each case; the engine is ended by whoever measures.
+            "EMATIX_FLOW_ENGINE_DIR": str(places.WORK / "engines"),
             **{key: str(value) for key, value in more.items()},
         }
 
     def notes(self, contender: str) -> Path | None:
         """Give the file in which our command notes its moments."""
-        return self.home("ours") / "moments" if contender == "ours" or contender.startswith("slots") else None
+        if contender.startswith("slots"):
+            return self.home("ours") / "moments"
+        return self.home(contender) / "moments" if contender in OURS else None
 
     def source(self, table: str, changed: str = "false") -> None:
         """Make a source table, once."""
@@ -99,9 +111,9 @@ class Case:
 
 def flow(bench: Bench, contender: str, pipeline: str, module: str = "flows", **env: object) -> Command:
     """Give `flow run` of ours or of 1.0.0."""
-    more = dict(env)
-    if contender == "ours":
-        notes = bench.notes("ours")
+    more = dict(env) | OURS.get(contender, {})
+    if contender in OURS:
+        notes = bench.notes(contender)
         more["FLOW_FAILPOINTS"] = ",".join(f"{name}=note:{notes}" for name in MOMENTS)
         start: list[str | Path] = [sys.executable, "-m", "ematix_flow"]
     else:
@@ -118,7 +130,7 @@ def script(bench: Bench, contender: str, name: str, *arguments: object, **env: o
 def load(bench: Bench, contender: str, mode: str, table: str) -> Command:
     """Give the command that loads a table into a contender's database."""
     match contender:
-        case "ours" | "ematix":
+        case "ours" | "cold" | "local" | "ematix":
             return flow(bench, contender, mode, BENCH_TABLE=f"raw.{table}")
         case "dlt":
             return script(bench, contender, "dlt_load.py", mode, f"raw.{table}", "postgres")
@@ -244,7 +256,7 @@ def from_files(kind: str, target: str) -> Callable[[Bench, str, int], Command]:
         empty_target(bench, contender)
         (bench.home(contender) / "target.duckdb").unlink(missing_ok=True)
         env = {"BENCH_FILES": places.export(bench.server, bench.rows, kind), "BENCH_FORMAT": kind}
-        if contender == "ours":
+        if contender in OURS:
             return flow(bench, contender, f"into_{target}", "files", **env)
         name, words = (
             ("dlt_load.py", ("append", kind, target)) if contender == "dlt" else ("spark_files.py", (kind, target))
@@ -282,7 +294,7 @@ PAIR = ("ours", "ematix")
 CASES = {
     case.name: case
     for case in (
-        Case("append", "append", 2_000_000, ("ours", "ematix", "spark", "dlt", "copy"), no_preparation, append),
+        Case("append", "append", 2_000_000, ("ours", "local", "ematix", "spark", "dlt", "copy"), no_preparation, append),
         Case("append20", "append", 20_000_000, ("ours", "ematix", "copy"), no_preparation, append, rounds=1),
         Case("merge", "merge, half changed", 2_000_000, ("ours", "ematix", "dlt"), loaded_once("merge"), changes("merge")),
         Case("scd2", "scd2, a tenth changed", 2_000_000, ("ours", "ematix", "dlt"), loaded_once("scd2"), changes("scd2")),
@@ -293,7 +305,7 @@ CASES = {
                  from_files(kind, target), rounds=1)
             for kind in ("csv", "parquet") for target in ("duckdb", "postgres")
         ),
-        Case("tiny", "ten rows of CSV into DuckDB, from the cold", 10, ("ours", "spark"), no_preparation,
+        Case("tiny", "ten rows of CSV into DuckDB", 10, ("ours", "local", "cold", "spark"), no_preparation,
              from_files("csv", "duckdb"), rounds=5),
         Case("help", "flow --help", 0, PAIR, no_preparation, only_flow("--help"), rounds=7),
         Case("list", "flow list", 0, PAIR, no_preparation, only_flow("list", "--module", "flows"), rounds=7),

@@ -20,6 +20,10 @@ NAMES = {
     "copy": "COPY pipe",
     "psql": "SQL in psql",
     "pika": "bare consumer",
+    "cold": "this product, Spark started with the command",
+    "local": 'this product, engine = "local"',
+    "sail": "Sail",
+    "duckdb": "DuckDB",
     "slots1": "1 slot",
     "slots2": "2 slots",
     "slots4": "4 slots",
@@ -48,9 +52,10 @@ def render(results: Path) -> str:
     if rows:
         slots = [row for row in rows if row["contender"].startswith("slots")]
         whole = [row for row in rows if not row.get("figures") and row not in slots]
-        streams = [row for row in rows if row.get("figures")]
+        queries = [row for row in rows if row["case"] == "tpch"]
+        streams = [row for row in rows if row.get("figures") and row not in queries]
         parts += [_machine(rows), "", _table(whole), "", _streams(streams), "", _slots(slots), "", _phases(whole), ""]
-        parts += [_memory(whole)]
+        parts += [_queries(queries), "", _memory(whole)]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -142,6 +147,29 @@ def _slots(rows: list[dict[str, Any]]) -> str:
             seconds = median(s["seconds"] for s in samples)
             figures = f"{len(samples)} | {staged:,.0f} | {size / seconds:,.0f} | {seconds:.2f}"
             lines.append(f"| {title} | {size:,} | {NAMES[name]} | {figures} |")
+    return "\n".join(lines)
+
+
+def _queries(rows: list[dict[str, Any]]) -> str:
+    """Return how long the queries of TPC-H took; ratios are of the warm pass."""
+    if not rows:
+        return ""
+    lines = [
+        "## SQL: TPC-H over Parquet",
+        "",
+        "Seconds of all 22 queries in one process, medians. Ratio: of the warm pass, divided by ours.",
+        "",
+        "| scale | engine | rounds | first pass | warm pass | ratio to ours |",
+        "|---:|---|---:|---:|---:|---:|",
+    ]
+    for (_, _, size), by_name in _grouped(rows).items():
+        warm = {name: median(s["figures"]["warm_seconds"] for s in samples) for name, samples in by_name.items()}
+        for name, samples in by_name.items():
+            first = median(s["figures"]["first_seconds"] for s in samples)
+            ratio = f"{warm[name] / warm['ours']:.2f}" if "ours" in warm else ""
+            lines.append(
+                f"| {size / 1000:g} | {NAMES[name]} | {len(samples)} | {first:.1f} | {warm[name]:.1f} | {ratio} |"
+            )
     return "\n".join(lines)
 
 

@@ -28,6 +28,8 @@ from slot_cases import SLOT_CASES  # noqa: E402
 from stream_cases import SOAK_RATE, STREAM_CASES  # noqa: E402
 from tpch_cases import TPCH_CASES  # noqa: E402
 
+from tests.services.engines import end_engines  # noqa: E402
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -48,14 +50,23 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, help="how long the soak of a stream lasts, instead of 15")
     parser.add_argument("--only", action="append", help="contenders, instead of all")
     parser.add_argument("--label", default="", help="a word that marks these results")
+    parser.add_argument("--anew", action="store_true", help="forget earlier results of these cases")
     parser.add_argument("--dry", action="store_true", help="print, and write nothing")
     asked = parser.parse_args()
     names = [name for name in asked.case or CASES if name != "none"]
+    if asked.anew and not asked.dry:
+        forget(names)
     if names:
         measure_all([CASES[name] for name in names], asked)
     if not asked.dry:
         (HERE / "RESULTS.md").write_text(report.render(RESULTS))
     return 0
+
+
+def forget(names: list[str]) -> None:
+    """Remove the kept results of cases, because what they measured is not what there is now."""
+    kept = [line for line in RESULTS.read_text().splitlines(keepends=True) if json.loads(line)["case"] not in names]
+    RESULTS.write_text("".join(kept))
 
 
 def measure_all(cases: list[Case], asked: argparse.Namespace) -> None:
@@ -67,6 +78,7 @@ def measure_all(cases: list[Case], asked: argparse.Namespace) -> None:
             measure_case(case, server, asked)
     finally:
         server.close()
+        end_engines(places.WORK / "engines")
 
 
 def measure_case(case: Case, server: places.Server, asked: argparse.Namespace) -> None:
@@ -77,6 +89,8 @@ def measure_case(case: Case, server: places.Server, asked: argparse.Namespace) -
     contenders = [name for name in case.contenders if not asked.only or name in asked.only]
     # Without its preparation a contender would be timed at another load than the others.
     contenders = [c for c in contenders if attempt(lambda c=c: case.prepare(bench, c), f"{case.name} {c} preparation")]
+    if "ours" in contenders:
+        warm_up(bench)
     for number in range(asked.rounds or case.rounds):
         turn = number % len(contenders)
         for contender in contenders[turn:] + contenders[:turn]:
@@ -84,6 +98,11 @@ def measure_case(case: Case, server: places.Server, asked: argparse.Namespace) -
     for contender in {*case.contenders, "ours"}:
         server.execute(f"DROP DATABASE IF EXISTS dst_{contender} WITH (FORCE)")
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def warm_up(bench: Bench) -> None:
+    """Start the warm engine, as commands before this one would have done."""
+    measure.run([sys.executable, "-m", "ematix_flow", "engine", "start"], bench.env("ours"))
 
 
 def rows_of(case: Case, asked: argparse.Namespace) -> int:
