@@ -154,6 +154,7 @@ def test_a_stale_note_is_passed_over() -> None:
     later.release()
 
 
+@pytest.mark.deep
 def test_the_stop_of_a_service_ends_java_and_who_watches_over_it() -> None:
     lease = lease_of(SETTINGS)
     for pid in (lease.state.java_pid, lease.state.pid):
