@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ematix_flow.run.travel import _zip
+from ematix_flow.run.travel import _named_by_content, _zip
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 ASK = "from ematix_flow.run.travel import user_files; import json; print(json.dumps(sorted(user_files())))"
@@ -76,6 +76,18 @@ def test_modules_are_imported_from_a_zip_with_and_without_their_byte_code(tmp_pa
         [sys.executable, "-c", asked], capture_output=True, text=True, check=False, env={"PYTHONPATH": str(made)}
     )
     assert told.stdout.strip() == "7 True", told.stderr
+
+
+def test_what_is_sent_is_named_by_its_bytes(tmp_path: Path) -> None:
+    names = set()
+    for number, content in enumerate((b"one", b"two", b"one")):
+        file = tmp_path / str(number) / "code.zip"
+        file.parent.mkdir()
+        file.write_bytes(content)
+        sent = _named_by_content(file)
+        assert sent.read_bytes() == content
+        names.add(sent.name)
+    assert len(names) == 2
 
 
 def _environment(project: Path) -> dict[str, str]:

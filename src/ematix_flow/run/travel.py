@@ -83,10 +83,19 @@ def _by_value() -> None:
 
 
 def _send(session: SparkSession, sent: _Sent, purpose: str, files: Mapping[str, Path], folder: Path) -> None:
-    name = f"ematix-flow-{purpose}-{_fingerprint(files)}.zip"
-    if files and name not in sent.names:
-        _add(session, _zip(folder / name, files))
-        sent.names.add(name)
+    made = f"{purpose}-{_fingerprint(files)}"
+    if files and made not in sent.names:
+        _add(session, _named_by_content(_zip(folder / f"ematix-flow-{made}.zip", files)))
+        sent.names.add(made)
+
+
+def _named_by_content(file: Path) -> Path:
+    """Return the file under the hash of its bytes: sessions of one server share names, and the same code is not always the same bytes."""
+    content = file.read_bytes()
+    target = process_folder() / f"ematix-flow-{hashlib.sha256(content).hexdigest()[:24]}.zip"
+    if not target.exists():
+        target.write_bytes(content)
+    return target
 
 
 def user_files() -> dict[str, Path]:
@@ -197,9 +206,9 @@ def _zip(target: Path, files: Mapping[str, Path]) -> Path:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files):
             content = files[name].read_bytes()
-            archive.writestr(zipfile.ZipInfo(name, _DATE), content)
+            archive.writestr(zipfile.ZipInfo(name, _DATE), content, zipfile.ZIP_DEFLATED)
             if name.endswith(".py") and (code := _byte_code(name, content)) is not None:
-                archive.writestr(zipfile.ZipInfo(f"{name}c", _DATE), code)
+                archive.writestr(zipfile.ZipInfo(f"{name}c", _DATE), code, zipfile.ZIP_DEFLATED)
     handle, written = tempfile.mkstemp(dir=target.parent)
     with os.fdopen(handle, "wb") as file:
         file.write(buffer.getvalue())
