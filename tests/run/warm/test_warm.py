@@ -68,6 +68,21 @@ def test_a_session_reads_connections_as_frames() -> None:
     lease.release()
 
 
+def test_workers_wait_for_the_first_load() -> None:
+    lease = lease_of(SETTINGS)
+    deadline = time.monotonic() + WAIT
+    while not _daemons(lease.state.java_pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert _daemons(lease.state.java_pid)
+    lease.release()
+
+
+def _daemons(java: int) -> list[int]:
+    """Give the processes of Python below Java."""
+    stats = [(path.parent.name, path.read_text()) for path in Path("/proc").glob("[0-9]*/stat") if path.exists()]
+    return [int(pid) for pid, stat in stats if int(stat.rpartition(")")[2].split()[1]) == java]
+
+
 def test_a_connection_without_the_token_is_refused() -> None:
     from ematix_flow.run.connecting import far_session
 

@@ -39,8 +39,9 @@ from ematix_flow.run.warm.state import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name of a variable
@@ -136,6 +137,7 @@ class _Server:
         self._listens = True
         self._answered = time.monotonic()  # however long it took to start
         threading.Thread(target=self._listen, args=(session,), name="engine-pulse", daemon=True).start()
+        threading.Thread(target=_exercise, args=(session,), name="engine-exercise", daemon=True).start()
 
     def watch(self) -> None:
         """Return when Java has ended, does not answer, or is used by nobody for long or after it was told to leave."""
@@ -184,6 +186,16 @@ class _Server:
                 java.java.lang.System.currentTimeMillis()
                 self._answered = time.monotonic()
                 time.sleep(_LOOK_SECONDS)
+
+
+def _exercise(session: SparkSession) -> None:
+    """Run a job as loads have it, so that classes are loaded and workers wait when the first load comes."""
+    with suppress(Exception):  # that Java has ended is seen by `watch`
+        session.range(0, session.sparkContext.defaultParallelism).mapInArrow(_same, "id long").collect()
+
+
+def _same(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    return batches
 
 
 def _port(session: SparkSession) -> int:
