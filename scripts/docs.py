@@ -32,10 +32,11 @@ PROMISE = (
 )
 TRIED = (
     "Each of these places in the code can be made to kill the process; the tests do so for every mode on every database,"
-    " run the load again and compare. Besides, a process that makes load after load is killed at random moments: sixty"
-    " times for each database, forty times each for folders of files, for Delta and for Iceberg. The Spark that changes"
+    " run the load again and compare. Besides, a process that makes load after load is killed at random moments: by"
+    " `make test-all` sixty times for each database, forty times each for folders of files, for Delta and for Iceberg, by"
+    " `make test` less often. Executors, masters and warm engines are killed as well. The Spark that changes"
     " a lake table outlives the process there, so that its last statement comes late; it is killed itself as well."
-    " A stream from one Kafka topic to another is killed at every place of `sink.` and twenty times at random, and a plain"
+    " A stream from one Kafka topic to another is killed at every place of `sink.` and at random, and a plain"
     " reader of committed messages counts what arrived; a run that slept through the take-over by another one sends nothing."
 )
 STAGING = {
