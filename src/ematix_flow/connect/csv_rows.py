@@ -134,7 +134,8 @@ def _parse_padded(chunk: bytes, names: Sequence[str], dialect: Dialect, encoding
     short = [row for row in odd if dialect.pads_short_rows and row.actual_columns < row.expected_columns]
     if short:
         padded = [row.text + dialect.delimiter * (row.expected_columns - row.actual_columns) + "\n" for row in short]
-        table = _joined(table, _parse("".join(padded).encode(encoding), names, dialect, encoding)[0])
+        filled, _ = _parse("".join(padded).encode(encoding), names, dialect, encoding)
+        table = _in_order(table, filled, {row.number - 1 for row in odd}, [row.number - 1 for row in short])
     return table, [row for row in odd if row not in short]
 
 
@@ -198,10 +199,13 @@ def _parse(chunk: bytes, names: Sequence[str], dialect: Dialect, encoding: str) 
     return table, odd
 
 
-def _joined(first: pa.Table, second: pa.Table) -> pa.Table:
+def _in_order(whole: pa.Table, filled: pa.Table, odd: set[int], places: Sequence[int]) -> pa.Table:
+    """Return rows in the order of their records: of two rows for one key the last one counts."""
     import pyarrow as pa
 
-    return pa.concat_tables([first, second])
+    of_whole = (place for place in range(whole.num_rows + len(odd)) if place not in odd)
+    found = [*of_whole, *places]
+    return pa.concat_tables([whole, filled]).take(sorted(range(len(found)), key=found.__getitem__))
 
 
 def _with_nulls(table: pa.Table, dialect: Dialect) -> pa.Table:
