@@ -20,6 +20,7 @@ from ematix_flow.plan.sql.spine import carrying_query
 from ematix_flow.run.raw_json import json_rows
 from ematix_flow.run.stream_sql import first_line, is_about_rows
 from ematix_flow.run.task_folder import in_this_folder
+from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -165,7 +166,7 @@ class FrameQuery:
         while failed:
             group, reason = failed.popleft()
             if len(group) == 1 or queries < 2:  # noqa: PLR2004 - one query for each half
-                note = "" if len(group) == 1 else f" (in one of {len(group)} rows)"
+                note = "" if len(group) == 1 else f" (in one of {quantity(len(group), 'row')})"
                 bad.append((group, first_line(reason) + note))
                 continue
             for half in (group[: len(group) // 2], group[len(group) // 2 :]):
