@@ -92,9 +92,28 @@ SLOW = ("tests/contracts", "tests/examples", "tests/serve/cli/test_running.py", 
 """Whole loads and whole commands: each takes a second or so, which is too much for `make test-fast`."""
 
 
+VARIATIONS = (
+    ("tests/contracts/", "[delta_s3"),
+    ("tests/contracts/", "[iceberg_s3"),
+    ("tests/crash/test_lake_ends.py::test_a_change_that_comes_late", "[iceberg"),
+    ("tests/crash/test_lake_ends.py::test_a_load_goes_on", "[iceberg"),
+    ("tests/crash/test_lake_ends.py::test_a_statement_that_outlives", "[iceberg"),
+    ("tests/crash/test_lake_ends.py::test_two_writers", "[iceberg"),
+    ("tests/lakes/test_added_files.py", "[delta_s3"),
+    ("tests/lakes/test_buckets.py::test_every_mode", "scd2_event"),
+    ("tests/lakes/test_buckets.py::test_faults_around", ""),
+    ("tests/lakes/test_buckets.py::test_of_two_drivers", ""),
+    ("tests/lakes/test_diff.py::test_what_is_foreseen", "[iceberg"),
+)
+"""What takes minutes on a lake and is tried on the other kind of lake, or in a folder, by every run: a test and a word in its name."""
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests that share a Spark session in one test process, and begin with those that take longest."""
+    for item in items:
+        if any(item.nodeid.startswith(test) and word in item.nodeid for test, word in VARIATIONS):
+            item.add_marker(pytest.mark.deep)
     left_out = [] if config.getoption("deep") else [item for item in items if item.get_closest_marker("deep")]
     if left_out:
         config.hook.pytest_deselected(items=left_out)

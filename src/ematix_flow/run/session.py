@@ -6,8 +6,9 @@ import atexit
 import os
 import sys
 import threading
+import time
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.spark_settings import EXTENSIONS
@@ -51,6 +52,9 @@ class _Current:
     session: Future[SparkSession]
     classic: classics.Classic | None = None
     lease: Lease | None = None
+    used_at: float = field(default_factory=time.monotonic)
+    forgotten: bool = False
+    """The server does not know the session any more."""
 
     @property
     def usable(self) -> bool:
@@ -59,11 +63,25 @@ class _Current:
         if self.session.exception() is not None:
             return False
         if self.lease is not None:
-            return self.lease.alive
+            return self.lease.alive and self._answers()
         # A server that was started again knows nothing of sessions from before; its clients close themselves.
-        lost = self.settings.remote is not None and getattr(self.session.result(), "is_stopped", False)
-        return not lost if self.classic is None else self.classic.alive
+        if self.settings.remote is not None and getattr(self.session.result(), "is_stopped", False):
+            return False
+        return self.classic.alive if self.classic is not None else self.settings.remote is None or self._answers()
 
+    def _answers(self) -> bool:
+        """Return whether a server still knows the session: it closes one that nobody has used for long."""
+        if time.monotonic() - self.used_at < ASKED_AFTER_SECONDS:
+            return True
+        try:
+            self.session.result().conf.get("spark.sql.ansi.enabled")
+        except Exception:  # noqa: BLE001 - whatever it is, another session is needed
+            self.forgotten = True
+        return not self.forgotten
+
+
+ASKED_AFTER_SECONDS = 60.0
+"""A session of a server that was not used for so long is asked for a sign of life before it is used again."""
 
 _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 """By this variable pyspark's functions know that they speak to a Connect server; a child with a session of its own must not."""
@@ -82,6 +100,7 @@ def spark_session(settings: SparkSettings) -> SparkSession:
     """Give the session for these settings: the one that runs or starts already when they are equal, else a new one."""
     current = _begin(settings)
     session = current.session.result()
+    current.used_at = time.monotonic()
     if current.classic is not None and settings.is_local:
         classics.tell_workers(session, settings.worker_imports)
     elif current.lease is None:
@@ -147,21 +166,21 @@ def stop_session(*, last: bool = False) -> None:
         if not last:
             classics.forget(session)
     elif current.lease is not None:
-        _leave(session, current.lease)
+        os.environ.pop(_CONNECT_MODE, None)
+        _leave(session, known=current.lease.alive and not current.forgotten)
+        current.lease.release()
     elif current.settings.remote is not None:
-        session.stop()
+        _leave(session, known=not current.forgotten)
 
 
-def _leave(session: SparkSession, lease: Lease) -> None:
-    """Give a session of the warm engine back; the engine goes on for others."""
-    os.environ.pop(_CONNECT_MODE, None)
+def _leave(session: SparkSession, *, known: bool) -> None:
+    """Give a session back to its server, which goes on for others; one that it does not know is dropped."""
     from ematix_flow.run.connecting import drop
 
-    if lease.alive:
+    if known:
         session.stop()
     else:
         drop(session)
-    lease.release()
 
 
 def capabilities(spark: SparkSession) -> SessionCapabilities:

@@ -13,6 +13,7 @@ import pytest
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.declare.spark_settings import SparkSettings
 from ematix_flow.errors import MissingExtraError, RunError, TransientError
+from ematix_flow.run import session as sessions
 from ematix_flow.run.connecting import drop
 from ematix_flow.run.data_source import register
 from ematix_flow.run.warm import client
@@ -66,6 +67,20 @@ def test_a_session_reads_connections_as_frames() -> None:
     assert [tuple(row) for row in frame.where("id > 1").collect()] == [(2, "b")]
     session.stop()
     lease.release()
+
+
+def test_a_session_that_the_server_has_closed_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        first = sessions.spark_session(SETTINGS)
+        assert first.range(3).count() == 3
+        first.client.release_session()  # as the server does when nobody has used it for long
+        assert sessions.spark_session(SETTINGS) is first  # nobody asks again and again
+        monkeypatch.setattr(sessions, "ASKED_AFTER_SECONDS", 0.0)
+        second = sessions.spark_session(SETTINGS)
+        assert second is not first
+        assert second.range(4).count() == 4
+    finally:
+        sessions.stop_session()
 
 
 def test_workers_wait_for_the_first_load() -> None:

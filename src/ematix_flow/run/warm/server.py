@@ -49,7 +49,8 @@ CONNECT = {
     "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.connect.grpc.binding.port": "0",
-    "spark.connect.session.manager.defaultSessionTimeout": "10m",
+    # A scheduler may have nothing to do for that long; sessions of commands that were killed cost little.
+    "spark.connect.session.manager.defaultSessionTimeout": "2h",
     # The work of a command that was killed ends soon, and not after five minutes on the cores of others.
     "spark.connect.execute.reattachable.senderMaxStreamDuration": "30s",
     "spark.connect.execute.manager.detachedTimeout": "60s",
