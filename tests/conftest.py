@@ -99,13 +99,22 @@ VARIATIONS = (
     ("tests/crash/test_lake_ends.py::test_a_load_goes_on", "[iceberg"),
     ("tests/crash/test_lake_ends.py::test_a_statement_that_outlives", "[iceberg"),
     ("tests/crash/test_lake_ends.py::test_two_writers", "[iceberg"),
+    ("tests/crash/test_lake_kills.py::test_a_load_that_ends_at_any_failpoint", "[delta_local-scd2_event"),
+    ("tests/crash/test_lake_kills.py::test_a_load_that_ends_at_any_failpoint", "[iceberg-append"),
+    ("tests/crash/test_spark_kills.py", "[files-sqlite"),
+    ("tests/crash/test_spark_kills.py", "[files-mysql"),
+    ("tests/crash/test_spark_kills.py", "[files-postgres"),
     ("tests/lakes/test_added_files.py", "[delta_s3"),
     ("tests/lakes/test_buckets.py::test_every_mode", "scd2_event"),
     ("tests/lakes/test_buckets.py::test_faults_around", ""),
     ("tests/lakes/test_buckets.py::test_of_two_drivers", ""),
     ("tests/lakes/test_diff.py::test_what_is_foreseen", "[iceberg"),
+    ("tests/lakes/test_faults.py::test_a_killed_process", "[delta_local"),
+    ("tests/run/test_connect_loads.py::test_loads_are_the_same_over", "[classic"),
+    ("tests/run/test_session.py::test_a_connect_server_serves", ""),
+    ("tests/run/test_training.py::test_a_trained_archive", ""),
 )
-"""What takes minutes on a lake and is tried on the other kind of lake, or in a folder, by every run: a test and a word in its name."""
+"""What takes minutes and varies what every run tries, on the other kind of lake for instance: a test and a word in its name."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
