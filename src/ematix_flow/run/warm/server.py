@@ -192,6 +192,7 @@ class _Server:
 def _exercise(session: SparkSession) -> None:
     """Run a job as loads have it, so that classes are loaded and workers wait when the first load comes."""
     with suppress(Exception):  # that Java has ended is seen by `watch`
+        session.sparkContext.setJobDescription("the engine warms up")
         session.range(0, session.sparkContext.defaultParallelism).mapInArrow(_same, "id long").collect()
 
 
