@@ -284,7 +284,7 @@ def _load_one(
         extras={
             "path": loaded.path,
             "engine": loaded.engine,
-            **({"engine_id": engine_id()} if loaded.engine == "spark" and engine_id() else {}),
+            **({"engine_id": found} if loaded.engine == "spark" and (found := engine_id()) else {}),
             "mode": target.write.spelled,
             "recovered": committed.replayed,
             **measured,

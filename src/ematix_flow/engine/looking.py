@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ematix_flow.commit.ledger import Ledger, parse_instant
@@ -25,7 +25,7 @@ from ematix_flow.plan.zones import zoned
 from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from ematix_flow.connect.base import Database, Session, SourceColumn, TableName
@@ -47,6 +47,8 @@ class Look:
 
     observed: Observed
     files: FileSet | None = None
+    tables: Mapping[str, FileSet] = field(default_factory=dict)
+    """The files of each table that a query over files reads."""
     join: SeenJoin | None = None
     """A query over several connections with what is read for it."""
 
@@ -128,8 +130,9 @@ def source_query(source: OpenSource) -> str:
 
 def _look_at_files(source: OpenSource, files: Files, seen: Observed, loaded: Loaded | None) -> Look:
     value, choice = source.value, None
-    if value.sql:
-        chosen = _joined(list(queried_files(files, value).values()))
+    tables = _queried(files, value) if value.sql else {}
+    if tables:
+        chosen = _joined(list(tables.values()))
     elif loaded is None:
         chosen = files.file_set(value.path, value.options)
     else:
@@ -145,10 +148,11 @@ def _look_at_files(source: OpenSource, files: Files, seen: Observed, loaded: Loa
             order=(ORDER,) if source.ordered else (),
         ),
         chosen,
+        tables,
     )
 
 
-def queried_files(files: Files, value: SourceValue) -> dict[str, FileSet]:
+def _queried(files: Files, value: SourceValue) -> dict[str, FileSet]:
     """Return the files of each table that a query over files reads: folders, and `source` for all files.
 
     A query that names none of them is not ours to refuse: Spark says what it does not know.

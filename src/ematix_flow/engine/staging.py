@@ -13,7 +13,6 @@ from ematix_flow.engine.choosing import refuse_changed
 from ematix_flow.engine.counting import counting
 from ematix_flow.engine.frame_columns import is_spark_frame
 from ematix_flow.engine.joining import joined_frame
-from ematix_flow.engine.looking import queried_files
 from ematix_flow.engine.parallelism import engine_for, fewest, most_connected, spark_engine
 from ematix_flow.engine.spark import engine_ended
 from ematix_flow.errors import EngineLostError
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ematix_flow.connect.base import Database
-    from ematix_flow.connect.files import Files, FileSet
     from ematix_flow.engine.looking import Look
     from ematix_flow.engine.sourcing import OpenSource
     from ematix_flow.plan.steps import TargetPlan
@@ -221,7 +219,10 @@ def raw_frame(  # noqa: PLR0913 - a source, and how much of it is wanted
     if source.value.frame is not None:
         return frames.user_frame(spark, source.value.frame)
     if look.files is not None and source.files is not None:
-        return _rows_of_files(spark, source, source.files, look.files, kept)
+        if not look.tables:
+            return frames.file_frame(spark, look.files, ordered=source.ordered)
+        tables = {name: frames.file_frame(spark, files, strict=True) for name, files in look.tables.items()}
+        return frames.query_frame(spark, source.value.sql, tables, kept)
     if source.lake is not None:
         return frames.as_documents(spark.sql(sql))
     if source.stream is not None:
@@ -254,17 +255,6 @@ def _sizes_unknown(source: OpenSource, look: Look) -> bool:
     if look.join is not None:
         return any(one.sql or (one.files is not None and one.files.format != "parquet") for one in look.join.tables)
     return source.database is not None or (look.files is not None and look.files.format != "parquet")
-
-
-def _rows_of_files(spark: Any, source: OpenSource, files: Files, chosen: FileSet, kept: ExitStack) -> Any:
-    """Return the rows of files, or of a query in which their folders are tables."""
-    from ematix_flow.run import frames
-
-    if not source.value.sql:
-        return frames.file_frame(spark, chosen, ordered=source.ordered)
-    named = queried_files(files, source.value)
-    views = {name: frames.file_frame(spark, one, strict=True) for name, one in named.items()}
-    return frames.query_frame(spark, source.value.sql, views, kept)
 
 
 def told(error: BaseException) -> BaseException:

@@ -13,10 +13,10 @@ from ematix_flow.connect.files import schema_of
 from ematix_flow.run.arrival import numbered_pieces, numbered_rows
 from ematix_flow.run.file_pieces import file_pieces, tasks_for, typed
 from ematix_flow.run.slots import session_slots
-from ematix_flow.run.task_folder import in_this_folder
+from ematix_flow.run.split_frames import split_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -36,15 +36,11 @@ def arrow_frame(spark: SparkSession, files: FileSet, paths: Sequence[str], *, or
     if ordered:
         pieces, sample = numbered_pieces(pieces, files.paths), numbered_rows(sample)
 
-    def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for table in pieces[number].read():
-                    yield from signed(table).to_batches()
+    def read(number: int) -> Iterator[pa.RecordBatch]:
+        return (batch for table in pieces[number].read() for batch in signed(table).to_batches())
 
-    tasks = tasks_for(pieces, slots)
     schema = from_arrow_schema(sample.schema, prefer_timestamp_ntz=True)
-    return spark.range(0, len(pieces), 1, tasks).mapInArrow(in_this_folder(task), schema)
+    return split_frame(spark, len(pieces), read, schema, tasks_for(pieces, slots))
 
 
 def file_schema(files: FileSet) -> pa.Schema:

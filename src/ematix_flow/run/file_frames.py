@@ -9,10 +9,10 @@ from ematix_flow.connect.file_rows import StoredFile
 from ematix_flow.connect.identifiers import backticked
 from ematix_flow.plan.marks import CORRUPT, ORDER, POSITION
 from ematix_flow.run.slots import session_slots
-from ematix_flow.run.task_folder import in_this_folder
+from ematix_flow.run.split_frames import split_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -59,15 +59,12 @@ def _text_frame(spark: SparkSession, files: FileSet, *, strict: bool, ordered: b
     if ordered:
         pieces = numbered_pieces(pieces, files.paths)
 
-    def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for table in pieces[number].read():
-                    yield from table.to_batches()
+    def read(number: int) -> Iterator[pa.RecordBatch]:
+        return (batch for table in pieces[number].read() for batch in table.to_batches())
 
     place = [st.StructField(ORDER, st.LongType())] if ordered else []
     schema = st.StructType([*(st.StructField(name, st.StringType()) for name in shown), *place])
-    return spark.range(0, len(pieces), 1, tasks_for(pieces, slots)).mapInArrow(in_this_folder(task), schema)
+    return split_frame(spark, len(pieces), read, schema, tasks_for(pieces, slots))
 
 
 def _typed_frame(

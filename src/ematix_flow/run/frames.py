@@ -15,7 +15,7 @@ from ematix_flow.plan.marks import OURS, RAW, SOURCE_VIEW
 from ematix_flow.plan.sql.named_tables import over_views
 from ematix_flow.plan.sql.render import native_column
 from ematix_flow.run.file_frames import DOCUMENT, file_frame
-from ematix_flow.run.task_folder import in_this_folder
+from ematix_flow.run.split_frames import split_frame
 
 __all__ = [
     "as_documents",
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from contextlib import ExitStack
 
     import pyarrow as pa
@@ -113,15 +113,10 @@ def piece_frame(spark: SparkSession, pieces: Sequence[FilePiece], schema: pa.Sch
     """Give the rows of pieces as a frame; tasks read them."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for table in pieces[number].read():
-                    yield from table.to_batches()
+    def read(number: int) -> Iterator[pa.RecordBatch]:
+        return (batch for table in pieces[number].read() for batch in table.to_batches())
 
-    return spark.range(0, len(pieces), 1, max(1, len(pieces))).mapInArrow(
-        in_this_folder(task), from_arrow_schema(schema, prefer_timestamp_ntz=True)
-    )
+    return split_frame(spark, len(pieces), read, from_arrow_schema(schema, prefer_timestamp_ntz=True))
 
 
 def interchange_query(source: Database, columns: Sequence[SourceColumn], sql: str) -> str:
@@ -141,14 +136,10 @@ def database_frame(
     """Give the rows of a database query as a frame, for shapes that only Spark can evaluate; `at_once` bounds its tasks."""
     schema = ", ".join(f"{backticked(c.name)} {_SPARK_TYPES.get(c.family, 'string')}" for c in columns)
 
-    def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for read in source.read(splits[number]):
-                    yield declared_batch(read, columns)
+    def read(number: int) -> Iterator[pa.RecordBatch]:
+        return (declared_batch(batch, columns) for batch in source.read(splits[number]))
 
-    tasks = min(len(splits), at_once or len(splits))
-    return spark.range(0, len(splits), 1, tasks).mapInArrow(in_this_folder(task), schema)
+    return split_frame(spark, len(splits), read, schema, at_once)
 
 
 _ARROW_NAMES = {"integer": "int64", "float": "float64", "boolean": "bool", "date": "date32", "binary": "binary"}

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ematix_flow.run.relation_rows import relation_batch, relation_schema
-from ematix_flow.run.task_folder import in_this_folder
+from ematix_flow.run.split_frames import split_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
     from ematix_flow.connect.base import Database, SourceColumn, Split
 
@@ -25,19 +24,11 @@ def database_relation(
     at_once: int | None = None,
 ) -> DataFrame:
     """Return the rows of a database in the types that SQL computes with; tasks read them, at most `at_once` at a time."""
-    schema = relation_schema(columns)
-
-    def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for read in source.read(splits[number]):
-                    yield relation_batch(read, schema)
-
-    tasks = max(1, min(len(splits), at_once or len(splits)))
-    return spark.range(0, len(splits), 1, tasks).mapInArrow(in_this_folder(task), _spark_schema(columns))
-
-
-def _spark_schema(columns: Sequence[SourceColumn]) -> StructType:
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    return from_arrow_schema(relation_schema(columns), prefer_timestamp_ntz=True)
+    schema = relation_schema(columns)
+
+    def read(number: int) -> Iterator[pa.RecordBatch]:
+        return (relation_batch(batch, schema) for batch in source.read(splits[number]))
+
+    return split_frame(spark, len(splits), read, from_arrow_schema(schema, prefer_timestamp_ntz=True), at_once)
