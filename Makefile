@@ -33,7 +33,7 @@ test: lint services  ## lint, then the tests, against real Spark and real server
 	@$(JAVA) && $(PYTEST) $(PYTEST_ARGS)
 
 test-all: lint services  ## everything: more kills and histories, every lake, and the contract suite on every engine (hours)
-	@$(JAVA) && $(PYTEST) --deep --every-lake $(PYTEST_ARGS)
+	@$(JAVA) && $(PYTEST) --deep $(PYTEST_ARGS)
 	@$(JAVA) && for engine in $(OTHER_ENGINES); do $(PYTEST) tests/contracts --contract-engine $$engine || exit 1; done
 
 test-fast: WORKERS = 2  # nothing here waits, and every process has to load what it tests

@@ -45,11 +45,6 @@ hypothesis.settings.load_profile("flow")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of this suite."""
     parser.addoption("--durable", action="store_true", help="let the database servers wait for the disk (fsync)")
-    parser.addoption(
-        "--every-lake",
-        action="store_true",
-        help="run every contract test on Delta and Iceberg in folders and in buckets",
-    )
     parser.addoption("--deep", action="store_true", help="run the tests marked deep too, and kill and try more often")
     parser.addoption(
         "--contract-engine",
@@ -80,49 +75,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         rmtree(folder, ignore_errors=True)
 
 
-SLOW = ("tests/contracts", "tests/examples", "tests/serve/cli/test_running.py", "tests/serve/cli/test_stopping.py",
-        "tests/serve/cli/test_start_up.py", "tests/engine/test_trying.py", "tests/engine/test_dry_run.py",
-        "tests/engine/test_quality.py", "tests/engine/test_secrets_never_show.py", "tests/engine/test_hostile.py",
-        "tests/engine/test_incremental_model.py", "tests/engine/test_types_round.py", "tests/serve/cli/test_consume.py",
-        "tests/serve/cli/test_consume_again.py", "tests/serve/cli/test_init.py", "tests/commit/test_run_log_away.py",
-        "tests/engine/test_posting.py", "tests/engine/test_validate.py", "tests/engine/test_adhoc.py",
-        "tests/engine/test_again.py", "tests/connect/test_unreachable.py", "tests/engine/test_diff.py",
-        "tests/engine/test_apply.py", "tests/engine/test_kept_plans.py", "tests/serve/cli/test_plans.py",
-        "tests/engine/test_executors.py", "tests/engine/test_backfill.py", "tests/serve/cli/test_scheduling.py")  # fmt: skip
-"""Whole loads and whole commands: each takes a second or so, which is too much for `make test-fast`."""
-
-
-VARIATIONS = (
-    ("tests/contracts/", "[delta_s3"),
-    ("tests/contracts/", "[iceberg_s3"),
-    ("tests/crash/test_lake_ends.py::test_a_change_that_comes_late", "[iceberg"),
-    ("tests/crash/test_lake_ends.py::test_a_load_goes_on", "[iceberg"),
-    ("tests/crash/test_lake_ends.py::test_a_statement_that_outlives", "[iceberg"),
-    ("tests/crash/test_lake_ends.py::test_two_writers", "[iceberg"),
-    ("tests/crash/test_lake_kills.py::test_a_load_that_ends_at_any_failpoint", "[delta_local-scd2_event"),
-    ("tests/crash/test_lake_kills.py::test_a_load_that_ends_at_any_failpoint", "[iceberg-append"),
-    ("tests/crash/test_spark_kills.py", "[files-sqlite"),
-    ("tests/crash/test_spark_kills.py", "[files-mysql"),
-    ("tests/crash/test_spark_kills.py", "[files-postgres"),
-    ("tests/lakes/test_added_files.py", "[delta_s3"),
-    ("tests/lakes/test_buckets.py::test_every_mode", "scd2_event"),
-    ("tests/lakes/test_buckets.py::test_faults_around", ""),
-    ("tests/lakes/test_buckets.py::test_of_two_drivers", ""),
-    ("tests/lakes/test_diff.py::test_what_is_foreseen", "[iceberg"),
-    ("tests/lakes/test_faults.py::test_a_killed_process", "[delta_local"),
-    ("tests/run/test_connect_loads.py::test_loads_are_the_same_over", "[classic"),
-    ("tests/run/test_session.py::test_a_connect_server_serves", ""),
-    ("tests/run/test_training.py::test_a_trained_archive", ""),
-)
-"""What takes minutes and varies what every run tries, on the other kind of lake for instance: a test and a word in its name."""
-
-
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests that share a Spark session in one test process, and begin with those that take longest."""
-    for item in items:
-        if any(item.nodeid.startswith(test) and word in item.nodeid for test, word in VARIATIONS):
-            item.add_marker(pytest.mark.deep)
     left_out = [] if config.getoption("deep") else [item for item in items if item.get_closest_marker("deep")]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
@@ -130,8 +85,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("spark") and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group("spark"))
-        if str(item.path.relative_to(config.rootpath)).startswith(SLOW):
-            item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: _haste(item, config))
 
 

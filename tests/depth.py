@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+if TYPE_CHECKING:
+    from _pytest.mark import ParameterSet
 
 DEEP = os.environ.get("FLOW_TEST_DEEP") == "1"
 """Set by tests/conftest.py before modules of tests are imported; processes that tests start have it too."""
@@ -14,3 +19,8 @@ _Value = TypeVar("_Value")
 def quick_or_deep(quick: _Value, deep: _Value) -> _Value:
     """Return what this run uses: how many kills, starts or examples."""
     return deep if DEEP else quick
+
+
+def deep(*values: object) -> ParameterSet:
+    """Return a variation of a test that runs with `--deep` only."""
+    return pytest.param(*values, marks=pytest.mark.deep)

@@ -28,6 +28,8 @@ from tests.services.http_faults import FaultyProxy
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.slow
+
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 RUN = RunRecord("run-1", "p", "succeeded", NOW.isoformat())
 STATE = "state/pipeline_state/p/"

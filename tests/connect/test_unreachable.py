@@ -16,6 +16,8 @@ from ematix_flow.errors import FlowError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.slow
+
 KINDS = ("postgres", "mysql")
 CANARY = "c4n4ry-unreachable"
 PATIENCE = 40

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zlib import crc32
 
 import pytest
 
@@ -35,7 +35,6 @@ from tests.services.engines import CONNECT_MODE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -64,16 +63,29 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("system", [*PARAMETERS, *more], indirect=True)
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests that are marked deep are left out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Share the tests out where each of them would take long on each system; `--every-lake` runs all on lakes.
+    """Leave out what says nothing about a system or an engine, and leave variations of systems to `--deep`."""
+    engine = config.getoption("contract_engine")
+    ours = [item for item in items if Path(__file__).parent in item.path.parents]
+    left_out = {item for item in ours if not (_says_something(item) and _is_reached(item, engine))}
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=[*left_out])
+    for item in ours:
+        if _is_variation(item):
+            item.add_marker(pytest.mark.deep)
 
-    Of lakes it is Delta's turn or Iceberg's, in a folder or in a bucket. Of files in a bucket it is every other test too.
-    """
-    every, engine = config.getoption("every_lake"), config.getoption("contract_engine")
-    chosen = {item for item in items if _chosen(item, every_lake=every) and _is_reached(item, engine)}
-    left_out = [item for item in items if item not in chosen]
-    items[:] = [item for item in items if item in chosen]
-    config.hook.pytest_deselected(items=left_out)
+
+IN_FULL = ("duckdb", "postgres")
+"""Systems on which every run tries the whole suite."""
+
+
+def _is_variation(item: pytest.Item) -> bool:
+    """Return whether other tests show as much in minutes less: systems in full, the others by a path per mode."""
+    system = _given(item).get("system")
+    if system is None or "flows" not in getattr(item, "fixturenames", ()) or system.kind in IN_FULL:
+        return False
+    return (isinstance(system, Lake) and system.server) or item.get_closest_marker("every_system") is None
 
 
 def _is_reached(item: pytest.Item, engine: str) -> bool:
@@ -89,29 +101,13 @@ def _given(item: pytest.Item) -> dict[str, Any]:
     return getattr(getattr(item, "callspec", None), "params", {})
 
 
-def _chosen(item: pytest.Item, *, every_lake: bool) -> bool:
+def _says_something(item: pytest.Item) -> bool:
+    """Return whether a test can be about its system: files and lakes have no rows of their own to load within."""
     given = _given(item)
     system = given.get("system")
     if isinstance(system, Lake):
-        return given.get("path", "staged") == "staged" and (every_lake or _lakes_turn(item, system))
-    if isinstance(system, Folder) and not _files_can(given):
-        return False
-    return system != BUCKET or every_lake or _turn(item, 1)
-
-
-def _lakes_turn(item: pytest.Item, lake: Lake) -> bool:
-    in_folder = _turn(item, 0, bit=7)
-    return in_folder != lake.server and _turn(item, int(lake.kind == "delta"))
-
-
-def _files_can(given: dict[str, Any]) -> bool:
-    """Say whether a test says anything about files."""
-    return given.get("mode") not in GAP_MODES and given.get("path") != "same_db"
-
-
-def _turn(item: pytest.Item, number: int, bit: int = 0) -> bool:
-    """Say whether it is the turn of the system with a number; every other one has it."""
-    return (number + (crc32(item.function.__name__.encode()) >> bit)) % 2 == 0  # type: ignore[attr-defined]
+        return given.get("path", "staged") == "staged"
+    return not isinstance(system, Folder) or (given.get("mode") not in GAP_MODES and given.get("path") != "same_db")
 
 
 @pytest.fixture

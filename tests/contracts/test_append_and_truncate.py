@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     Flows = Callable[..., Flow]
 
+pytestmark = pytest.mark.slow
+
 EVENTS = Table("analytics", "events", (Column(BigInt(), primary_key=True, name="id"), Column(Text(), name="what")))
 
 
@@ -25,6 +27,7 @@ def event(key: int, what: str | None = "seen") -> Row:
     return {"id": key, "what": what}
 
 
+@pytest.mark.every_system
 @in_and_out
 def test_append_adds_every_row_and_stamps_it_with_its_load(flows: Flows, path: str) -> None:
     flow = flows(EVENTS, mode="append")
@@ -67,6 +70,7 @@ def test_a_key_that_is_there_already_fails_the_whole_load_once(flows: Flows) -> 
     assert [row["status"] for row in flow.points("run_history")] == ["success", "failed"]
 
 
+@pytest.mark.every_system
 @in_and_out
 def test_truncate_leaves_the_new_rows_only(flows: Flows) -> None:
     flow = flows(EVENTS, mode="truncate")

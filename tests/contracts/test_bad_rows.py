@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     Flows = Callable[..., Flow]
 
+pytestmark = pytest.mark.slow
+
 TARGET = Table(
     "analytics",
     "strict",
@@ -89,6 +91,7 @@ def test_one_bad_row_fails_the_load_by_default(flows: Flows, path: str) -> None:
     assert flow.slept == []
 
 
+@pytest.mark.every_system
 @pytest.mark.parametrize("mode", ["append", "truncate", "merge", "scd2"])
 def test_bad_rows_are_kept_with_reason_and_row_and_the_rest_loads(flows: Flows, mode: str) -> None:
     flow = flows(TARGET, source=SOURCE, mode=mode, on_bad_row="reject")

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     Flows = Callable[..., Flow]
 
+pytestmark = pytest.mark.slow
+
 ITEMS = Table("analytics", "items", (Column(BigInt(), primary_key=True, name="id"), Column(Text(), name="name")))
 HISTORY = [
     "run_id",
@@ -129,6 +131,7 @@ def test_the_ledger_has_a_token_per_load(flows: Flows) -> None:
     assert row["rows_staged"] == row["rows_inserted"] + row["rows_updated"] + row["rows_unchanged"]
 
 
+@pytest.mark.every_system
 @in_and_out
 def test_a_load_that_is_asked_for_again_is_recovered_and_changes_nothing(flows: Flows) -> None:
     flow = flows(ITEMS, mode="append")
@@ -155,6 +158,7 @@ def test_a_slot_that_failed_is_loaded_by_its_next_attempt_under_the_same_run_id(
     assert flow.stamps()[2][1] == result["run_id"]
 
 
+@pytest.mark.every_system
 @in_and_out
 def test_an_older_run_may_not_commit_after_a_newer_one_began(flows: Flows) -> None:
     flow = flows(ITEMS, mode="append")

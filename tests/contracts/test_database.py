@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base import Database, Session, Stager
     from tests.contracts.systems import System
 
+pytestmark = pytest.mark.slow
+
 AT = datetime(2026, 5, 1, 12, 30, 0, 250000, tzinfo=UTC)
 SMALL = (StageColumn("id", BigInt(), in_key=True), StageColumn("note", Text()))
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     Load = list[Row]
 
+pytestmark = pytest.mark.slow
+
 TABLE = Table(
     "analytics",
     "random",

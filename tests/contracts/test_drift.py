@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     Flows = Callable[..., Flow]
 
+pytestmark = pytest.mark.slow
+
 WIDE = {"id": BigInt(), "number": BigInt(), "amount": Numeric(38, 10), "note": Text(), "more": Text()}
 SOURCE = (*(Column(kind, name=name) for name, kind in WIDE.items()), Column(TimestampTZ(), name="at"))
 
@@ -84,6 +86,7 @@ def test_warn_loads_what_both_have(flows: Flows) -> None:
     assert [row["id"] for row in flow.rows()] == [1, 2]
 
 
+@pytest.mark.every_system
 @in_and_out
 @pytest.mark.parametrize("mode", ["append", "merge", "events"])
 def test_evolve_adds_columns_and_keeps_the_rows_that_are_there(flows: Flows, mode: str) -> None:

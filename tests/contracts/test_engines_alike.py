@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     Flows = Callable[..., Flow]
 
+pytestmark = pytest.mark.slow
+
 TYPES = {
     "id": BigInt(),
     "small": SmallInt(),

@@ -39,7 +39,11 @@ if TYPE_CHECKING:
 
 COLUMNS = (Column(BigInt(), primary_key=True, name="id"), Column(Text(), name="what"), Column(TimestampTZ(), name="at"))
 EVENTS = Table("analytics", "events", COLUMNS)
-pytestmark = pytest.mark.parametrize("system", [systems.parameter(folder) for folder in systems.FILES], indirect=True)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.every_system,
+    pytest.mark.parametrize("system", [systems.parameter(folder) for folder in systems.FILES], indirect=True),
+]
 
 
 def event(key: int, what: str | None = "seen") -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from ematix_flow.declare.layout import Column, Table
 from ematix_flow.declare.types import BigInt, String, Text, TimestampTZ
 from tests.contracts.flows import START, in_and_out
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from tests.contracts.systems import System
 
     Flows = Callable[..., Flow]
+
+pytestmark = pytest.mark.slow
 
 KEY, TIME, LONG = "Order By", "when", "ü" * 31
 VALUES = ("select", "Mixed", 'dou"ble', "back`tick", "a'b", "semi; --", "dot.ted", "per%cent", "que?stion", "100", LONG)
@@ -65,6 +69,7 @@ def test_hostile_columns_work_in_every_mode(flows: Flows) -> None:
         assert f"a pipeline: '{mode}'" in {run["pipeline_name"] for run in flow.points("run_history")}
 
 
+@pytest.mark.every_system
 @in_and_out
 def test_hostile_table_names_work(flows: Flows, system: System) -> None:
     # Every name is three loads; on Spark the two with quotes have to do.

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     Flows = Callable[..., Flow]
 
+pytestmark = pytest.mark.slow
+
 APPEND: dict[str, Any] = {"mode": "append", "incremental_column": "at"}
 MERGE: dict[str, Any] = {"mode": "merge", "incremental_column": "at"}
 
@@ -43,6 +45,7 @@ def ids(flow: Flow) -> list[int]:
     return [row["id"] for row in flow.rows()]
 
 
+@pytest.mark.every_system
 @in_and_out
 def test_a_load_takes_what_is_above_the_last_one_and_remembers_how_far_it_came(flows: Flows) -> None:
     flow = flows(LOG, **APPEND)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     Flows = Callable[..., Flow]
 
+pytestmark = pytest.mark.slow
+
 STATES = Table(
     "analytics",
     "states",

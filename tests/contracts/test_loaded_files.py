@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base import Database, Session
     from tests.contracts.systems import System
 
+pytestmark = pytest.mark.slow
+
 everywhere = pytest.mark.parametrize("system", [*PARAMETERS, *map(parameter, FILES)], indirect=True)
 SCOPE = FileScope("loads", "main.items")
 TOKEN = Token("loads", "target:main.items", "slot")

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     Flows = Callable[..., Flow]
 
+pytestmark = pytest.mark.slow
+
 ITEMS = Table(
     "analytics",
     "items",
@@ -42,6 +44,7 @@ def counts(result: Row) -> tuple[int, ...]:
     return tuple(result[f"rows_{name}"] for name in ("inserted", "updated", "unchanged", "deleted"))
 
 
+@pytest.mark.every_system
 @in_and_out
 def test_what_differs_is_updated_what_is_new_is_inserted_and_the_rest_keeps_its_stamps(flows: Flows) -> None:
     flow = flows(ITEMS, mode="merge")

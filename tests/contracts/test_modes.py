@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base import Database
     from tests.contracts.systems import System
 
+pytestmark = pytest.mark.slow
+
 ITEMS = Table(
     "analytics",
     "items",

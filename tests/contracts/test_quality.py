@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ematix_flow.declare.tester import Tester
     from tests.contracts.flows import Flow, Row
 
+pytestmark = pytest.mark.slow
+
 ORDERS = Table(
     "analytics",
     "orders",
@@ -127,6 +129,7 @@ def test_an_expectation_that_fails_keeps_the_target_as_it_was(flows: Callable[..
     assert loaded["quality"]["outcome"] == "pass"
 
 
+@pytest.mark.every_system
 @pytest.mark.parametrize("mode", ["append", "merge", "scd2"])
 @in_and_out
 def test_offending_rows_are_set_aside_and_the_others_load(flows: Callable[..., Flow], mode: str, path: str) -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     Flows = Callable[..., Flow]
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = (
     Column(BigInt(), primary_key=True, name="id"),
     Column(Text(), name="state"),
@@ -47,6 +49,7 @@ def day(at: datetime | None) -> float | None:
     return None if at is None else (at - EPOCH) / timedelta(days=1)
 
 
+@pytest.mark.every_system
 @in_and_out
 def test_a_late_event_splits_the_version_that_covers_it(flows: Flows) -> None:
     flow = flows(ORDERS, **OPTIONS)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     Flows = Callable[..., Flow]
 
+pytestmark = pytest.mark.slow
+
 PEOPLE = Table(
     "hist",
     "people",
@@ -59,6 +61,7 @@ def check_invariants(versions: list[Row], keys: tuple[str, ...] = ("id",)) -> No
             assert before["valid_to"] <= after["valid_from"]
 
 
+@pytest.mark.every_system
 @in_and_out
 def test_a_change_closes_a_version_and_opens_the_next_at_the_same_instant(flows: Flows) -> None:
     flow = flows(PEOPLE, mode="scd2")

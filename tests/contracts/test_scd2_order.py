@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     Lanes = Callable[[Table, bool], list[Lane]]
 
+pytestmark = pytest.mark.slow
+
 EPOCH = datetime(2025, 6, 1, tzinfo=UTC)
 OPTIONS = {"mode": "scd2", "compare_columns": ("value",), "event_timestamp_column": "at"}
 TABLE = Table(

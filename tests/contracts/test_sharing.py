@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     Flows = Callable[..., Flow]
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = (
     Column(BigInt(), primary_key=True, name="id"),
     Column(Text(), name="name"),
@@ -50,6 +52,7 @@ def ids(flow: Flow, table: Table) -> list[int]:
     return [row["id"] for row in replace(flow, table=table).rows()]
 
 
+@pytest.mark.every_system
 @in_and_out
 def test_one_source_goes_into_every_target_by_its_own_mode(flows: Flows) -> None:
     flow = fan_out(flows(FIRST, mode="merge"), go_on=False)

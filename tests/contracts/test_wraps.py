@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     Flows = Callable[..., Flow]
 
+pytestmark = pytest.mark.slow
+
 TARGET = Table(
     "analytics",
     "totals",
@@ -67,6 +69,7 @@ def found(flow: Flow) -> list[tuple[Any, ...]]:
     return [(row["id"], row["number"], row["note"]) for row in flow.rows()]
 
 
+@pytest.mark.every_system
 @in_and_out
 @pytest.mark.parametrize("name", WRAPS)
 def test_a_wrap_that_names_its_columns_loads_the_rows_it_gives(flows: Flows, name: str) -> None:

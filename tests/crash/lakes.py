@@ -39,8 +39,6 @@ AFTER_THE_CHANGE = (
     *(name for name in NAMES[NAMES.index("commit.commit_sent") :] if not name.startswith("post.")),
 )
 
-AT_THE_CHANGE = ("store.before_change", "store.after_change", "store.before_record@2")
-"""Those at which modes differ: the rows as they were, the rows changed, the books about to follow."""
 
 LAKE_POINTS = (*BEFORE_THE_CHANGE, *AFTER_THE_CHANGE)
 assert {name.partition("@")[0] for name in LAKE_POINTS} >= set(LAKE_NAMES)

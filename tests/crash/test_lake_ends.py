@@ -15,6 +15,7 @@ from ematix_flow.records import Token
 from tests.crash.harness import Sweep, wait_until
 from tests.crash.journey import Load, difference, expected, found
 from tests.crash.lakes import LAKES, data_files, leave, strange_commits
+from tests.depth import deep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +47,7 @@ def sweep_of(lake_nursery: Nursery, place_of: Callable[[str], Place]) -> Callabl
     return make
 
 
-@pytest.mark.parametrize("kind", LAKES)
+@pytest.mark.parametrize("kind", ["delta_local", deep("iceberg")])
 def test_a_statement_that_outlives_its_driver_is_taken_over_or_refused(
     sweep_of: Callable[[str], Sweep], kind: str
 ) -> None:
@@ -64,9 +65,9 @@ def test_a_statement_that_outlives_its_driver_is_taken_over_or_refused(
         ("delta_local", ""),
         ("delta_local", "late_changes_taken"),
         ("delta_local", "unnumbered"),
-        ("iceberg", ""),
-        ("iceberg", "late_changes_taken"),
-        ("iceberg", "straight_to_the_table"),
+        deep("iceberg", ""),
+        deep("iceberg", "late_changes_taken"),
+        deep("iceberg", "straight_to_the_table"),
     ],
 )
 def test_a_change_that_comes_late_is_refused_unless_there_is_a_bug(
@@ -98,7 +99,7 @@ def test_a_kill_shows_the_bug(sweep_of: Callable[[str], Sweep], kind: str, bug: 
     assert sweep.point(point, "kill") != []
 
 
-@pytest.mark.parametrize("kind", LAKES)
+@pytest.mark.parametrize("kind", ["delta_local", deep("iceberg")])
 def test_a_load_goes_on_after_one_of_another_pipeline_died_changing_rows(
     sweep_of: Callable[[str], Sweep], kind: str
 ) -> None:
@@ -112,6 +113,7 @@ def test_a_load_goes_on_after_one_of_another_pipeline_died_changing_rows(
     assert difference(found(sweep.place, alive), expected("append", [0, 1, 2])) == []
 
 
+@pytest.mark.deep
 def test_a_spark_that_dies_changing_rows_leaves_each_load_to_be_made_once(
     sweep_of: Callable[[str], Sweep], spark_server: SparkServer
 ) -> None:
@@ -127,6 +129,7 @@ def test_a_spark_that_dies_changing_rows_leaves_each_load_to_be_made_once(
         assert sweep.undisturbed() == []
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", LAKES)
 def test_two_writers_of_one_table_lose_nothing(
     lake_nursery: Nursery, place_of: Callable[[str], Place], kind: str

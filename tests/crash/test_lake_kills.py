@@ -11,8 +11,8 @@ import pytest
 from ematix_flow.failpoints import DELTA_NAMES
 from tests.crash.harness import KillLoop, Sweep
 from tests.crash.jobs import KILL_LOOP
-from tests.crash.lakes import AFTER_THE_CHANGE, AT_THE_CHANGE, BEFORE_THE_CHANGE, LAKES, branches, folded
-from tests.depth import DEEP, quick_or_deep
+from tests.crash.lakes import AFTER_THE_CHANGE, BEFORE_THE_CHANGE, LAKES, branches, folded
+from tests.depth import deep, quick_or_deep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,12 +48,12 @@ def test_kills_lose_and_double_nothing(
 
 SWEPT = [
     ("delta_local", "append", "kill"),
-    ("iceberg", "append", "raise"),
-    ("iceberg", "merge", "kill"),
-    ("delta_local", "scd2_event", "kill"),
+    deep("iceberg", "append", "raise"),
+    deep("iceberg", "merge", "kill"),
+    deep("delta_local", "scd2_event", "kill"),
+    deep("delta_local", "merge", "raise"),
+    deep("iceberg", "scd2_event", "raise"),
 ]
-if DEEP:
-    SWEPT += [("delta_local", "merge", "raise"), ("iceberg", "scd2_event", "raise")]
 
 
 @pytest.mark.parametrize(("kind", "mode", "action"), SWEPT)
@@ -61,13 +61,9 @@ def test_a_load_that_ends_at_any_failpoint_is_whole_or_absent(
     lake_nursery: Nursery, place_of: Callable[[str], Place], kind: str, mode: str, action: str
 ) -> None:
     sweep = Sweep(lake_nursery, place_of(kind), mode, f"swept_{mode}")
-    # A load takes seconds here; with `--deep` every mode passes every failpoint, by kill and by error.
-    if mode == "append" or DEEP:
-        placing = DELTA_NAMES if (kind, mode) == ("delta_local", "append") else ()
-        assert sweep.in_a_row(action, (*BEFORE_THE_CHANGE, *placing)) == []
-        assert sweep.points(action, AFTER_THE_CHANGE) == []
-    else:
-        assert sweep.undisturbed() + sweep.points(action, AT_THE_CHANGE) == []
+    placing = DELTA_NAMES if (kind, mode) == ("delta_local", "append") else ()
+    assert sweep.in_a_row(action, (*BEFORE_THE_CHANGE, *placing)) == []
+    assert sweep.points(action, AFTER_THE_CHANGE) == []
     if mode == "scd2_event":
         assert sweep.undisturbed() == []
         assert len(folded(sweep.place.opened(sweep.table))) == 1

@@ -81,6 +81,7 @@ def make_giant(place: Place, path: Path) -> Place:
     return replace(place, source=str(path))
 
 
+@pytest.mark.deep
 @pytest.mark.slow
 def test_a_row_of_64_mebibytes_is_loaded_or_refused(nursery: Nursery, place: Place, tmp_path: Path) -> None:
     giant = make_giant(place, tmp_path / "giant.sqlite")
@@ -93,6 +94,7 @@ def test_a_row_of_64_mebibytes_is_loaded_or_refused(nursery: Nursery, place: Pla
         assert ending.answer["rows_inserted"] == 1
 
 
+@pytest.mark.deep
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "said"), [("duckdb", ""), ("sqlite", "too many columns")])
 def test_five_thousand_columns_are_loaded_or_refused(tmp_path: Path, kind: str, said: str) -> None:

@@ -60,6 +60,7 @@ def test_a_server_that_cannot_be_asked_leaves_the_outcome_open_and_the_next_run_
     assert sweep.judged(sweep.next_load(), []) == []
 
 
+@pytest.mark.deep
 @pytest.mark.slow
 def test_a_slow_network_only_takes_longer(nursery: Nursery, direct: Place, proxy: Proxy) -> None:
     proxy.delay = 0.02

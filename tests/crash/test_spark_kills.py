@@ -21,7 +21,7 @@ from ematix_flow.connect.registry import open_database
 from ematix_flow.declare.connection import connection_from_fields
 from ematix_flow.plan.sql.render import native_name
 from tests.crash.harness import wait_until
-from tests.depth import quick_or_deep
+from tests.depth import deep, quick_or_deep
 from tests.services.server import _processes
 
 if TYPE_CHECKING:
@@ -150,11 +150,11 @@ def table(server: PostgresServer) -> dict[str, str]:
 
 
 ROUTES = [
-    pytest.param("files", "duckdb", id="files-duckdb"),
-    pytest.param("files", "sqlite", id="files-sqlite"),
-    pytest.param("files", "postgres", id="files-postgres", marks=pytest.mark.service),
-    pytest.param("files", "mysql", id="files-mysql", marks=pytest.mark.service),
-    pytest.param("postgres", "postgres", id="postgres-postgres", marks=pytest.mark.service),
+    deep("files", "duckdb"),
+    deep("files", "sqlite"),
+    deep("files", "postgres"),
+    deep("files", "mysql"),
+    pytest.param("postgres", "postgres", marks=pytest.mark.service),
 ]
 
 

@@ -54,6 +54,7 @@ def broker() -> Iterator[RabbitMQServer]:
     opened.close()
 
 
+@pytest.mark.deep
 def test_kills_and_crashes_lose_and_double_nothing(
     broker: RabbitMQServer, postgres_server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

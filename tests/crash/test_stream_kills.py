@@ -101,6 +101,7 @@ def test_kills_of_a_stream_into_postgres(
     assert batches_in(place) > KILLS
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 def test_kills_of_a_stream_into_delta(lake_nursery: Nursery, place_of: Callable[[str], Place], feed: Feed) -> None:
     place = place_of("delta_local")

@@ -68,6 +68,7 @@ def _goes_on(shop: Shop, process: subprocess.Popen[bytes]) -> None:
     shop.batch += 1
 
 
+@pytest.mark.deep
 def test_a_load_outlives_an_engine_that_is_frozen(tmp_path: Path, engine: Lease) -> None:
     shop = Shop(tmp_path / "shop", tmp_path / "engines").make()
     process = _stopped(shop, "frozen")
@@ -129,6 +130,7 @@ def test_the_work_of_a_killed_command_does_not_go_on(tmp_path: Path, engine: Lea
     assert engine.alive
 
 
+@pytest.mark.deep
 def test_an_interrupted_command_and_a_full_disk_leave_the_engine_to_others(tmp_path: Path, engine: Lease) -> None:
     shop = Shop(tmp_path / "shop", tmp_path / "engines").make()
     process = _stopped(shop, "interrupted")

@@ -18,7 +18,7 @@ import duckdb
 import psycopg
 import pytest
 
-from tests.depth import quick_or_deep
+from tests.depth import deep, quick_or_deep
 from tests.services.engines import engines_in, surroundings
 from tests.services.server import _processes
 
@@ -157,7 +157,7 @@ def _kill_anything(shop: Shop) -> None:
         shop.batch += 1
 
 
-@pytest.mark.parametrize("kind", ["duckdb", pytest.param("postgres", marks=pytest.mark.service)])
+@pytest.mark.parametrize("kind", [deep("duckdb"), pytest.param("postgres", marks=pytest.mark.service)])
 def test_kills_lose_and_double_nothing(
     kind: str, tmp_path: Path, engines: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     Declare = Callable[..., Pipeline]
 
+pytestmark = pytest.mark.slow
+
 
 def rows(warehouse: Warehouse) -> list[tuple[Any, ...]]:
     return warehouse.rows(f"SELECT id, name FROM {warehouse.target} ORDER BY id")

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tests.engine.conftest import Warehouse
     from tests.engine.schedules import Rig
 
+pytestmark = pytest.mark.slow
+
 SRC = str(Path(__file__).parents[2] / "src")
 NINE = NOON - timedelta(hours=3)
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     Declare = Callable[..., Pipeline]
 
+pytestmark = pytest.mark.slow
+
 MODES: dict[str, dict[str, Any]] = {
     "append": {"mode": "append", "incremental_column": "id"},
     "truncate": {"mode": "truncate"},

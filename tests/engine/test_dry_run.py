@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     Declare = Callable[..., Pipeline]
 
+pytestmark = pytest.mark.slow
+
 
 @ematix.table(schema="mart", name="orders")
 class Orders:

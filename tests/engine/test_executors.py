@@ -20,6 +20,8 @@ from tests.engine.schedules import Rig, ticked
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.slow
+
 SRC = str(Path(__file__).parents[2] / "src")
 MODULE = """
 from pathlib import Path

@@ -20,6 +20,8 @@ from tests.engine.conftest import SYSTEMS, make_warehouse
 if TYPE_CHECKING:
     from tests.engine.conftest import Warehouse
 
+pytestmark = pytest.mark.slow
+
 SRC = str(Path(__file__).parents[2] / "src")
 
 NAMES = (

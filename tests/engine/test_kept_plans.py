@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     Declare = Callable[..., Pipeline]
 
+pytestmark = pytest.mark.slow
+
 
 def stages(warehouse: Warehouse) -> list[str]:
     with closing(warehouse.database.session()) as session:

@@ -13,6 +13,8 @@ from tests.examples.places import Place
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 
 @ematix.table(schema="analytics")
 class Items:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     Declare = Callable[..., Pipeline]
 
+pytestmark = pytest.mark.slow
+
 
 def no_b(t: Tester) -> None:
     t.column("name").is_in(["a", "c"])

@@ -20,6 +20,8 @@ from tests.services.postgres import PASSWORD as POSTGRES_PASSWORD
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+pytestmark = pytest.mark.slow
+
 SRC = str(Path(__file__).parents[2] / "src")
 WRONG = "c4n4ry/@:wrong#1"
 LITERAL = "c4n4ry-literal-2"

@@ -12,6 +12,8 @@ from ematix_flow import BigInt, PostgresConnection, Target, Text, ematix, pk, re
 from ematix_flow.normalize import lower, trim
 from ematix_flow.testing import run_with
 
+pytestmark = pytest.mark.slow
+
 
 @ematix.table(schema="analytics")
 class People:

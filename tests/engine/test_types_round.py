@@ -22,6 +22,8 @@ from tests.engine.every_type import ODD_FLOATS, ROWS, TYPES, Journey, frame_of, 
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 SERVERS = [pytest.param(name, marks=pytest.mark.service) for name in ("postgres", "mysql")]
 TEXTS = ("csv", "json_lines")
 

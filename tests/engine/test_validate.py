@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     Declare = Callable[..., Pipeline]
 
+pytestmark = pytest.mark.slow
+
 
 @ematix.table(schema="mart", name="orders")
 class Orders:

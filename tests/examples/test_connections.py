@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     Example = Callable[..., ModuleType]
 
+pytestmark = pytest.mark.slow
+
 USER_FILE = Path(".ematix-flow") / "connections.toml"
 
 

@@ -16,18 +16,18 @@ import pytest
 from tests.services.engines import surroundings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.services.kafka import KafkaBroker
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
-PARAMETERS = [
-    pytest.param(
-        page, id=page.name, marks=[pytest.mark.deep, pytest.mark.xdist_group("cluster")] * (page.name == "cluster.md")
-    )
-    for page in DOCUMENTS
-]
-"""The pages; a cluster takes a minute to be tried."""
+MARKS = {"README.md": [], "cluster.md": [pytest.mark.deep, pytest.mark.xdist_group("cluster")]}
+PARAMETERS = [pytest.param(page, id=page.name, marks=MARKS.get(page.name, pytest.mark.deep)) for page in DOCUMENTS]
+"""The pages; each takes up to a minute to be followed."""
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"^# ([\w./-]+\.(?:py|toml|csv|jsonl|sql))\n")
@@ -120,6 +120,16 @@ class Reader:
             assert line in printed, f"the document shows {line!r}, the command printed:\n{self.output}"
 
 
+@pytest.fixture
+def empty_broker(kafka_broker: KafkaBroker) -> Iterator[KafkaBroker]:
+    """Give the Kafka broker, and remove the topics that the reader of a document has made."""
+    before = set(kafka_broker.admin().list_topics(timeout=10).topics)
+    yield kafka_broker
+    for topic in set(kafka_broker.admin().list_topics(timeout=10).topics) - before:
+        if not topic.startswith("__"):
+            kafka_broker.drop_topic(topic)
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize("document", PARAMETERS)
 def test_a_document_can_be_followed(
@@ -127,7 +137,7 @@ def test_a_document_can_be_followed(
 ) -> None:
     reader = Reader(tmp_path, engines)
     if "${KAFKA_BROKERS}" in document.read_text(encoding="utf-8"):
-        reader.environment["KAFKA_BROKERS"] = request.getfixturevalue("kafka_broker").address
+        reader.environment["KAFKA_BROKERS"] = request.getfixturevalue("empty_broker").address
     if document.name == "cluster.md":
         reader.environment |= _cluster(request)
     for block in blocks(document):
@@ -139,9 +149,9 @@ WITHOUT = ('stage by this process: the settings say engine = "local"', '"engine"
 
 
 @pytest.mark.service
-def test_the_readme_can_be_followed_without_java(tmp_path: Path, kafka_broker: KafkaBroker) -> None:
+def test_the_readme_can_be_followed_without_java(tmp_path: Path, empty_broker: KafkaBroker) -> None:
     reader = Reader(tmp_path, tmp_path)
-    reader.environment["KAFKA_BROKERS"] = kafka_broker.address
+    reader.environment["KAFKA_BROKERS"] = empty_broker.address
     reader.environment |= {"EMATIX_FLOW_ENGINE": "local", "JAVA_HOME": "/nowhere", "PATH": str(_programs(tmp_path))}
     for block in blocks(ROOT / "README.md"):
         if block.language != "text":

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     Example = Callable[..., ModuleType]
 
+pytestmark = pytest.mark.slow
+
 
 def _days(days: float) -> str:
     return (datetime.now(UTC) - timedelta(days=days)).strftime("%Y-%m-%d %H:%M:%S")

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     Example = Callable[..., ModuleType]
 
+pytestmark = pytest.mark.slow
+
 QUERY = "SELECT customer_id, email, name FROM analytics.customer_dim ORDER BY customer_id"
 CLEAN = [(1, "ada@example.com", "Ada"), (2, None, "Bob"), (3, None, None)]
 

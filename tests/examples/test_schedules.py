@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from tests.examples.places import Place
 
+pytestmark = pytest.mark.slow
+
 NOW = "2026-03-01T10:05:20Z"
 MODULE = """
 import urllib.request

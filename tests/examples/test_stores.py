@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     Example = Callable[..., ModuleType]
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.service
 def test_one_query_goes_to_a_database_and_to_a_bucket(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tests.services.registry import RegistryServer
     from tests.services.s3 import S3Server
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.slow, pytest.mark.service]
 
 TABLE = """
 [target]

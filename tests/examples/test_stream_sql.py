@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tests.examples.streaming import World
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.service,
     pytest.mark.spark,
     pytest.mark.xdist_group("streams_sql"),

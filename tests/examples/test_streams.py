@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tests.examples.streaming import World
 
-pytestmark = [pytest.mark.service, pytest.mark.xdist_group("brokers")]
+pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("brokers")]
 
 SRC = str(Path(__file__).parents[2] / "src")
 EVENTS = [

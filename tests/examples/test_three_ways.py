@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.examples.streaming import World
     from tests.services.postgres import PostgresServer
 
-pytestmark = [pytest.mark.service, pytest.mark.xdist_group("brokers")]
+pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.xdist_group("brokers")]
 
 COUNT = 300
 WORDS = ("opened", None, "it's", "Grüße", "")

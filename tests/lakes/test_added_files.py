@@ -20,6 +20,7 @@ from ematix_flow.engine.maintaining import maintain_pipeline
 from ematix_flow.engine.previewing import preview_pipeline
 from ematix_flow.errors import TransientError
 from ematix_flow.failpoints import FailpointError
+from tests.depth import deep
 from tests.lakes.lanes import COLUMNS, START, Lane, bucket_of, lake_fields
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def things(files):
 """
 
 
-@pytest.fixture(params=["delta_local", "delta_s3"])
+@pytest.fixture(params=["delta_local", deep("delta_s3")])
 def lane(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lane]:
     bucket = bucket_of(request) if request.param == "delta_s3" else None
     yield Lane(lake_fields(request.param, tmp_path, bucket), tmp_path, {"mode": "append"})

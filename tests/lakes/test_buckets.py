@@ -23,6 +23,7 @@ from ematix_flow.engine.previewing import preview_pipeline
 from ematix_flow.engine.validating import validate_pipeline
 from ematix_flow.errors import DeclareError, UnsupportedError
 from ematix_flow.failpoints import FailpointError
+from tests.depth import deep
 from tests.lakes.lanes import MODES, START, Lane, bucket_of, lake_fields, sample_rows, told
 from tests.lakes.test_faults import FIRST, SECOND, committed, locks, words
 from tests.lakes.test_loads import copied
@@ -62,7 +63,9 @@ def proxy(lane: Lane, s3_server: S3Server) -> Iterator[FaultyProxy]:
     between.close()
 
 
-@pytest.mark.parametrize("modes", [("append", "truncate", "merge"), ("scd2_event", "scd2_event")], ids=lambda m: m[0])
+@pytest.mark.parametrize(
+    "modes", [("append", "truncate", "merge"), deep(("scd2_event", "scd2_event"))], ids=lambda m: m[0]
+)
 @pytest.mark.parametrize("kind", LAKES)
 def test_every_mode_gives_what_duckdb_gives(
     kind: str, modes: tuple[str, ...], request: pytest.FixtureRequest, tmp_path: Path
@@ -83,6 +86,7 @@ def test_every_mode_gives_what_duckdb_gives(
         assert keys == [row[0] for row in twin.rows("id")]
 
 
+@pytest.mark.deep
 def test_whatever_the_service_answers_to_a_commit_the_load_is_made_once(lane: Lane, proxy: FaultyProxy) -> None:
     lane.load([(0, "fine", None, None, START)])
     for number, fault in enumerate(("broken", "raced", "unanswered"), 1):
@@ -93,6 +97,7 @@ def test_whatever_the_service_answers_to_a_commit_the_load_is_made_once(lane: La
     assert words(lane) == [("0", "fine"), ("1", "broken"), ("2", "raced"), ("3", "unanswered")]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("lane", ["iceberg_s3"], indirect=True)
 def test_faults_around_data_and_records_leave_the_load_to_be_made_once(lane: Lane, proxy: FaultyProxy) -> None:
     lane.load(FIRST)
@@ -107,6 +112,7 @@ def test_faults_around_data_and_records_leave_the_load_to_be_made_once(lane: Lan
     assert (committed(lane), locks(lane)) == (2, [])
 
 
+@pytest.mark.deep
 def test_of_two_drivers_one_commits_and_a_late_one_changes_nothing(
     lane: Lane, proxy: FaultyProxy, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +142,7 @@ def test_of_two_drivers_one_commits_and_a_late_one_changes_nothing(
         assert KEY.encode() not in text
 
 
+@pytest.mark.deep
 def test_a_process_that_is_killed_after_its_change_leaves_the_load_to_be_made_once(lane: Lane) -> None:
     ended = started(lane, lane.fields, FLOW_FAILPOINTS="store.after_change=kill")
     said = ended.communicate(timeout=200)
@@ -157,6 +164,7 @@ def test_what_a_load_would_do_leaves_nothing_in_the_bucket(lane: Lane) -> None:
     assert SECRET not in f"{shown}{checked}{tried}"
 
 
+@pytest.mark.deep
 def test_a_catalog_may_be_in_postgres(request: pytest.FixtureRequest, postgres_url: str, tmp_path: Path) -> None:
     place = urlsplit(postgres_url)
     uri = f"jdbc:postgresql://{place.hostname}:{place.port}{place.path}"

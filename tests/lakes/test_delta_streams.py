@@ -48,6 +48,7 @@ def test_a_column_that_comes_later_is_loaded_too(lake: Growing) -> None:
     assert rows_in(lake.place, "SELECT id, more FROM shop.copies ORDER BY id") == [(1, None), (2, "m")]
 
 
+@pytest.mark.deep
 def test_files_that_were_vacuumed_before_they_were_read_are_missed(lake: Growing) -> None:
     lake.create()
     lake.add(1)
@@ -62,6 +63,7 @@ def test_files_that_were_vacuumed_before_they_were_read_are_missed(lake: Growing
     assert lake.follow(name="other", target_table=("shop", "others"), create_table=True) == 2
 
 
+@pytest.mark.deep
 def test_a_log_that_was_cut_is_missed_or_read_as_the_table_is(lake: Growing) -> None:
     lake.create("id BIGINT, word STRING, amount DECIMAL(38,4)", "TBLPROPERTIES ('delta.checkpointInterval' = '2')")
     lake.add(1)
@@ -77,6 +79,7 @@ def test_a_log_that_was_cut_is_missed_or_read_as_the_table_is(lake: Growing) -> 
     assert lake.ids("shop.others") == [1, 2, 3, 4]
 
 
+@pytest.mark.deep
 @pytest.mark.service
 @pytest.mark.parametrize("kind", ["delta_s3", "iceberg_s3"])
 def test_tables_in_a_bucket_are_followed(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:

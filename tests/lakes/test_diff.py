@@ -17,6 +17,7 @@ from ematix_flow.errors import StalePlanError
 from ematix_flow.failpoints import FailpointError
 from ematix_flow.plan.sql.render import native_name
 from ematix_flow.run_log import SqliteRunLog
+from tests.depth import deep
 from tests.lakes.lanes import MODES, START, Lane, lake_fields
 
 if TYPE_CHECKING:
@@ -70,10 +71,10 @@ def disarmed() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("kind", "mode", "foreseen"),
     [
-        ("iceberg", "merge_hard", (1, 1, 1, 1)),
-        ("iceberg", "scd2_event", (1, 1, 0, 1)),
+        deep("iceberg", "merge_hard", (1, 1, 1, 1)),
+        deep("iceberg", "scd2_event", (1, 1, 0, 1)),
         ("delta_local", "scd2_load", (1, 1, 1, 1)),
-        ("iceberg", "truncate", (1, 1, 1, 1)),
+        deep("iceberg", "truncate", (1, 1, 1, 1)),
     ],
 )
 def test_what_is_foreseen_is_what_is_done(

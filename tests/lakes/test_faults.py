@@ -22,6 +22,7 @@ from ematix_flow.connect.lake_session import LakeSession
 from ematix_flow.errors import BadRowsError, TransientError
 from ematix_flow.failpoints import FailpointError
 from ematix_flow.plan.sql.render import native_name
+from tests.depth import deep
 from tests.lakes.lanes import START, Lane, lake_fields
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.xdist_group("lakes")]
 
-LAKES = ("delta_local", "iceberg")
 POINTS = ("store.before_change", "store.after_change", "store.before_record", "commit.after_commit")
 """Around the change of rows and the record that follows it."""
 
@@ -48,7 +48,7 @@ def lane(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lane]:
     failpoints.arm("")
 
 
-every_lake = pytest.mark.parametrize("lane", LAKES, indirect=True)
+every_lake = pytest.mark.parametrize("lane", ["iceberg", deep("delta_local")], indirect=True)
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,7 @@ def test_sql_around_rows_of_a_lake_sees_those_that_fit(lane: Lane) -> None:
     assert (column, json.loads(row)) == ("id", {"id": "x", "word": "3"})
 
 
+@pytest.mark.deep
 def test_a_catalog_may_be_a_database(tmp_path: Path) -> None:
     fields = {
         "kind": "iceberg",

@@ -88,6 +88,7 @@ def test_small_files_and_old_versions_go_and_rows_stay(lane: Lane) -> None:
     assert maintained(lane, due=True).status == "not_due"
 
 
+@pytest.mark.deep
 @pytest.mark.crash
 def test_a_change_whose_owner_died_is_settled_before_anything_goes(lane: Lane) -> None:
     """A load is killed after its change and before its record; nothing is kept; the same load is asked for again."""

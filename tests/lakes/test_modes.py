@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.depth import quick_or_deep
+from tests.depth import deep, quick_or_deep
 from tests.lakes.lanes import START, Lane, lake_fields, told
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def options_of(random: Random, mode: str) -> dict[str, Any]:
     return always | one | other
 
 
-@pytest.mark.parametrize("mode", OPTIONS)
+@pytest.mark.parametrize("mode", ["merge", deep("scd2"), deep("events")])
 @histories
 @given(seed=st.integers(0, 2**32))
 def test_lakes_give_what_postgres_gives(

@@ -102,6 +102,7 @@ def _made_old(table: Path, days: list[float]) -> dict[int, tuple[int, datetime]]
     return versions
 
 
+@pytest.mark.deep
 def test_versions_of_a_long_time_can_be_read_after_maintenance(tmp_path: Path) -> None:
     """Delta itself would remove them after a week, and refuse to read them."""
     table = Aged(tmp_path, [60, 45, 20, 10, 1])
@@ -113,6 +114,7 @@ def test_versions_of_a_long_time_can_be_read_after_maintenance(tmp_path: Path) -
         table.by_spark(f"VERSION AS OF {table.versions[0][0]}")
 
 
+@pytest.mark.deep
 def test_the_newest_versions_can_be_read_however_old_they_are(tmp_path: Path) -> None:
     table = Aged(tmp_path, [200, 150, 120, 90])
     table.maintain(Maintenance(keep=DAY, keep_versions=3))
@@ -133,6 +135,7 @@ def test_what_the_table_says_itself_is_kept_too(tmp_path: Path) -> None:
         table.read(row)
 
 
+@pytest.mark.deep
 def test_a_shorter_wish_comes_into_force_and_what_the_table_said_before_is_not_forgotten(tmp_path: Path) -> None:
     table = Aged(tmp_path, [20, 10, 5, 1], f"'{PROPERTY}' = 'interval 3 days'")
     table.maintain(Maintenance(keep=30 * DAY, keep_versions=1))

@@ -16,6 +16,7 @@ from tests.services.sail import sail_server
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", [("MASTER", "local[2, 4]"), ("REMOTE", "local[2]")], ids=["classic", "connect"])

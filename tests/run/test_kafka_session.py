@@ -53,6 +53,7 @@ def filled_topic(broker: KafkaBroker) -> str:
     return topic
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("way", ["open", "scram", "certificate"])
 def test_spark_reads_a_topic_with_the_declared_login(kafka_broker: KafkaBroker, way: str) -> None:
     options = reader(kafka_broker, way).spark_options | {"subscribe": filled_topic(kafka_broker)}

@@ -15,6 +15,7 @@ import pytest
 from ematix_flow.declare.spark_settings import SparkSettings
 from ematix_flow.run.warm.client import lease_of
 from ematix_flow.run.warm.state import FOLDER_VARIABLE
+from tests.depth import deep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +50,7 @@ def _reading(server: Lease, way: str, folder: Path) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL], ids=["frozen", "killed"])
+@pytest.mark.parametrize("number", [deep(signal.SIGSTOP), signal.SIGKILL], ids=["frozen", "killed"])
 def test_whoever_has_lost_its_server_ends_in_time(number: signal.Signals, server: Lease, tmp_path: Path) -> None:
     with ExitStack() as kept:
         programs = {way: kept.enter_context(_reading(server, way, tmp_path)) for way in WAYS}

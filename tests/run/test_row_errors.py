@@ -123,6 +123,7 @@ def test_every_bad_row_is_found_by_one_query(
         assert "\n" not in text
 
 
+@pytest.mark.deep
 def test_many_bad_rows_take_no_more_queries_than_one(spark: SparkSession) -> None:
     rows = [{"id": n, "n": f"{n}{'x' if n % 20 == 0 else ''}"} for n in range(20_000)]
     sql = stage(spark, "SELECT id, CAST(n AS BIGINT) AS n FROM source")
@@ -134,6 +135,7 @@ def test_many_bad_rows_take_no_more_queries_than_one(spark: SparkSession) -> Non
     assert 0 < len(jobs) <= 16
 
 
+@pytest.mark.deep
 def test_a_function_that_fails_often_takes_no_more_queries(spark: SparkSession) -> None:
     with counted(spark) as jobs:
         made = stage(spark, "SELECT checked(id) AS id FROM source").rows(
@@ -152,6 +154,7 @@ def test_rows_that_depend_on_each_other_are_bad_together(spark: SparkSession) ->
     assert set(made.rejects.column("source_position").to_pylist()) == {f"place {n}" for n in range(4)}
 
 
+@pytest.mark.deep
 def test_rows_that_no_query_can_tell_apart_are_halved_a_bounded_number_of_times(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

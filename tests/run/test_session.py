@@ -183,6 +183,7 @@ def test_java_and_workers_end_when_python_is_killed(tmp_path: Path) -> None:
         _await_end(pid)
 
 
+@pytest.mark.deep
 def test_a_damaged_archive_does_not_matter(tmp_path: Path) -> None:
     archive = archive_for(find_java(os.environ), spark_jars(os.environ), {"XDG_CACHE_HOME": str(tmp_path)})
     assert archive is not None
@@ -196,6 +197,7 @@ def test_a_damaged_archive_does_not_matter(tmp_path: Path) -> None:
     assert list(tmp_path.glob("ematix-flow-spark-*")) == [], "files of the run are removed with it"
 
 
+@pytest.mark.deep
 def test_one_process_can_have_one_session_after_another() -> None:
     done = _run(
         COUNT
@@ -207,6 +209,7 @@ def test_one_process_can_have_one_session_after_another() -> None:
     assert (done.stdout, done.stderr) == ("10\nlocal[1, 2] 4\n", "")
 
 
+@pytest.mark.deep
 def test_a_session_of_the_caller_is_borrowed_and_kept() -> None:
     done = _run(
         "from pyspark.sql import SparkSession\n"
@@ -227,6 +230,22 @@ def test_a_session_of_the_caller_is_borrowed_and_kept() -> None:
     assert [line for line in done.stdout.splitlines() if line] == ["True UTC", refused, "3"]
 
 
+@pytest.mark.deep
+def test_a_session_of_the_caller_whose_java_has_ended_is_replaced() -> None:
+    done = _run(
+        "from pyspark import SparkContext\n"
+        "from pyspark.sql import SparkSession\n"
+        "mine = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false').getOrCreate()\n"
+        "SparkContext._gateway.proc.kill()\n"
+        "SparkContext._gateway.proc.wait()\n"
+        "from ematix_flow.declare.spark_settings import SparkSettings\n"
+        "from ematix_flow.run.session import spark_session\n"
+        "print(spark_session(SparkSettings()).range(4).count())\n"
+    )
+    assert done.stdout.split() == ["4"], done.stderr
+
+
+@pytest.mark.deep
 def test_a_connect_server_serves_the_same_work() -> None:
     pytest.importorskip("grpc")
     done = _run(

@@ -21,6 +21,7 @@ print(spark.range(3).count())
 """
 
 
+@pytest.mark.deep
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # the builder yields to everything else on the machine

@@ -126,13 +126,15 @@ def end(classic: Classic, patience: float = 0, *, started: bool = True) -> None:
         archives.build_in_background(classic.archive)
 
 
-def forget(session: SparkSession) -> None:
+def forget() -> None:
     """Clear what pyspark keeps of a session whose Java has ended; it expects one Java for a whole process."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    session.sparkContext._jsc = None  # noqa: SLF001 - so that stop() does not talk to Java
-    session.sparkContext.stop()
+    context: Any = SparkContext._active_spark_context  # noqa: SLF001 - there is no other way that does not start one
+    if context is not None:
+        context._jsc = None  # noqa: SLF001 - so that stop() does not talk to Java
+        context.stop()
     SparkSession._instantiatedSession = SparkSession._activeSession = None  # noqa: SLF001
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
 

@@ -164,7 +164,7 @@ def stop_session(*, last: bool = False) -> None:
         classics.stop_context(session, current.classic)
         classics.end(current.classic)
         if not last:
-            classics.forget(session)
+            classics.forget()
     elif current.lease is not None:
         os.environ.pop(_CONNECT_MODE, None)
         _leave(session, known=current.lease.alive and not current.forgotten)
@@ -276,6 +276,9 @@ def _session_of_the_caller() -> SparkSession | None:
     try:
         return SparkSession.active()
     except PySparkRuntimeError:
+        return None
+    except OSError:  # its Java has ended
+        classics.forget()
         return None
 
 

@@ -137,6 +137,7 @@ def test_an_expression_of_the_user(project: Path, engines: Path) -> None:
     assert rows(project, "items") == [(1, "TEA"), (2, "SALT")]
 
 
+@pytest.mark.deep
 def test_a_join_across_connections(project: Path, engines: Path) -> None:
     with duckdb.connect(str(project / "shop.duckdb")) as connection:
         connection.execute("CREATE TABLE remarks AS SELECT * FROM (VALUES (1, 'old'), (2, 'new')) AS t (id, remark)")
@@ -146,6 +147,7 @@ def test_a_join_across_connections(project: Path, engines: Path) -> None:
     assert rows(project, "items") == [(2, "salt/new")]
 
 
+@pytest.mark.deep
 def test_into_a_lake_and_back(project: Path, engines: Path) -> None:
     into, again, back = run(project, engines, "into_lake", "into_lake", "from_lake")
     assert (into["rows_inserted"], into["rows_rejected"]) == (3, 1)

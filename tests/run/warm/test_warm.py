@@ -172,6 +172,7 @@ def test_java_ends_with_the_process_that_watches_over_it() -> None:
     lease.release()
 
 
+@pytest.mark.deep
 def test_a_stale_note_is_passed_over() -> None:
     lease = lease_of(SETTINGS)
     state = lease.state
@@ -207,6 +208,7 @@ def test_a_note_with_another_token_is_passed_over() -> None:
     assert _gone(lease)
 
 
+@pytest.mark.deep
 @pytest.mark.filterwarnings("ignore:.*RETRIES_EXCEEDED")
 def test_an_engine_without_memory_ends_and_says_so() -> None:
     small = replace(SETTINGS, master="local[1, 7]", conf={"spark.driver.memory": "600m"})
@@ -251,6 +253,7 @@ def test_an_engine_that_nobody_uses_ends(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not list(lease.folder.glob(f"{lease.state.id}.*"))
 
 
+@pytest.mark.deep
 def test_a_frozen_engine_is_ended_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "JOIN_SECONDS", 3.0)
     lease = lease_of(SETTINGS)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.services.kafka import KafkaBroker
     from tests.services.postgres import PostgresServer
 
-pytestmark = [pytest.mark.service, pytest.mark.crash]
+pytestmark = [pytest.mark.slow, pytest.mark.service, pytest.mark.crash]
 
 AGAIN = ("--restart-on-error", "--max-backoff-ms", "200", "--format", "lines")
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     Flow = Callable[..., Any]
 
+pytestmark = pytest.mark.slow
+
 
 TEXT, COUNT, TRUTH = r".+", 0, True
 NAME, QUANTITY = r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?", r"\d+(m|Ki|Mi|Gi)?"

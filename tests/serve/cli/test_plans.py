@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     Flow = Callable[..., Any]
 
+pytestmark = pytest.mark.slow
+
 MORE = """
 from flows import Copies
 from ematix_flow import ematix

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     Flow = Callable[..., Any]
 
+pytestmark = pytest.mark.slow
+
 FAN_OUT = """
 from flows import Copies
 from ematix_flow import ematix

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     Flow = Callable[..., Said]
 
+pytestmark = pytest.mark.slow
+
 EVERY = """
 from pathlib import Path
 from typing import Annotated

@@ -12,6 +12,8 @@ import pytest
 from ematix_flow.declare.project import PROJECT, load_module
 from ematix_flow.serve.cli.spark import needs_spark
 
+pytestmark = pytest.mark.slow
+
 SRC = str(Path(__file__).parents[3] / "src")
 HEAVY = {
     "pyspark",

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     Flow = Callable[..., Any]
 
+pytestmark = pytest.mark.slow
+
 SRC = str(Path(__file__).parents[3] / "src")
 
 STUBBORN = """
