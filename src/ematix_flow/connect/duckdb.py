@@ -26,8 +26,8 @@ from ematix_flow.connect.base import (
 )
 from ematix_flow.connect.capabilities import ALL_MODES, Capabilities
 from ematix_flow.connect.digits import digits_of
+from ematix_flow.connect.duckdb_existing import DuckDBTypes
 from ematix_flow.connect.duckdb_session import open_file, open_memory
-from ematix_flow.connect.existing_types import DuckDBTypes
 from ematix_flow.connect.fingerprints import qualified, shortest, sum_sql, told
 from ematix_flow.connect.identifiers import quoted, text
 from ematix_flow.connect.parts import ParquetStager, check_parts, drop_folder, folders, make_folder, process_folder

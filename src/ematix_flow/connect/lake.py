@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, cast
 from ematix_flow.connect import lake_types
 from ematix_flow.connect.base import FoundColumn, FoundTable
 from ematix_flow.connect.capabilities import ALL_MODES, Capabilities
-from ematix_flow.connect.existing_types import LakeTypes
 from ematix_flow.connect.file_parts import FileStager
 from ematix_flow.connect.fingerprints import EMPTY
 from ematix_flow.connect.identifiers import backticked
 from ematix_flow.connect.lake_engine import EngineError
+from ematix_flow.connect.lake_leftovers import leftovers_chore
 from ematix_flow.connect.lake_session import LakeSession
+from ematix_flow.connect.lake_types import LakeTypes
 from ematix_flow.connect.sqlite_books import SQLiteBooks
 from ematix_flow.connect.store import told_parts
 from ematix_flow.connect.store_session import HOME
 from ematix_flow.connect.store_target import StoreTarget
-from ematix_flow.connect.store_upkeep import leftovers_chore
 from ematix_flow.connect.upkeep import guarded
 from ematix_flow.errors import UnsupportedError
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.digits import digits_of
+from ematix_flow.connect.existing_types import ExistingTypes
+from ematix_flow.declare import types
 
 if TYPE_CHECKING:
     from ematix_flow.declare.types import ColumnType
@@ -43,3 +45,12 @@ def normal(word: str) -> str:
     """Give one word for a type, however it is spelled."""
     upper = word.replace(" ", "").upper()
     return _WORDS.get(upper, upper)
+
+
+class LakeTypes(ExistingTypes):
+    """Small integers, which Spark refuses to cut; what is nested is refused."""
+
+    def carried_as(self, native: str, given: ColumnType) -> ColumnType | None:
+        """Carry a byte as the next wider integer."""
+        del given
+        return types.SmallInt() if native == "TINYINT" else None

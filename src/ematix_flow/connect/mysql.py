@@ -21,9 +21,9 @@ from ematix_flow.connect.base import (
     TableName,
 )
 from ematix_flow.connect.capabilities import ALL_MODES, Capabilities
-from ematix_flow.connect.existing_types import MySQLTypes
 from ematix_flow.connect.fingerprints import sum_sql, told
 from ematix_flow.connect.identifiers import backticked as quoted
+from ematix_flow.connect.mysql_existing import MySQLTypes
 from ematix_flow.connect.mysql_rows import read_rows
 from ematix_flow.connect.mysql_session import ALONE, COLLATE, MySQLSession, connect, is_transient, read_url
 from ematix_flow.connect.mysql_stage import ROW, MySQLStager, own_column, reject_name

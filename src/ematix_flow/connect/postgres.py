@@ -21,9 +21,9 @@ from ematix_flow.connect.base import (
     TableName,
 )
 from ematix_flow.connect.capabilities import ALL_MODES, Capabilities
-from ematix_flow.connect.existing_types import PostgresTypes
 from ematix_flow.connect.fingerprints import qualified, told
 from ematix_flow.connect.identifiers import quoted
+from ematix_flow.connect.postgres_existing import PostgresTypes
 from ematix_flow.connect.postgres_relay import relay_query, relay_rows
 from ematix_flow.connect.postgres_session import PostgresSession, is_transient
 from ematix_flow.connect.postgres_splits import split_query

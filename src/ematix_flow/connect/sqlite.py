@@ -14,7 +14,6 @@ from ematix_flow.connect import sqlite_catalog, sqlite_types
 from ematix_flow.connect.arrow import REJECTS
 from ematix_flow.connect.base import Database, Opened, Split, TableName
 from ematix_flow.connect.capabilities import ALL_MODES, Capabilities
-from ematix_flow.connect.existing_types import SQLiteTypes
 from ematix_flow.connect.fingerprints import told
 from ematix_flow.connect.identifiers import listed, quoted, text
 from ematix_flow.connect.parts import (
@@ -27,6 +26,7 @@ from ematix_flow.connect.parts import (
     make_folder,
     process_folder,
 )
+from ematix_flow.connect.sqlite_existing import SQLiteTypes
 from ematix_flow.connect.sqlite_session import (
     BUSY,
     DEFINE,

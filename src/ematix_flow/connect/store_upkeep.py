@@ -1,48 +1,15 @@
-"""Clean-up of books that are kept in a store, and of what dead loads left beside them; rows of tables are not touched."""
+"""Clean-up of metadata that is kept in a store; rows of tables are not touched."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.lake_lock import BURIED_SECONDS, LOCKS
-from ematix_flow.connect.lake_rows import POINTS
-from ematix_flow.connect.store_session import UNFINISHED_SECONDS
 from ematix_flow.connect.upkeep import Chore
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.lake_session import LakeSession
     from ematix_flow.connect.store_session import StoreSession
-
-FORGOTTEN_SECONDS = 24 * 3600.0
-"""Whoever still reads folded events that were replaced so long ago has been given up."""
 
 
 def books_chore(session: StoreSession) -> Chore:
     """Give the removal of states and records that no session can begin from."""
     return Chore("books", lambda: {"removed": session.tidy()}, lambda: {"removed": len(session.superseded())})
-
-
-def leftovers_chore(session: LakeSession) -> Chore:
-    """Give the removal of what dead loads of a lake table left: folded events, old marks of locks, drafts."""
-
-    def work() -> dict[str, int]:
-        found = leftovers(session)
-        for key in found:
-            session.store.delete(key)
-        return {"removed": len(found)}
-
-    return Chore("leftovers", work, lambda: {"removed": len(leftovers(session))})
-
-
-def leftovers(session: LakeSession) -> list[str]:
-    """Give what lies beside the books of a lake table and belongs to nobody any more."""
-    store, home = session.store, session.home
-    needed = session.value("points")
-    points = store.listed(home + POINTS)
-    keys = [f.key for f in points if f.age > FORGOTTEN_SECONDS and not (needed and f.key.startswith(f"{needed}/"))]
-    marks = (f for f in store.listed(home + LOCKS) if f.key.endswith(".dead"))
-    keys += [f.key for f in marks if f.age > BURIED_SECONDS]
-    for folder, seconds in ((POINTS, FORGOTTEN_SECONDS), (LOCKS, UNFINISHED_SECONDS)):
-        drafts = store.unfinished(home + folder)
-        keys += [f.key for f in drafts if f.age > seconds and not (needed and f.key.startswith(f"{needed}/"))]
-    return keys
