@@ -20,10 +20,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from ematix_flow import pipeline
 from ematix_flow.commit.runlog.records import Claim, columns_of, values_of
 from ematix_flow.declare.project import PROJECT
-from ematix_flow.engine.statusing import status_snapshot
-from ematix_flow.plan.deciding import Situation, decide
-from ematix_flow.plan.retrying import begun, succeeded
-from ematix_flow.plan.slots import slot_text
+from ematix_flow.engine.schedule.status import status_snapshot
+from ematix_flow.plan.schedule.cron import slot_text
+from ematix_flow.plan.schedule.decide import Situation, decide
+from ematix_flow.plan.schedule.retry import begun, succeeded
 from ematix_flow.records import PipelineState
 from ematix_flow.run_log import SqliteRunLog
 

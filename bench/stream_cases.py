@@ -86,8 +86,8 @@ def full_topic(rows: int) -> str:
 @cache
 def spark_conf(folder: Path, *, delta: bool) -> str:
     """Give the settings of plain PySpark as JSON; a part that the repositories lack is replaced as this product does it."""
-    from ematix_flow.run.java import find_java
-    from ematix_flow.run.stand_ins import with_stand_ins
+    from ematix_flow.run.spark.java import find_java
+    from ematix_flow.run.spark.packages.substitutes import with_stand_ins
 
     packages = _PACKAGES if delta else _PACKAGES[:2]
     conf = {"spark.jars.packages": ",".join(packages)} | (_DELTA if delta else {})

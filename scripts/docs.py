@@ -14,11 +14,14 @@ import ematix_flow
 from ematix_flow.connect.base import Database
 from ematix_flow.connect.capabilities import ALL_MODES
 from ematix_flow.connect.registry import DATABASES, FILE_TABLES, FILES, LAKE_SOURCES, LAKES, STREAMS
-from ematix_flow.declare import connection, keywords, normalize, stream_keywords, stream_toml, transforms
+from ematix_flow.declare.connection import registry as connection
+from ematix_flow.declare.pipeline import keywords, normalize, transforms
 from ematix_flow.declare.spark_settings import PREFIX, SETTINGS
+from ematix_flow.declare.stream import keywords as stream_keywords
+from ematix_flow.declare.stream import toml_reader as stream_toml
 from ematix_flow.failpoints import DELTA_NAMES, LAKE_NAMES, NAMES, SINK_NAMES, SLOT_NAMES, STORE_NAMES
-from ematix_flow.plan.bookkeeping import COLUMNS
-from ematix_flow.plan.guarantees import QUEUES, SOURCES, TARGETS, guarantee_of
+from ematix_flow.plan.explain.guarantees import QUEUES, SOURCES, TARGETS, guarantee_of
+from ematix_flow.plan.metadata_tables import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

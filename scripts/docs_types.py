@@ -16,8 +16,8 @@ from ematix_flow.connect.arrow import arrow_type
 from ematix_flow.connect.digits import MAX_DIGITS
 from ematix_flow.connect.file_formats import AS_DIGITS, writer
 from ematix_flow.connect.registry import target_of
-from ematix_flow.declare import types
-from ematix_flow.declare.connection import KINDS
+from ematix_flow.declare.connection.registry import KINDS
+from ematix_flow.declare.table import types
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base import Database

@@ -271,7 +271,7 @@ def sqlite_path(tmp_path: Path) -> Path:
 def spark() -> Iterator[SparkSession]:
     """Give the Spark session of this test process, the one that a flow with default settings gets too."""
     from ematix_flow.declare.spark_settings import SparkSettings
-    from ematix_flow.run.session import spark_session, stop_session
+    from ematix_flow.run.spark.session import spark_session, stop_session
 
     yield spark_session(SparkSettings())
     stop_session()
@@ -301,7 +301,7 @@ def quick_lakes(blank_surroundings: None, monkeypatch: pytest.MonkeyPatch) -> No
     """Let lake tables of all kinds and topics share one Spark session, which does not write Java for every query of a few rows."""
     from ematix_flow.connect import delta, iceberg_catalog, kafka, s3_spark
     from ematix_flow.connect.lake_engine import SparkNeeds
-    from ematix_flow.engine.spark import need
+    from ematix_flow.engine.spark.session import need
 
     packages = (iceberg_catalog.PACKAGE, *iceberg_catalog.DRIVERS.values(), kafka.PACKAGE)
     tables = delta.NEEDS + delta.LOG_NEEDS + SparkNeeds(packages, tuple(iceberg_catalog.EXTENSIONS.items()))
@@ -323,7 +323,7 @@ QUICK = {
 
 
 def _forget_declarations() -> None:
-    from ematix_flow.declare.connection import clear_registry
+    from ematix_flow.declare.connection.registry import clear_registry
     from ematix_flow.declare.project import PROJECT
 
     clear_registry()

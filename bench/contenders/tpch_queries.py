@@ -43,7 +43,7 @@ def _over(spark: Any, data: Path) -> Callable[[str], Any]:
 
 def _ours(data: Path) -> Callable[[str], Any]:
     from ematix_flow.declare.spark_settings import SparkSettings
-    from ematix_flow.run.session import spark_session
+    from ematix_flow.run.spark.session import spark_session
 
     return _over(spark_session(SparkSettings(profile="long")), data)
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 if TYPE_CHECKING:
     from ematix_flow import _core, config, connect, connections, streaming
-    from ematix_flow.declare.cdc import CDC
-    from ematix_flow.declare.connection import (
+    from ematix_flow.declare.connection.registry import (
         BigQueryConnection,
         Connection,
         DeltaLocalConnection,
@@ -34,14 +33,17 @@ if TYPE_CHECKING:
         registered_connections,
     )
     from ematix_flow.declare.decorators import ematix
-    from ematix_flow.declare.maintenance import Maintenance
-    from ematix_flow.declare.pipeline import Source
-    from ematix_flow.declare.stateful import Aggregation, Join, Window
-    from ematix_flow.declare.stream_options import Lookup, StateStore, Watermark
-    from ematix_flow.declare.streaming import run_pipeline, run_streaming_pipeline
-    from ematix_flow.declare.table import Column, ManagedTable, natural_key, nullable, pk
-    from ematix_flow.declare.target import Target
-    from ematix_flow.declare.types import (
+    from ematix_flow.declare.pipeline.pipeline import Source
+    from ematix_flow.declare.pipeline.targets import Target
+    from ematix_flow.declare.schedule.workflow import AllOf, AnyOf, TriggerOp
+    from ematix_flow.declare.stream.cdc import CDC
+    from ematix_flow.declare.stream.decorator import run_pipeline, run_streaming_pipeline
+    from ematix_flow.declare.stream.options import Lookup, StateStore, Watermark
+    from ematix_flow.declare.stream.udf import PythonAggregateUdfHandle, PythonScalarUdfHandle, udaf, udf
+    from ematix_flow.declare.stream.windows import Aggregation, Join, Window
+    from ematix_flow.declare.table.class_body import Column, ManagedTable, natural_key, nullable, pk
+    from ematix_flow.declare.table.maintenance import Maintenance
+    from ematix_flow.declare.table.types import (
         JSON,
         JSONB,
         UUID,
@@ -59,9 +61,7 @@ if TYPE_CHECKING:
         Timestamp,
         TimestampTZ,
     )
-    from ematix_flow.declare.udf import PythonAggregateUdfHandle, PythonScalarUdfHandle, udaf, udf
-    from ematix_flow.declare.workflow import AllOf, AnyOf, TriggerOp
-    from ematix_flow.run.udf_batch import apply_udaf_to_batch, apply_udf_to_batch
+    from ematix_flow.run.transform.udf_batch import apply_udaf_to_batch, apply_udf_to_batch
 
 __version__ = "0.1.0"
 
@@ -71,8 +71,8 @@ _LATER = ("connect", "_core", "config", "connections", "pipeline", "quality", "s
 _PLACES = {
     name: module
     for module, names in {
-        "declare.cdc": ("CDC",),
-        "declare.connection": (
+        "declare.stream.cdc": ("CDC",),
+        "declare.connection.registry": (
             "BigQueryConnection",
             "Connection",
             "DeltaLocalConnection",
@@ -97,14 +97,14 @@ _PLACES = {
             "registered_connections",
         ),
         "declare.decorators": ("ematix",),
-        "declare.maintenance": ("Maintenance",),
-        "declare.pipeline": ("Source",),
-        "declare.stateful": ("Aggregation", "Join", "Window"),
-        "declare.stream_options": ("Lookup", "StateStore", "Watermark"),
-        "declare.streaming": ("run_pipeline", "run_streaming_pipeline"),
-        "declare.table": ("Column", "ManagedTable", "natural_key", "nullable", "pk"),
-        "declare.target": ("Target",),
-        "declare.types": (
+        "declare.table.maintenance": ("Maintenance",),
+        "declare.pipeline.pipeline": ("Source",),
+        "declare.stream.windows": ("Aggregation", "Join", "Window"),
+        "declare.stream.options": ("Lookup", "StateStore", "Watermark"),
+        "declare.stream.decorator": ("run_pipeline", "run_streaming_pipeline"),
+        "declare.table.class_body": ("Column", "ManagedTable", "natural_key", "nullable", "pk"),
+        "declare.pipeline.targets": ("Target",),
+        "declare.table.types": (
             "JSON",
             "JSONB",
             "UUID",
@@ -122,9 +122,9 @@ _PLACES = {
             "Timestamp",
             "TimestampTZ",
         ),
-        "declare.udf": ("PythonAggregateUdfHandle", "PythonScalarUdfHandle", "udaf", "udf"),
-        "declare.workflow": ("AllOf", "AnyOf", "TriggerOp"),
-        "run.udf_batch": ("apply_udaf_to_batch", "apply_udf_to_batch"),
+        "declare.stream.udf": ("PythonAggregateUdfHandle", "PythonScalarUdfHandle", "udaf", "udf"),
+        "declare.schedule.workflow": ("AllOf", "AnyOf", "TriggerOp"),
+        "run.transform.udf_batch": ("apply_udaf_to_batch", "apply_udf_to_batch"),
     }.items()
     for name in names
 }

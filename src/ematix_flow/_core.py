@@ -7,9 +7,9 @@ from ematix_flow.connect.kafka_backend import KafkaBackend
 from ematix_flow.connect.kinesis import KinesisBackend
 from ematix_flow.connect.pubsub import PubSubBackend
 from ematix_flow.connect.rabbitmq import RabbitMQBackend
-from ematix_flow.engine.handles import Connection
-from ematix_flow.engine.references import open_url as connect
-from ematix_flow.engine.stream_ops import (
+from ematix_flow.engine.api.connection import Connection
+from ematix_flow.engine.api.references import open_url as connect
+from ematix_flow.engine.stream.operations import (
     dlq_park,
     dlq_purge,
     dlq_record_by_id,

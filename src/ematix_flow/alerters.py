@@ -1,9 +1,9 @@
 """Public names of alerts; nothing else lives here."""
 
-from ematix_flow.observe.alerts.active import active_alerters, clear_alerters, register_alerter
+from ematix_flow.observe.alerts.alert import Alerter, AlertEvent
 from ematix_flow.observe.alerts.channels import PagerDutyAlerter, SlackAlerter, StdoutAlerter
-from ematix_flow.observe.alerts.event import Alerter, AlertEvent
 from ematix_flow.observe.alerts.mail import EmailAlerter
+from ematix_flow.observe.alerts.registry import active_alerters, clear_alerters, register_alerter
 from ematix_flow.observe.alerts.urls import from_url
 
 __all__ = [

@@ -9,13 +9,13 @@ from ematix_flow.connect.resolve import resolve_dsn, set_connection
 from ematix_flow.connect.resolve import shown_connections as list_connections
 
 if TYPE_CHECKING:
-    from ematix_flow.engine.references import check_connection, connect
+    from ematix_flow.engine.api.references import check_connection, connect
 
 __all__ = ["check_connection", "connect", "list_connections", "resolve_dsn", "set_connection"]
 
 
 def __getattr__(name: str) -> Any:
     if name in ("connect", "check_connection"):
-        return getattr(importlib.import_module("ematix_flow.engine.references"), name)
+        return getattr(importlib.import_module("ematix_flow.engine.api.references"), name)
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(message)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ematix_flow.declare.connection import (
+from ematix_flow.declare.connection.registry import (
     KINDS,
     BigQueryConnection,
     Connection,

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ematix_flow.engine.health import HealthReport, run_doctor
+from ematix_flow.engine.doctor import HealthReport, run_doctor
 
 __all__ = ["HealthReport", "run_doctor"]

@@ -1,5 +1,5 @@
 """Public names of the key and nullability markers; nothing else lives here."""
 
-from ematix_flow.declare.markers import natural_key, nullable, pk
+from ematix_flow.declare.table.markers import natural_key, nullable, pk
 
 __all__ = ["natural_key", "nullable", "pk"]

@@ -1,6 +1,6 @@
 """Public names of the normalisers and pre-load transforms; nothing else lives here."""
 
-from ematix_flow.declare.normalize import (
+from ematix_flow.declare.pipeline.normalize import (
     clamp,
     date_trunc,
     default,
@@ -26,7 +26,7 @@ from ematix_flow.declare.normalize import (
     upper,
     whitespace_to_null,
 )
-from ematix_flow.declare.transforms import deduplicate_by, filter_where, limit, sample_pct
+from ematix_flow.declare.pipeline.transforms import deduplicate_by, filter_where, limit, sample_pct
 
 __all__ = [
     "clamp",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from ematix_flow.declare.pipeline import ParentContext, Retry
-from ematix_flow.declare.registering import register
-from ematix_flow.declare.slot import Slot, current_slot
-from ematix_flow.engine.adhoc import sync
-from ematix_flow.engine.by_name import (
+from ematix_flow.declare.pipeline.function_pipeline import register
+from ematix_flow.declare.pipeline.pipeline import ParentContext, Retry
+from ematix_flow.declare.schedule.slot import Slot, current_slot
+from ematix_flow.engine.api.by_name import (
     apply,
     depends_on_of,
     dry_run,
@@ -22,7 +21,8 @@ from ematix_flow.engine.by_name import (
     run_transform,
     upstream_freshness_secs_of,
 )
-from ematix_flow.engine.due import (
+from ematix_flow.engine.api.sync import sync
+from ematix_flow.engine.schedule.run_due import (
     FailedEvent,
     FiredEvent,
     RunDueResult,
@@ -30,7 +30,7 @@ from ematix_flow.engine.due import (
     run_due_with_dag,
     run_due_with_dag_detailed,
 )
-from ematix_flow.plan.slots import forecast_next_run, is_due, matched_fire_time
+from ematix_flow.plan.schedule.cron import forecast_next_run, is_due, matched_fire_time
 
 __all__ = [
     "FailedEvent",

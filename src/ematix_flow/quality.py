@@ -1,16 +1,16 @@
 """Public names of data quality and freshness; nothing else lives here."""
 
-from ematix_flow.commit.measuring import StagedRows
-from ematix_flow.declare.quality_checks import Expectation
-from ematix_flow.declare.tester import Tester
-from ematix_flow.engine.freshness import (
+from ematix_flow.commit.measurements import StagedRows
+from ematix_flow.declare.quality.checks import Expectation
+from ematix_flow.declare.quality.tester import Tester
+from ematix_flow.engine.schedule.freshness import (
     FreshnessEvaluator,
     evaluate_freshness,
     register_freshness_sla,
     registered_slas,
 )
 from ematix_flow.errors import QualityCheckFailed, QualityUnrunnable
-from ematix_flow.plan.freshness import Freshness
+from ematix_flow.plan.schedule.freshness import Freshness
 from ematix_flow.records import Audited, CheckResult
 
 __all__ = [

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.commit.runlog.claims import ClaimResult, ExpiredClaim
-from ematix_flow.commit.runlog.former import AttemptState
+from ematix_flow.commit.runlog.leases import ClaimResult, ExpiredClaim
+from ematix_flow.commit.runlog.legacy import AttemptState
 from ematix_flow.commit.runlog.log import RunLog
-from ematix_flow.commit.runlog.opening import ddl, forgotten_run_log, from_url, open_run_log, sqlite_run_log
+from ematix_flow.commit.runlog.open import ddl, forgotten_run_log, from_url, open_run_log, sqlite_run_log
 from ematix_flow.commit.runlog.records import Action, Backfill, Claim
 from ematix_flow.errors import RunLogError
 from ematix_flow.records import Incident, PipelineState, RunRecord

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ematix_flow.engine.schedulers import run_scheduler
+from ematix_flow.engine.schedule.schedulers import run_scheduler
 
 __all__ = ["run_scheduler"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ematix_flow.declare.pipeline import Source
+from ematix_flow.declare.pipeline.pipeline import Source
 
 __all__ = ["Source"]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from ematix_flow.declare.cdc import CDC
-from ematix_flow.declare.pipeline import Source
-from ematix_flow.declare.stateful import Aggregation, Join, Window
-from ematix_flow.declare.stream_options import Lookup, StateStore, Watermark
-from ematix_flow.declare.streaming import (
+from ematix_flow.declare.pipeline.pipeline import Source
+from ematix_flow.declare.pipeline.targets import Target
+from ematix_flow.declare.stream.cdc import CDC
+from ematix_flow.declare.stream.decorator import (
     get_streaming_pipeline,
     list_streaming_pipelines,
     register_streaming_pipeline,
@@ -14,7 +13,8 @@ from ematix_flow.declare.streaming import (
     run_pipeline,
     run_streaming_pipeline,
 )
-from ematix_flow.declare.target import Target
+from ematix_flow.declare.stream.options import Lookup, StateStore, Watermark
+from ematix_flow.declare.stream.windows import Aggregation, Join, Window
 
 __all__ = [
     "CDC",

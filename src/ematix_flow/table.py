@@ -1,5 +1,5 @@
 """Public names of table declarations; nothing else lives here."""
 
-from ematix_flow.declare.table import Column, ManagedTable, Table, table, table_of
+from ematix_flow.declare.table.class_body import Column, ManagedTable, Table, table, table_of
 
 __all__ = ["Column", "ManagedTable", "Table", "table", "table_of"]

@@ -18,6 +18,6 @@ about rows and rejects are the real ones; only the systems on both sides are rep
 
 from __future__ import annotations
 
-from ematix_flow.engine.trying import TestResult, run_with
+from ematix_flow.engine.api.testing import TestResult, run_with
 
 __all__ = ["TestResult", "run_with"]

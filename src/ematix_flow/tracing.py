@@ -1,6 +1,6 @@
 """Public names of traces; nothing else lives here."""
 
-from ematix_flow.observe.trace_urls import from_url
-from ematix_flow.observe.traces import Tracing
+from ematix_flow.observe.otlp.trace_urls import from_url
+from ematix_flow.observe.otlp.traces import Tracing
 
 __all__ = ["Tracing", "from_url"]

@@ -1,5 +1,5 @@
 """Public names of the pre-load transforms; nothing else lives here."""
 
-from ematix_flow.declare.transforms import deduplicate_by, filter_where, limit, sample_pct
+from ematix_flow.declare.pipeline.transforms import deduplicate_by, filter_where, limit, sample_pct
 
 __all__ = ["deduplicate_by", "filter_where", "limit", "sample_pct"]

@@ -1,6 +1,6 @@
 """Public names of the column types; nothing else lives here."""
 
-from ematix_flow.declare.types import (
+from ematix_flow.declare.table.types import (
     JSON,
     JSONB,
     UUID,

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ematix_flow.declare.connection import BigQueryConnection, RedshiftConnection, SnowflakeConnection
+from ematix_flow.declare.connection.registry import BigQueryConnection, RedshiftConnection, SnowflakeConnection
 
 __all__ = ["BigQueryConnection", "RedshiftConnection", "SnowflakeConnection"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ematix_flow.declare.workflow import AllOf, AnyOf, TriggerOp, Workflow, workflow
+from ematix_flow.declare.schedule.workflow import AllOf, AnyOf, TriggerOp, Workflow, workflow
 
 __all__ = ["AllOf", "AnyOf", "TriggerOp", "Workflow", "workflow"]

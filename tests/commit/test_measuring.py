@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ematix_flow.commit.ledger import HistoryRow
-from ematix_flow.commit.measuring import Ruler
+from ematix_flow.commit.measurements import Ruler
 from ematix_flow.connect.base import SourceColumn
 from ematix_flow.connect.registry import system_of
-from ematix_flow.declare.connection import SQLiteConnection
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
-from ematix_flow.declare.quality import quality_of
-from ematix_flow.declare.tester import Tester
-from ematix_flow.declare.types import BigInt, Text
-from ematix_flow.declare.write import write
-from ematix_flow.engine.ordering import order_for
+from ematix_flow.declare.connection.registry import SQLiteConnection
+from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+from ematix_flow.declare.pipeline.write import write
+from ematix_flow.declare.quality.expectations import quality_of
+from ematix_flow.declare.quality.tester import Tester
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Text
+from ematix_flow.engine.batch.commit_request import order_for
 from ematix_flow.plan.batch import Aim, Observed, plan_target
 from ematix_flow.plan.source import SourceValue
 from ematix_flow.records import Fence, Token
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ematix_flow.declare.quality_checks import Expectation
+    from ematix_flow.declare.quality.checks import Expectation
     from ematix_flow.plan.steps import TargetPlan
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

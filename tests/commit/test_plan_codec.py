@@ -13,10 +13,10 @@ import pytest
 from ematix_flow.commit.ledger import HistoryRow
 from ematix_flow.commit.plan_codec import decode, encode
 from ematix_flow.connect.base import StageSpec, TableName
-from ematix_flow.declare.partitions import Partition
-from ematix_flow.engine.ordering import order_for
+from ematix_flow.declare.table.partitions import Partition
+from ematix_flow.engine.batch.commit_request import order_for
 from ematix_flow.errors import CommitError
-from ematix_flow.plan.auditing import without_functions
+from ematix_flow.plan.quality import without_functions
 from ematix_flow.plan.sql.ddl import WantedTable
 from ematix_flow.plan.steps import FileChoice
 from ematix_flow.records import Fence, FileScope, Part, SourceFile

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import ematix_flow
-from ematix_flow.commit.runlog import object_versions
-from ematix_flow.commit.runlog.object_book import ObjectBook
+from ematix_flow.commit.runlog.objects import documents as object_versions
+from ematix_flow.commit.runlog.objects.backend import ObjectBook
 from ematix_flow.commit.runlog.records import Chore
 from ematix_flow.connect import bucket, bucket_requests
 from ematix_flow.errors import RunLogError
@@ -192,7 +192,7 @@ def test_what_was_dropped_long_ago_is_removed(folder: RunLog, monkeypatch: pytes
     assert folder.drop(kept)
     folder.prune(datetime.now(UTC) - timedelta(days=1))
     assert len(list(Path(folder.shown, STATE).iterdir())) == 2
-    monkeypatch.setattr("ematix_flow.commit.runlog.object_book.KEEP_SECONDS", -1.0)
+    monkeypatch.setattr("ematix_flow.commit.runlog.objects.backend.KEEP_SECONDS", -1.0)
     folder.prune(datetime.now(UTC) + timedelta(days=1))
     assert not Path(folder.shown, STATE).exists()
 

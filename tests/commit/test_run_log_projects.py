@@ -10,7 +10,7 @@ import pytest
 
 from ematix_flow import failpoints
 from ematix_flow.commit.runlog.log import RunLog
-from ematix_flow.commit.runlog.project_book import ProjectBook
+from ematix_flow.commit.runlog.project_backend import ProjectBook
 from ematix_flow.commit.runlog.records import RequestRow
 from ematix_flow.connect.project_name import ProjectName
 from ematix_flow.records import RunRecord
@@ -176,7 +176,7 @@ def test_a_record_that_an_old_process_changes_meanwhile_is_read_again(of: Of, mo
     assert seen is not None
     inner = a.book.everything
     monkeypatch.setattr(
-        "ematix_flow.commit.runlog.project_book.failpoint",
+        "ematix_flow.commit.runlog.project_backend.failpoint",
         lambda name: inner.swap(old, replace(old, attempt=7)) if name == "runlog.adopted" else None,
     )
     assert a.swap(seen, replace(seen, paused=True)) is None

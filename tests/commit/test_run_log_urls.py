@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow import ematix, run_log
-from ematix_flow.commit.runlog.object_book import ObjectBook
-from ematix_flow.commit.runlog.opening import local_path, open_run_log
+from ematix_flow.commit.runlog.objects.backend import ObjectBook
+from ematix_flow.commit.runlog.open import local_path, open_run_log
 from ematix_flow.commit.runlog.urls import read_address
-from ematix_flow.declare.connection import DuckDBConnection
+from ematix_flow.declare.connection.registry import DuckDBConnection
 from ematix_flow.errors import DeclareError, RunLogError
 from ematix_flow.run_log import PipelineState, from_url
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.commit import upkeep
+from ematix_flow.commit import metadata_cleanup as upkeep
 from ematix_flow.commit.ledger import HistoryRow, Ledger, transaction
 from ematix_flow.connect.registry import open_target
-from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.records import Fence, Token
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 
 from ematix_flow.connect.schema_registry import AVRO, registry_of
-from ematix_flow.declare.connection_streams import KafkaConnection, SchemaRegistryConnection
+from ematix_flow.declare.connection.brokers import KafkaConnection, SchemaRegistryConnection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

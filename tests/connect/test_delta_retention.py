@@ -12,7 +12,7 @@ import pytest
 
 from ematix_flow.connect.delta_retention import BEFORE, FILES, LOG, SET, duration_of, promised, retention
 from ematix_flow.connect.store import LocalStore
-from ematix_flow.declare.maintenance import Maintenance
+from ematix_flow.declare.table.maintenance import Maintenance
 from ematix_flow.errors import RunError
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ import pytest
 from ematix_flow.connect import duckdb_session
 from ematix_flow.connect.base import StageColumn, TableName, WorkTable
 from ematix_flow.connect.duckdb import DuckDB
-from ematix_flow.declare.connection import DuckDBConnection
-from ematix_flow.declare.types import Numeric, String
+from ematix_flow.declare.connection.registry import DuckDBConnection
+from ematix_flow.declare.table.types import Numeric, String
 from ematix_flow.errors import TransientError
-from ematix_flow.plan.sql.row_hash import _float_text
+from ematix_flow.plan.sql.modes.row_hash import _float_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,10 +20,10 @@ from pyarrow import orc
 from ematix_flow.connect import csv_rows, json_rows
 from ematix_flow.connect.base import StageColumn
 from ematix_flow.connect.file_formats import EXTENSIONS, writer
-from ematix_flow.declare.file_options import file_options
-from ematix_flow.declare.types import BigInt, Boolean, Date, Double, Float, Numeric, Text, Timestamp, TimestampTZ
+from ematix_flow.declare.pipeline.file_options import file_options
+from ematix_flow.declare.table.types import BigInt, Boolean, Date, Double, Float, Numeric, Text, Timestamp, TimestampTZ
 from ematix_flow.errors import DeclareError
-from ematix_flow.run.conform import Rules, conform
+from ematix_flow.run.stage.conform import Rules, conform
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +66,7 @@ def texts(values: list[str | None]) -> pa.Table:
 
 
 def numbers(names: tuple[str, ...] = tuple(TYPES)) -> pa.Table:
-    from ematix_flow.declare.layout import Column, Table
+    from ematix_flow.declare.table.schema import Column, Table
     from tests.contracts.loads import typed
 
     return typed(Table("s", "t", tuple(Column(TYPES[name], name=name) for name in names)), ROWS)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from ematix_flow.commit.gc import collect
+from ematix_flow.commit.cleanup import collect
 from ematix_flow.commit.ledger import HistoryRow, Ledger, open_run
 from ematix_flow.commit.publish import ask
 from ematix_flow.connect.arrow import staged_schema
@@ -23,8 +23,8 @@ from ematix_flow.connect.registry import kinds_with, open_target
 from ematix_flow.connect.store import told_parts
 from ematix_flow.connect.store_session import HOME
 from ematix_flow.connect.store_target import STAGE
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.types import BigInt
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.table.types import BigInt
 from ematix_flow.errors import OvertakenError, StagingLostError, UnsupportedError
 from ematix_flow.records import Part, Token
 from tests.contracts.flows import START

@@ -13,7 +13,7 @@ from ematix_flow.connect.codecs import schema_encoder
 from ematix_flow.connect.glue_registry import GlueRegistry
 from ematix_flow.connect.protobuf_payloads import ProtobufDecoder
 from ematix_flow.connect.schema_registry import PROTOBUF, registry_of
-from ematix_flow.declare.connection_streams import GlueSchemaRegistryConnection, KafkaConnection
+from ematix_flow.declare.connection.brokers import GlueSchemaRegistryConnection, KafkaConnection
 from ematix_flow.errors import TransientError
 from tests.services.s3 import KEY, REGION, SECRET
 from tests.services.server import free_port

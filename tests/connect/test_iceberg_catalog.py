@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ematix_flow.connect.iceberg_catalog import IcebergCatalog
-from ematix_flow.declare.connection_stores import IcebergConnection
+from ematix_flow.declare.connection.databases import IcebergConnection
 
 
 @pytest.mark.parametrize(

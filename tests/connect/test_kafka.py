@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from ematix_flow.connect.kafka import Kafka, Topic
-from ematix_flow.declare.connection_streams import KafkaConnection
+from ematix_flow.declare.connection.brokers import KafkaConnection
 from ematix_flow.errors import RunError, TransientError
 from tests.services.kafka import PASSWORD, USER
 

@@ -13,7 +13,7 @@ from ematix_flow.connect import kafka_reader, kafka_stream
 from ematix_flow.connect.kafka_reader import KEPT, close_readers, read_records
 from ematix_flow.connect.kafka_stream import ENOUGH, KafkaSource
 from ematix_flow.connect.stream import PLACE, VALUE
-from ematix_flow.declare.connection_streams import KafkaConnection
+from ematix_flow.declare.connection.brokers import KafkaConnection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

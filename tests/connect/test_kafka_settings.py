@@ -7,7 +7,7 @@ import pytest
 
 from ematix_flow.connect.kafka import MSK_PACKAGE, PACKAGE, Kafka
 from ematix_flow.connect.kafka_settings import client_settings, spark_options
-from ematix_flow.declare.connection_streams import KafkaConnection
+from ematix_flow.declare.connection.brokers import KafkaConnection
 from ematix_flow.errors import DeclareError, MissingExtraError
 
 if TYPE_CHECKING:

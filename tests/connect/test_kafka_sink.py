@@ -9,7 +9,7 @@ from ematix_flow import failpoints
 from ematix_flow.connect.kafka_positions import TOPIC, KafkaPositions, Kept
 from ematix_flow.connect.kafka_sink import KafkaSink
 from ematix_flow.connect.sinks import AT_LEAST_ONCE, EXACTLY_ONCE, ID_HEADER, Message, Way
-from ematix_flow.declare.connection_streams import KafkaConnection
+from ematix_flow.declare.connection.brokers import KafkaConnection
 from ematix_flow.errors import FencedError, RunError, StreamLostError, TransientError
 from ematix_flow.failpoints import FailpointError
 from tests.services.topics import committed, payloads_of

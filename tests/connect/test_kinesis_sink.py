@@ -7,7 +7,7 @@ import pytest
 from ematix_flow.connect import kinesis_sink
 from ematix_flow.connect.kinesis_sink import KinesisSink
 from ematix_flow.connect.sinks import AT_LEAST_ONCE, Message, Way
-from ematix_flow.declare.connection_streams import KinesisConnection
+from ematix_flow.declare.connection.brokers import KinesisConnection
 from ematix_flow.errors import RunError
 from tests.services.kinesis import create_stream
 from tests.services.s3 import KEY, REGION, SECRET

@@ -11,7 +11,7 @@ import pytest
 from ematix_flow.connect import lake_lock
 from ematix_flow.connect.lake_leftovers import leftovers_chore
 from ematix_flow.connect.registry import target_of
-from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.errors import TransientError
 
 if TYPE_CHECKING:

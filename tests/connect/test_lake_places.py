@@ -19,8 +19,8 @@ from ematix_flow.connect.iceberg_catalog import IcebergCatalog
 from ematix_flow.connect.registry import system_of, target_of
 from ematix_flow.connect.s3_client import place_of
 from ematix_flow.connect.s3_spark import bucket_settings
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.engine.health import check_health
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.engine.doctor import check_health
 from ematix_flow.errors import DeclareError, UnsupportedError
 from tests.services.postgres import PASSWORD
 from tests.services.s3 import KEY, SECRET, s3_fields

@@ -10,7 +10,7 @@ import pytest
 from ematix_flow.connect.delta_stream import DeltaStream
 from ematix_flow.connect.iceberg_stream import line_of
 from ematix_flow.connect.lake_stream import AddedFiles, WholeTable
-from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.errors import RunError, StreamLostError, UnsupportedError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pytest
 from ematix_flow.connect import mysql_wire
 from ematix_flow.connect.mysql import MySQL
 from ematix_flow.connect.redact import safe_text
-from ematix_flow.declare.connection import MySQLConnection
+from ematix_flow.declare.connection.registry import MySQLConnection
 from ematix_flow.errors import CommitError, DeclareError, RunError, TransientError
 from ematix_flow.plan.sql.render import render, text
 

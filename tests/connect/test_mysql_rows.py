@@ -18,7 +18,7 @@ from ematix_flow.connect import mysql_wire
 from ematix_flow.connect.arrow import staged_schema
 from ematix_flow.connect.base import FAILED, StageColumn, StageSpec
 from ematix_flow.connect.mysql import MySQL
-from ematix_flow.declare.connection import MySQLConnection
+from ematix_flow.declare.connection.registry import MySQLConnection
 from ematix_flow.errors import RunError
 from ematix_flow.records import Part
 

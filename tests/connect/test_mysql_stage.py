@@ -14,7 +14,7 @@ from ematix_flow.connect import mysql_stage
 from ematix_flow.connect.arrow import REJECTS, staged_schema
 from ematix_flow.connect.base import StageColumn, StageSpec, WorkTable
 from ematix_flow.connect.mysql import MySQL
-from ematix_flow.declare.connection import MySQLConnection
+from ematix_flow.declare.connection.registry import MySQLConnection
 from ematix_flow.errors import CommitError, RunError
 from ematix_flow.records import Part
 

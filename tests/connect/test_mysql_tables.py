@@ -10,7 +10,7 @@ import pytest
 from ematix_flow import types as t
 from ematix_flow.connect.base import FoundColumn, StageColumn, TableName
 from ematix_flow.connect.mysql import MySQL
-from ematix_flow.declare.connection import MySQLConnection
+from ematix_flow.declare.connection.registry import MySQLConnection
 from ematix_flow.errors import PlanError
 from ematix_flow.plan.sql.ddl import WantedColumn, WantedTable, create_table_sql, differences
 from ematix_flow.plan.sql.render import native_name
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ematix_flow.connect.mysql_session import MySQLSession
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.table.types import ColumnType
 
 pytestmark = pytest.mark.service
 

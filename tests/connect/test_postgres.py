@@ -14,7 +14,7 @@ import pytest
 from ematix_flow.connect import postgres_session
 from ematix_flow.connect.postgres import Postgres
 from ematix_flow.connect.postgres_session import numbered
-from ematix_flow.declare.connection import PostgresConnection
+from ematix_flow.declare.connection.registry import PostgresConnection
 from ematix_flow.errors import DeclareError, FlowError, TransientError
 
 if TYPE_CHECKING:

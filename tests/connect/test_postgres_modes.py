@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from ematix_flow.connect.postgres import Postgres
-from ematix_flow.declare.connection import PostgresConnection
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.types import JSON, BigInt, TimestampTZ
+from ematix_flow.declare.connection.registry import PostgresConnection
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import JSON, BigInt, TimestampTZ
 from tests.contracts.loads import Loader
 
 pytestmark = pytest.mark.service

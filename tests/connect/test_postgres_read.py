@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ematix_flow.connect import postgres_splits
 from ematix_flow.connect.base import FAILED, Split
 from ematix_flow.connect.postgres import Postgres
-from ematix_flow.declare.connection import PostgresConnection
+from ematix_flow.declare.connection.registry import PostgresConnection
 from ematix_flow.errors import RunError, TransientError
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ import pytest
 from ematix_flow.connect.arrow import staged_schema
 from ematix_flow.connect.base import Split, StageColumn, StageSpec
 from ematix_flow.connect.postgres import Postgres
-from ematix_flow.declare.connection import PostgresConnection
-from ematix_flow.declare.types import ALL_TYPES, BigInt, Numeric, String, Text
+from ematix_flow.declare.connection.registry import PostgresConnection
+from ematix_flow.declare.table.types import ALL_TYPES, BigInt, Numeric, String, Text
 from ematix_flow.errors import RunError, TransientError
 from ematix_flow.records import Part
-from ematix_flow.run.conform import Rules
-from ematix_flow.run.stage import StageWork, stage_split
+from ematix_flow.run.stage.conform import Rules
+from ematix_flow.run.stage.tasks import StageWork, stage_split
 from tests.services.postgres import wait_for_backends
 
 if TYPE_CHECKING:

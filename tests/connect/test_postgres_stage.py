@@ -15,8 +15,8 @@ import pytest
 from ematix_flow.connect.arrow import REJECTS, staged_schema
 from ematix_flow.connect.base import Split, StageColumn, StageSpec, WorkTable
 from ematix_flow.connect.postgres import Postgres
-from ematix_flow.declare.connection import PostgresConnection
-from ematix_flow.declare.types import ALL_TYPES, JSON, BigInt, Integer, Numeric, String, Text
+from ematix_flow.declare.connection.registry import PostgresConnection
+from ematix_flow.declare.table.types import ALL_TYPES, JSON, BigInt, Integer, Numeric, String, Text
 from ematix_flow.errors import CommitError, FlowError, RunError
 from ematix_flow.records import Part
 from tests.services.postgres import wait_for_backends

@@ -10,9 +10,9 @@ import pytest
 
 from ematix_flow.connect.base import StageColumn, TableName
 from ematix_flow.connect.postgres import Postgres
-from ematix_flow.declare.connection import PostgresConnection
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.types import ALL_TYPES, BigInt, Integer, Numeric, String, Text
+from ematix_flow.declare.connection.registry import PostgresConnection
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import ALL_TYPES, BigInt, Integer, Numeric, String, Text
 from ematix_flow.plan.sql.ddl import create_table_sql, differences, wanted_table
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import pytest
 from ematix_flow.connect import pubsub_sink
 from ematix_flow.connect.pubsub_sink import PubSubSink
 from ematix_flow.connect.sinks import AT_LEAST_ONCE, ID_HEADER, Message, Way
-from ematix_flow.declare.connection_streams import PubSubConnection
+from ematix_flow.declare.connection.brokers import PubSubConnection
 from ematix_flow.errors import RunError
 from tests.services.pubsub import PROJECT
 

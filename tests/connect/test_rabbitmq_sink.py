@@ -7,7 +7,7 @@ import pytest
 from ematix_flow import failpoints
 from ematix_flow.connect.rabbitmq_sink import RabbitMQSink
 from ematix_flow.connect.sinks import AT_LEAST_ONCE, Message, Way
-from ematix_flow.declare.connection_streams import RabbitMQConnection
+from ematix_flow.declare.connection.brokers import RabbitMQConnection
 from ematix_flow.errors import FencedError, RunError, TransientError
 from ematix_flow.failpoints import FailpointError
 from tests.services.rabbitmq import PASSWORD

@@ -13,7 +13,7 @@ from ematix_flow.connect.resolve import (
     resolve_dsn,
 )
 from ematix_flow.connect.secrets import forget_secrets
-from ematix_flow.declare.connection import (
+from ematix_flow.declare.connection.registry import (
     DuckDBConnection,
     KafkaConnection,
     ObjectStoreS3Connection,

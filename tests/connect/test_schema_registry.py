@@ -7,9 +7,9 @@ import pytest
 
 from ematix_flow.connect import registry_calls
 from ematix_flow.connect.schema_registry import AVRO, registry_of
-from ematix_flow.declare.connection import register_connection
-from ematix_flow.declare.connection_streams import KafkaConnection, SchemaRegistryConnection
-from ematix_flow.engine.health import check_health
+from ematix_flow.declare.connection.brokers import KafkaConnection, SchemaRegistryConnection
+from ematix_flow.declare.connection.registry import register_connection
+from ematix_flow.engine.doctor import check_health
 from ematix_flow.errors import DeclareError, RunError, TransientError, UnsupportedError
 from tests.connect.registries import Gate, record, registry_at
 from tests.services.http_faults import FaultyProxy

@@ -20,7 +20,7 @@ from ematix_flow.connect.secrets import (
     resolved,
     unregister_resolver,
 )
-from ematix_flow.declare.connection import (
+from ematix_flow.declare.connection.registry import (
     KINDS,
     KafkaConnection,
     ObjectStoreLocalConnection,

@@ -16,8 +16,8 @@ import pytest
 from ematix_flow.connect import sqlite_session
 from ematix_flow.connect.base import FoundColumn, Split, StageColumn, TableName
 from ematix_flow.connect.sqlite import SQLite
-from ematix_flow.declare.connection import SQLiteConnection
-from ematix_flow.declare.types import BigInt, Integer, SmallInt
+from ematix_flow.declare.connection.registry import SQLiteConnection
+from ematix_flow.declare.table.types import BigInt, Integer, SmallInt
 from ematix_flow.errors import TransientError
 from ematix_flow.plan.sql.ddl import WantedColumn, WantedTable, create_table_sql
 

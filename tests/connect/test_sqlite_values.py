@@ -15,8 +15,8 @@ import pytest
 from ematix_flow.connect.arrow import staged_schema
 from ematix_flow.connect.base import Split, StageColumn, StageSpec
 from ematix_flow.connect.sqlite import READ_ROWS, SQLite
-from ematix_flow.declare.connection import SQLiteConnection
-from ematix_flow.declare.types import (
+from ematix_flow.declare.connection.registry import SQLiteConnection
+from ematix_flow.declare.table.types import (
     JSON,
     UUID,
     BigInt,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ematix_flow.connect.sqlite_session import SQLiteSession
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.table.types import ColumnType
 
 ZERO = "00000000-0000-0000-0000-000000000000"
 

@@ -10,7 +10,7 @@ import pytest
 
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.connect.registry import open_database
-from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.errors import FlowError
 
 if TYPE_CHECKING:

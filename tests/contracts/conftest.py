@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.connect.registry import open_database
-from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.spark_settings import ENGINE_VARIABLE
 from ematix_flow.run_log import SqliteRunLog
 from tests.contracts.file_flows import FileFlow
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ematix_flow.connect.base import Database, Session
-    from ematix_flow.declare.layout import Table
+    from ematix_flow.declare.table.schema import Table
     from tests.contracts.systems import System
 
 
@@ -141,7 +141,7 @@ def path() -> str:
 def far_spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """Give a session on the cluster, by itself or through a Connect server."""
     from ematix_flow.declare.spark_settings import settings_from
-    from ematix_flow.run.session import spark_session, stop_session
+    from ematix_flow.run.spark.session import spark_session, stop_session
 
     variables = request.getfixturevalue("cluster").settings()
     if request.config.getoption("contract_engine") == "connect":

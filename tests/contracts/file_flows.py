@@ -22,10 +22,10 @@ from ematix_flow.connect.file_session import FILES, REMOVED, FileSession
 from ematix_flow.connect.file_tables import FileTables
 from ematix_flow.connect.registry import open_target
 from ematix_flow.connect.store import LocalStore
-from ematix_flow.declare.file_options import FileOptions
-from ematix_flow.declare.types import Text, TimestampTZ
+from ematix_flow.declare.pipeline.file_options import FileOptions
+from ematix_flow.declare.table.types import Text, TimestampTZ
 from ematix_flow.plan.sql.render import native_name
-from ematix_flow.run.conform import Rules, conform
+from ematix_flow.run.stage.conform import Rules, conform
 from tests.contracts.flows import Flow, parse_instant
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ematix_flow.connect.store import Store
-    from ematix_flow.declare.pipeline import TargetDeclaration
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
+    from ematix_flow.declare.table.types import ColumnType
     from tests.contracts.flows import Row
 
 

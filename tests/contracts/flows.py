@@ -18,9 +18,9 @@ from ematix_flow.clock import Clock
 from ematix_flow.commit.ledger import Ledger, parse_instant
 from ematix_flow.connect.base import StageColumn
 from ematix_flow.connect.registry import open_database
-from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
-from ematix_flow.declare.types import Boolean, Bytes, TimestampTZ
-from ematix_flow.declare.write import write
+from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+from ematix_flow.declare.pipeline.write import write
+from ematix_flow.declare.table.types import Boolean, Bytes, TimestampTZ
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.plan.sql.ddl import WantedColumn, WantedTable, create_table_sql
 from ematix_flow.plan.sql.render import native_column, native_name
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from ematix_flow.connect.base import Database, Session
-    from ematix_flow.declare.connection import Connection
-    from ematix_flow.declare.layout import Column, Table
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.connection.registry import Connection
+    from ematix_flow.declare.table.schema import Column, Table
+    from ematix_flow.declare.table.types import ColumnType
     from ematix_flow.run_log import RunLog
 
 Row = dict[str, Any]
@@ -177,7 +177,7 @@ class Flow:
 
     def points(self, name: str) -> list[Row]:
         """Give the rows of one of our own tables, in the order in which they were begun."""
-        from ematix_flow.plan.bookkeeping import _TABLES
+        from ematix_flow.plan.metadata_tables import _TABLES
 
         types = {column: kind for column, kind, _ in _TABLES[name]}
         names = ", ".join(native_column(column, self.database.dialect) for column in types)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.engine import Options
-from ematix_flow.engine.spark import session_for
-from ematix_flow.engine.targets import target_for
+from ematix_flow.engine.batch.target import target_for
+from ematix_flow.engine.spark.session import session_for
 from tests.contracts.flows import Flow
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.clock import Clock
 from ematix_flow.commit.ledger import HistoryRow, open_run
 from ematix_flow.commit.publish import publish
-from ematix_flow.engine.frame_columns import frame_columns
-from ematix_flow.engine.ordering import order_for
+from ematix_flow.engine.batch.commit_request import order_for
+from ematix_flow.engine.batch.frame_columns import frame_columns
 from ematix_flow.plan.batch import Aim, Observed, plan_target
-from ematix_flow.plan.marks import EVENT
+from ematix_flow.plan.columns import EVENT
 from ematix_flow.plan.source import SourceValue
 from ematix_flow.plan.sql.render import native_column, native_name
 from ematix_flow.records import Token

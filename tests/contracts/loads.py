@@ -13,31 +13,31 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ematix_flow.clock import Clock
+from ematix_flow.commit.constraint_violations import without_offenders
 from ematix_flow.commit.ledger import HistoryRow, open_run
-from ematix_flow.commit.offenders import without_offenders
 from ematix_flow.commit.publish import publish
 from ematix_flow.connect.arrow import staged_schema
 from ematix_flow.connect.base import StageSpec
-from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
-from ematix_flow.declare.write import write
-from ematix_flow.engine.expanding import expand
-from ematix_flow.engine.looking import look_at_source, look_at_target
-from ematix_flow.engine.ordering import order_for
-from ematix_flow.engine.planning import Asked, plan_load
-from ematix_flow.engine.sourcing import OpenSource
+from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+from ematix_flow.declare.pipeline.write import write
+from ematix_flow.engine.batch.commit_request import order_for
+from ematix_flow.engine.batch.ddl import expand
+from ematix_flow.engine.batch.inspect import look_at_source, look_at_target
+from ematix_flow.engine.batch.planner import Asked, plan_load
+from ematix_flow.engine.batch.source import OpenSource
 from ematix_flow.errors import RefusedError
-from ematix_flow.plan.marks import EVENT
+from ematix_flow.plan.columns import EVENT
 from ematix_flow.plan.source import SourceValue
 from ematix_flow.records import Token
-from ematix_flow.run.conform import Rules
-from ematix_flow.run.stage import StageWork, stage_batches
+from ematix_flow.run.stage.conform import Rules
+from ematix_flow.run.stage.tasks import StageWork, stage_batches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ematix_flow.connect.base import Database
-    from ematix_flow.declare.layout import Table
-    from ematix_flow.engine.looking import Look
+    from ematix_flow.declare.table.schema import Table
+    from ematix_flow.engine.batch.inspect import Look
     from ematix_flow.plan.steps import TargetPlan
     from ematix_flow.records import Committed, Fence, Part
 

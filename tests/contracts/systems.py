@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.connect.registry import open_database
-from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.connection.registry import connection_from_fields
 from tests.lakes.lanes import bucket_of, lake_fields
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base import Database
-    from ematix_flow.declare.connection import Connection
+    from ematix_flow.declare.connection.registry import Connection
 
 
 @dataclass(frozen=True)

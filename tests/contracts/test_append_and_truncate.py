@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.types import BigInt, Text
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Text
 from ematix_flow.errors import CommitError, RunError
 from tests.contracts.flows import in_and_out
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.types import BigInt, Boolean, Date, Double, Integer, Numeric, SmallInt, String, Text
-from ematix_flow.engine.rejecting import replay_rejects
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Boolean, Date, Double, Integer, Numeric, SmallInt, String, Text
+from ematix_flow.engine.rejects import replay_rejects
 from ematix_flow.errors import BadRowsError, CommitError, RunError
 from ematix_flow.plan.sql.ddl import create_table_sql, wanted_table
 from ematix_flow.plan.sql.render import native_name

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.commit.ledger import Ledger
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.types import BigInt, Text
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Text
 from ematix_flow.engine import run_pipeline
 from ematix_flow.errors import CommitError, FencedError
 from ematix_flow.events import RunStarted

@@ -15,8 +15,8 @@ import pytest
 from ematix_flow.commit.ledger import HistoryRow, Ledger
 from ematix_flow.connect.arrow import REJECTS, staged_schema
 from ematix_flow.connect.base import StageColumn, StageSpec, WorkTable
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.types import BigInt, String, Text
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, String, Text
 from ematix_flow.errors import CommitError, FencedError
 from ematix_flow.plan.sql.ddl import create_table_sql, differences, wanted_table
 from ematix_flow.plan.sql.render import native_column, native_name

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ematix_flow.connect.base import StageColumn
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.types import BigInt, Boolean, Numeric, Text
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Boolean, Numeric, Text
 from ematix_flow.errors import CommitError
-from ematix_flow.plan.sql.row_hash import row_hash
+from ematix_flow.plan.sql.modes.row_hash import row_hash
 from tests.contracts.flows import START
 from tests.contracts.lanes import HOUR
 from tests.depth import quick_or_deep

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.types import BigInt, Integer, Numeric, SmallInt, String, Text, TimestampTZ
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Integer, Numeric, SmallInt, String, Text, TimestampTZ
 from ematix_flow.errors import DriftError, RunError
 from tests.contracts.flows import START, in_and_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.table.types import ColumnType
     from tests.contracts.flows import Flow, Row
     from tests.contracts.systems import System
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.types import (
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import (
     JSON,
     UUID,
     BigInt,

@@ -15,15 +15,15 @@ import pytest
 
 from ematix_flow.connect.file_session import FILES
 from ematix_flow.connect.store_session import COMMITS, HOME, head_of, record_of
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.file_options import FileOptions
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.pipeline import TargetDeclaration
-from ematix_flow.declare.types import BigInt, Text, TimestampTZ
-from ematix_flow.declare.write import write
-from ematix_flow.engine.dry_running import dry_run_pipeline
-from ematix_flow.engine.previewing import preview_pipeline
-from ematix_flow.engine.validating import validate_pipeline
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.pipeline.file_options import FileOptions
+from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
+from ematix_flow.declare.pipeline.write import write
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Text, TimestampTZ
+from ematix_flow.engine.review.dry_run import dry_run_pipeline
+from ematix_flow.engine.review.preview import preview_pipeline
+from ematix_flow.engine.review.validate import validate_pipeline
 from ematix_flow.errors import UnsupportedError
 from tests.contracts import systems
 from tests.contracts.file_flows import both_ways, folder_of

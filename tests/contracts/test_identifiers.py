@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.types import BigInt, String, Text, TimestampTZ
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, String, Text, TimestampTZ
 from tests.contracts.flows import START, in_and_out
 from tests.contracts.systems import Lake
 

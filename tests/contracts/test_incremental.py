@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.types import BigInt, Date, Numeric, Text, Timestamp, TimestampTZ
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Date, Numeric, Text, Timestamp, TimestampTZ
 from ematix_flow.errors import CommitError, DeclareError, PlanError, RunError
 from tests.contracts.flows import START, in_and_out
 from tests.contracts.systems import only
@@ -18,7 +18,7 @@ from tests.contracts.systems import only
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.table.types import ColumnType
     from tests.contracts.flows import Flow, Row
 
     Flows = Callable[..., Flow]
@@ -148,7 +148,7 @@ def test_a_source_of_nulls_only_is_loaded_too(flows: Flows) -> None:
 
 
 def test_null_cannot_be_loaded_by_append_which_would_double_it() -> None:
-    from ematix_flow.declare.write import write
+    from ematix_flow.declare.pipeline.write import write
 
     with pytest.raises(DeclareError, match="null_watermark"):
         write(null_watermark="load", **APPEND)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.types import BigInt, Boolean, Numeric, String, Text, TimestampTZ
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Boolean, Numeric, String, Text, TimestampTZ
 from ematix_flow.errors import BadRowsError, CommitError, RunError
 from tests.contracts.flows import START, in_and_out
 

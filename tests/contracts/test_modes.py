@@ -11,8 +11,8 @@ import pytest
 
 from ematix_flow.commit.ledger import Ledger, parse_instant
 from ematix_flow.connect.base import StageColumn
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.types import (
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import (
     BigInt,
     Numeric,
     String,
@@ -20,7 +20,7 @@ from ematix_flow.declare.types import (
     TimestampTZ,
 )
 from ematix_flow.errors import BadRowsError, CommitError
-from ematix_flow.plan.sql.row_hash import row_hash
+from ematix_flow.plan.sql.modes.row_hash import row_hash
 from ematix_flow.records import Counts
 from tests.contracts.loads import START, Loader
 from tests.contracts.values import EVERY_TYPE, ROWS, read_back

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.quality import quality_of
-from ematix_flow.declare.types import UUID, BigInt, Boolean, Date, Double, Numeric, Text, Timestamp, TimestampTZ
+from ematix_flow.declare.quality.expectations import quality_of
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import UUID, BigInt, Boolean, Date, Double, Numeric, Text, Timestamp, TimestampTZ
 from ematix_flow.errors import QualityCheckFailed, QualityUnrunnable
 from tests.contracts.flows import START, in_and_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.declare.tester import Tester
+    from ematix_flow.declare.quality.tester import Tester
     from tests.contracts.flows import Flow, Row
 
 pytestmark = pytest.mark.slow

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.connect.base import StageColumn
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.types import BigInt, Boolean, Bytes, Date, Numeric, String, Text, Timestamp, TimestampTZ
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Boolean, Bytes, Date, Numeric, String, Text, Timestamp, TimestampTZ
 from ematix_flow.errors import BadRowsError, CommitError
-from ematix_flow.plan.sql.row_hash import row_hash
+from ematix_flow.plan.sql.modes.row_hash import row_hash
 from tests.contracts.flows import START, in_and_out
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.types import BigInt, Text, TimestampTZ
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Text, TimestampTZ
 from tests.depth import quick_or_deep
 
 if TYPE_CHECKING:

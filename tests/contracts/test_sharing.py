@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.pipeline import TargetDeclaration
-from ematix_flow.declare.types import BigInt, Text, TimestampTZ
-from ematix_flow.declare.write import write
+from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
+from ematix_flow.declare.pipeline.write import write
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Text, TimestampTZ
 from ematix_flow.errors import CommitError
 from tests.contracts.flows import START, in_and_out
 

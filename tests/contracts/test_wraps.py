@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.types import BigInt, Boolean, Date, Double, Integer, Numeric, SmallInt, Text, TimestampTZ
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Boolean, Date, Double, Integer, Numeric, SmallInt, Text, TimestampTZ
 from ematix_flow.errors import BadRowsError, FlowError
 from ematix_flow.transforms import deduplicate_by, filter_where
 from tests.contracts.flows import START, in_and_out

@@ -8,8 +8,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base import StageColumn
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.types import (
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import (
     JSON,
     JSONB,
     UUID,
@@ -28,7 +28,7 @@ from ematix_flow.declare.types import (
     TimestampTZ,
 )
 from ematix_flow.plan.sql.render import native_column, native_name
-from ematix_flow.run.conform import Rules, conform
+from ematix_flow.run.stage.conform import Rules, conform
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base import Database, Session

@@ -23,14 +23,16 @@ from ematix_flow.connect.lake_session import LakeSession
 from ematix_flow.connect.sqlite_session import SQLiteSession
 from ematix_flow.connect.store import LocalStore
 from ematix_flow.connect.store_target import StoreTarget
-from ematix_flow.engine import conductor, loading, staging
-from ematix_flow.plan.sql import modes
+from ematix_flow.engine.batch import load as loading
+from ematix_flow.engine.batch import run as conductor
+from ematix_flow.engine.batch import stager as staging
+from ematix_flow.plan.sql.modes import append_truncate_merge as modes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ematix_flow.clock import Clock
-    from ematix_flow.commit.order import Order
+    from ematix_flow.commit.request import Order
     from ematix_flow.connect.base import Database
     from ematix_flow.connect.lake_change import Change
     from ematix_flow.connect.store import Store

@@ -89,8 +89,13 @@ class Clockwork:
 
 def _serve() -> None:
     from ematix_flow.connect import duckdb, postgres, sqlite  # noqa: F401
-    from ematix_flow.engine import asked, backfilling, conductor, due, scheduler, working  # noqa: F401
-    from ematix_flow.run import here  # noqa: F401
+    from ematix_flow.engine.batch import run as conductor  # noqa: F401
+    from ematix_flow.engine.schedule import backfill as backfilling  # noqa: F401
+    from ematix_flow.engine.schedule import requests as asked  # noqa: F401
+    from ematix_flow.engine.schedule import run_due as due  # noqa: F401
+    from ematix_flow.engine.schedule import scheduler  # noqa: F401
+    from ematix_flow.engine.schedule import worker as working  # noqa: F401
+    from ematix_flow.run.local import threads as here  # noqa: F401
 
     # Children have this from their first moment on: one that is told to stop before it has begun has nothing to finish.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
@@ -165,11 +170,11 @@ def declare(world: World) -> None:
 
 
 def _keeper(world: World, **how: Any) -> Any:
-    from ematix_flow.declare.connection import connection_from_url, register_connection
-    from ematix_flow.engine.firing import Keeper
-    from ematix_flow.engine.options import Options
+    from ematix_flow.declare.connection.registry import connection_from_url, register_connection
+    from ematix_flow.engine.batch.options import Options
+    from ematix_flow.engine.schedule.slot_run import Keeper
+    from ematix_flow.observe.alerts.incidents import Incidents
     from ematix_flow.observe.bus import Bus
-    from ematix_flow.observe.incidents import Incidents
     from ematix_flow.run_log import from_url
 
     register_connection(connection_from_url("clock", world.target))
@@ -189,7 +194,7 @@ def _run_due(world: World, job: dict[str, Any]) -> None:
     """Run what is due at an instant."""
     from dataclasses import replace
 
-    from ematix_flow.engine.due import run_due
+    from ematix_flow.engine.schedule.run_due import run_due
 
     keeper = _keeper(world)
     result = run_due(replace(keeper, now=datetime.fromisoformat(job["now"])))
@@ -200,7 +205,7 @@ def _run_due(world: World, job: dict[str, Any]) -> None:
 def _scheduler(world: World, job: dict[str, Any]) -> None:
     """Be a scheduler whose clock runs fast."""
     from ematix_flow.clock import Clock
-    from ematix_flow.engine.scheduler import Scheduler, Settings
+    from ematix_flow.engine.schedule.scheduler import Scheduler, Settings
 
     began = float(job["began"])
     clock = Clock(now=lambda: START + timedelta(seconds=(time.time() - began) * MINUTES_PER_SECOND))
@@ -236,7 +241,7 @@ class _Forking:
 
     def _work(self, spec: Any) -> None:
         from ematix_flow.declare.project import PROJECT
-        from ematix_flow.engine.working import work
+        from ematix_flow.engine.schedule.worker import work
 
         try:
             work(PROJECT.pipelines[spec.pipeline_name], spec.claim_token, self._keeper)

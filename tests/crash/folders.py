@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.declare.types import Text
+from ematix_flow.declare.table.types import Text
 from ematix_flow.failpoints import NAMES, STORE_NAMES
 from tests.contracts.file_flows import both_ways
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base import Database
-    from ematix_flow.declare.layout import Table
+    from ematix_flow.declare.table.schema import Table
 
 FOLDER = "object_store_local"
 

@@ -16,9 +16,13 @@ from ematix_flow.commit import publish
 from ematix_flow.connect import duckdb, lake_lock, mysql_session, postgres_session, sqlite_session
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine import apply_plan, diff_pipeline
-from ematix_flow.serve.cli import capture, running, spark  # noqa: F401 - imported before the children need it
+from ematix_flow.serve.cli.commands import run as running  # noqa: F401 - imported before the children need it
+from ematix_flow.serve.cli.common import (
+    capture,  # noqa: F401 - imported before the children need it
+    spark,  # noqa: F401 - imported before the children need it
+)
+from ematix_flow.serve.cli.common.signals import stopping
 from ematix_flow.serve.cli.main import main
-from ematix_flow.serve.cli.stopping import stopping
 from tests.crash import bugs
 from tests.crash.journey import MODES, Load, Place, make_source, options_of, pipeline_of, prepare, run
 from tests.engine.inboxes import Inbox
@@ -38,8 +42,8 @@ def warm_up() -> None:
     import sqlglot
 
     from ematix_flow.connect import file_tables, kafka_sink, kafka_stream, mysql, postgres_rows, sqlite  # noqa: F401
-    from ematix_flow.engine import conductor  # noqa: F401
-    from ematix_flow.run import here  # noqa: F401
+    from ematix_flow.engine.batch import run as conductor  # noqa: F401
+    from ematix_flow.run.local import threads as here  # noqa: F401
 
     for dialect in ("duckdb", "sqlite", "postgres", "mysql"):
         sqlglot.parse_one("SELECT 1 AS one FROM t", dialect=dialect).sql(dialect)
@@ -52,7 +56,7 @@ def warm_up_for_lakes() -> None:
     from pyspark.sql.connect import session  # noqa: F401
 
     from ematix_flow.connect import delta, iceberg  # noqa: F401
-    from ematix_flow.run import lake_engine  # noqa: F401
+    from ematix_flow.run.spark import lake_engine  # noqa: F401
 
 
 def _rehearse(folder: Path) -> None:
@@ -131,7 +135,7 @@ def _apply(place: Place, load: dict[str, Any], plan_id: str) -> dict[str, Any]:
 
 def _stream(place: Place, feed: dict[str, Any], available_now: bool) -> dict[str, Any]:
     """Run a stream until it is killed, or until it has everything."""
-    from ematix_flow.engine.streaming import StreamOptions, run_stream
+    from ematix_flow.engine.stream.run import StreamOptions, run_stream
     from tests.crash.streams import Feed, stream_of
 
     given = Feed(**feed)

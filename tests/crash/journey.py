@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.clock import Clock
 from ematix_flow.commit.ledger import parse_instant
 from ematix_flow.connect.registry import open_target
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
-from ematix_flow.declare.types import BigInt, Text, TimestampTZ
-from ematix_flow.declare.write import write
-from ematix_flow.engine.options import Options
-from ematix_flow.engine.targets import engine_on
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+from ematix_flow.declare.pipeline.write import write
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Text, TimestampTZ
+from ematix_flow.engine.batch.options import Options
+from ematix_flow.engine.batch.target import engine_on
 from ematix_flow.failpoints import NAMES
 from ematix_flow.plan.sql.ddl import create_table_sql, wanted_table
 from ematix_flow.plan.sql.render import native_name
@@ -184,7 +184,7 @@ def table_of(place: Place, load: Load) -> Table:
 
 def run(place: Place, load: Load) -> dict[str, Any]:
     """Run one load through the engine and give its result."""
-    from ematix_flow.engine.conductor import run_pipeline
+    from ematix_flow.engine.batch.run import run_pipeline
 
     return run_pipeline(pipeline_of(place, load), options_of(place, load))  # type: ignore[no-any-return]
 

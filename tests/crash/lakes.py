@@ -53,7 +53,7 @@ def leave(remote: str) -> None:
 @cache
 def reader(remote: str) -> SparkSession:
     """Give the session that this test process reads with."""
-    from ematix_flow.run.connecting import far_session
+    from ematix_flow.run.spark.connect_client import far_session
 
     session = far_session(remote)
     session.conf.set("spark.sql.session.timeZone", "UTC")

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 import ematix_flow
 from ematix_flow.connect.registry import open_database
 from ematix_flow.connect.spool import ROOT
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.stream import Stream, StreamSource, StreamTarget
-from ematix_flow.declare.types import BigInt, Text
-from ematix_flow.declare.write import write
-from ematix_flow.engine.stream_options import StreamOptions
-from ematix_flow.engine.streaming import run_stream
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.pipeline.write import write
+from ematix_flow.declare.stream.stream import Stream, StreamSource, StreamTarget
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Text
+from ematix_flow.engine.stream.options import StreamOptions
+from ematix_flow.engine.stream.run import run_stream
 
 if TYPE_CHECKING:
     from tests.services.rabbitmq import RabbitMQServer

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
-from ematix_flow.declare.types import BigInt
-from ematix_flow.declare.write import write
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+from ematix_flow.declare.pipeline.write import write
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.errors import CommitError
 from ematix_flow.run_log import SqliteRunLog

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow.connect.registry import open_database
-from ematix_flow.declare.connection import connection_from_url
-from ematix_flow.engine import actions
+from ematix_flow.declare.connection.registry import connection_from_url
+from ematix_flow.engine.schedule import actions
 from ematix_flow.failpoints import SLOT_NAMES
-from ematix_flow.plan.retrying import SUCCEEDED
+from ematix_flow.plan.schedule.retry import SUCCEEDED
 from ematix_flow.records import PipelineState
 from ematix_flow.run_log import from_url
 from tests.crash.clockwork import START, Clockwork, World

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from ematix_flow.connect.registry import open_database
-from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.plan.sql.render import native_name
 from tests.crash.harness import wait_until
 from tests.depth import deep, quick_or_deep
@@ -41,7 +41,7 @@ import json, os
 from typing import Annotated
 
 from ematix_flow import BigInt, Text, ematix, pk
-from ematix_flow.declare.connection import connection_from_fields, register_connection
+from ematix_flow.declare.connection.registry import connection_from_fields, register_connection
 
 given = json.loads(os.environ["CRASH_FLOW"])
 for name in ("source", "target"):

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.commit.gc import collect
+from ematix_flow.commit.cleanup import collect
 from ematix_flow.connect.arrow import staged_schema
 from ematix_flow.connect.base import StageColumn, StageSpec
-from ematix_flow.declare.types import BigInt
+from ematix_flow.declare.table.types import BigInt
 from tests.crash.harness import Sweep
 from tests.crash.journey import Load, prepare
 

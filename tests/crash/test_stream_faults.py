@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.engine.stream_options import StreamOptions
-from ematix_flow.engine.streaming import run_stream
+from ematix_flow.engine.stream.options import StreamOptions
+from ematix_flow.engine.stream.run import run_stream
 from ematix_flow.events import StreamFailed
 from tests.crash.harness import moved
 from tests.crash.proxy import Proxy

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.commit.gc import collect
+from ematix_flow.commit.cleanup import collect
 from tests.crash.harness import Sweep
 from tests.crash.journey import prepare
 

@@ -14,8 +14,8 @@ import pytest
 from ematix_flow import failpoints
 from ematix_flow.connect import kafka_sink
 from ematix_flow.connect.sinks import ID_HEADER
-from ematix_flow.engine.stream_options import StreamOptions
-from ematix_flow.engine.streaming import run_stream
+from ematix_flow.engine.stream.options import StreamOptions
+from ematix_flow.engine.stream.run import run_stream
 from ematix_flow.events import StreamFailed
 from ematix_flow.failpoints import SINK_NAMES
 from tests.depth import quick_or_deep

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow.declare.spark_settings import SparkSettings
-from ematix_flow.run.connecting import drop
+from ematix_flow.run.spark.connect_client import drop
 from ematix_flow.run.warm import client
 from ematix_flow.run.warm.client import join, lease_of
 from ematix_flow.run.warm.state import FOLDER_VARIABLE

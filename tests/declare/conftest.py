@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.declare import stream_handle
 from ematix_flow.declare.project import PROJECT
+from ematix_flow.declare.stream import handle as stream_handle
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.stream import Stream
+    from ematix_flow.declare.stream.stream import Stream
 
 README = Path(__file__).resolve().parents[1] / "examples" / "readme"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ematix_flow.declare.connection import (
+from ematix_flow.declare.connection.registry import (
     ObjectStoreAzureConnection,
     ObjectStoreGCSConnection,
     connection_from_fields,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.declare.connection import (
+from ematix_flow.declare.connection.registry import (
     KINDS,
     BigQueryConnection,
     DeltaLocalConnection,
@@ -35,7 +35,7 @@ from ematix_flow.declare.connection import (
 from ematix_flow.errors import DeclareError, DeclareTypeError, UnknownNameError
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.connection import Connection
+    from ematix_flow.declare.connection.registry import Connection
 
 S3 = {"endpoint": "http://s3", "bucket": "b", "region": "r", "access_key_id": "a", "secret_access_key": "s"}
 COMPLETE: dict[str, dict[str, object]] = {

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ematix_flow.declare.connection import KINDS, KafkaConnection, PostgresConnection, SchemaRegistryConnection
+from ematix_flow.declare.connection.registry import KINDS, KafkaConnection, PostgresConnection, SchemaRegistryConnection
 from ematix_flow.declare.masking import is_secret_field, mask_text, secrets_in
 from ematix_flow.errors import DeclareError
 from tests.declare.test_connection import COMPLETE
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.connection import Connection
+    from ematix_flow.declare.connection.registry import Connection
 
 CANARY = "c4n4ry-5ecret"
 canaries = st.text(max_size=20).map(lambda middle: CANARY + middle + CANARY)

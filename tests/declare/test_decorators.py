@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import pytest
 
 from ematix_flow import BigInt, Target, Text, TimestampTZ, ematix, pk
-from ematix_flow.declare.pipeline import Retry
+from ematix_flow.declare.pipeline.pipeline import Retry
 from ematix_flow.declare.project import PROJECT
-from ematix_flow.declare.table import table_of
+from ematix_flow.declare.table.class_body import table_of
 from ematix_flow.errors import FlowError
 from ematix_flow.pipeline import register
 from ematix_flow.transforms import deduplicate_by

@@ -13,10 +13,10 @@ import pytest
 
 import ematix_flow
 from ematix_flow import BigInt, Text, ematix, pk
-from ematix_flow.declare.handle import with_keys
+from ematix_flow.declare.pipeline.handle import with_keys
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.handle import PipelineHandle
+    from ematix_flow.declare.pipeline.handle import PipelineHandle
 
 
 @ematix.table(schema="main")

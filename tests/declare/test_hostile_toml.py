@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ematix_flow.declare.stream_toml import stream_from_toml
-from ematix_flow.declare.streaming import load_stream
-from ematix_flow.declare.toml_text import LARGEST, line_of
+from ematix_flow.declare.stream.decorator import load_stream
+from ematix_flow.declare.stream.toml_reader import stream_from_toml
+from ematix_flow.declare.toml import LARGEST, line_of
 from ematix_flow.errors import DeclareError
 
 # Whoever waits for minutes meets this instead; refusing takes milliseconds.

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ematix_flow.declare.keywords import duration, pipeline_keywords, target_keywords
+from ematix_flow.declare.pipeline.keywords import duration, pipeline_keywords, target_keywords
 from ematix_flow.errors import FlowError
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from ematix_flow import normalize as n
 from ematix_flow import transforms
-from ematix_flow.declare.moments import Part, read_format
-from ematix_flow.declare.patterns import check_pattern, has_lazy, has_lookaround
-from ematix_flow.declare.transforms import check_transforms
+from ematix_flow.declare.pipeline.datetime_format import Part, read_format
+from ematix_flow.declare.pipeline.regex import check_pattern, has_lazy, has_lookaround
+from ematix_flow.declare.pipeline.transforms import check_transforms
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,9 +7,9 @@ from typing import Annotated
 import pytest
 
 from ematix_flow import BigInt, Date, Double, ManagedTable, Target, Text, TimestampTZ, ematix, pk
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.partitions import Partition, partitions_of
 from ematix_flow.declare.project import PROJECT
+from ematix_flow.declare.table.partitions import Partition, partitions_of
+from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.errors import DeclareError, DeclareTypeError, UnknownNameError
 
 HOSTILE = "a`b, 'c'\n(d)"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.declare.pipeline import Pipeline, Transform
+from ematix_flow.declare.pipeline.pipeline import Pipeline, Transform
 from ematix_flow.declare.project import Project, load_module
 from ematix_flow.errors import DeclareError, Origin
 

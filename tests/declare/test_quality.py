@@ -17,11 +17,11 @@ from ematix_flow import (  # noqa: TC001 - read from annotations
     nullable,
     pk,
 )
-from ematix_flow.declare.quality_checks import Expectation
-from ematix_flow.declare.tester import Tester
+from ematix_flow.declare.quality.checks import Expectation
+from ematix_flow.declare.quality.tester import Tester
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.quality import Quality
+    from ematix_flow.declare.quality.expectations import Quality
 
 
 class Orders(ManagedTable):

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ematix_flow.declare.pipeline import Retry
-from ematix_flow.declare.schedule import check_schedule, retry_from
+from ematix_flow.declare.pipeline.pipeline import Retry
+from ematix_flow.declare.schedule.schedule import check_schedule, retry_from
 from ematix_flow.errors import FlowError
 
 

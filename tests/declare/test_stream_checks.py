@@ -35,11 +35,11 @@ from ematix_flow import (
     udaf,
     udf,
 )
-from ematix_flow.declare.stream_checks import check_stream
-from ematix_flow.declare.stream_making import stream_from_keywords
+from ematix_flow.declare.stream.build import stream_from_keywords
+from ematix_flow.declare.stream.checks import check_stream
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.stream import Stream
+    from ematix_flow.declare.stream.stream import Stream
 
 kafka = KafkaConnection("kafka", "localhost:9092")
 db = PostgresConnection("db", "postgres://localhost/x")

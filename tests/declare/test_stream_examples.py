@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.declare.stream_toml import stream_from_toml
-from ematix_flow.declare.stream_toml_text import toml_of
-from ematix_flow.declare.table import table_of
+from ematix_flow.declare.stream.toml_reader import stream_from_toml
+from ematix_flow.declare.stream.toml_writer import toml_of
+from ematix_flow.declare.table.class_body import table_of
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.stream import Stream
+    from ematix_flow.declare.stream.stream import Stream
     from tests.declare.conftest import Asked
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples" / "readme" / "streams"

@@ -22,10 +22,10 @@ from ematix_flow import (
     Target,
     Watermark,
 )
-from ematix_flow.declare.stream_making import stream_from_keywords
-from ematix_flow.declare.stream_toml import stream_from_toml
-from ematix_flow.declare.stream_toml_text import toml_of
-from ematix_flow.declare.toml_text import dumps
+from ematix_flow.declare.stream.build import stream_from_keywords
+from ematix_flow.declare.stream.toml_reader import stream_from_toml
+from ematix_flow.declare.stream.toml_writer import toml_of
+from ematix_flow.declare.toml import dumps
 from ematix_flow.errors import DeclareError
 
 HEAD = """pipeline_name = "s"

@@ -23,13 +23,13 @@ from ematix_flow import (
     streaming,
 )
 from ematix_flow.declare.project import PROJECT
-from ematix_flow.declare.stream_making import stream_from_keywords
+from ematix_flow.declare.stream.build import stream_from_keywords
 from ematix_flow.errors import FlowError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ematix_flow.declare.stream import Stream
+    from ematix_flow.declare.stream.stream import Stream
     from tests.declare.conftest import Asked
 
 kafka = KafkaConnection("kafka", "localhost:9092")

@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Optional
 import pytest
 
 from ematix_flow import types as ft
-from ematix_flow.declare.annotations import read_text
-from ematix_flow.declare.table import snake_case
+from ematix_flow.declare.table.annotations import read_text
+from ematix_flow.declare.table.class_body import snake_case
 from ematix_flow.errors import DeclareError, DeclareTypeError, UnknownNameError
 from ematix_flow.markers import natural_key, nullable, pk
 from ematix_flow.normalize import default, derive, empty_to_null, lower, parse_timestamp, trim
@@ -230,7 +230,7 @@ def test_the_fingerprint_follows_the_shape() -> None:
 def test_declaring_a_table_imports_only_the_standard_library() -> None:
     import subprocess
 
-    code = "import sys, ematix_flow.declare.table; print([m for m in ('sqlglot', 'pyarrow', 'pyspark') if m in sys.modules])"
+    code = "import sys, ematix_flow.declare.table.class_body; print([m for m in ('sqlglot', 'pyarrow', 'pyspark') if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": ":".join(sys.path)}
     )

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Optional
 
 import pytest
 
-from ematix_flow.declare.types import ALL_TYPES, ColumnType, as_type, read_annotation, type_from_annotation
+from ematix_flow.declare.table.types import ALL_TYPES, ColumnType, as_type, read_annotation, type_from_annotation
 from ematix_flow.types import BigInt, Numeric, String, Text
 
 KINDS = {

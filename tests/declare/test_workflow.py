@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow import AllOf, AnyOf, BigInt, Source, TriggerOp, ematix, register_connection  # noqa: TC001 - read from annotations
-from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.pipeline.function_pipeline import register
 from ematix_flow.declare.project import PROJECT
-from ematix_flow.declare.registering import register
 from ematix_flow.workflow import Workflow, workflow
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ematix_flow.declare.write import MODES, write
+from ematix_flow.declare.pipeline.write import MODES, write
 from ematix_flow.errors import FlowError
 
 

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ematix_flow.connect.registry import target_of
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
-from ematix_flow.declare.types import BigInt, Text
-from ematix_flow.declare.write import write
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+from ematix_flow.declare.pipeline.write import write
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Text
 from ematix_flow.engine import Options, run_pipeline
 
 if TYPE_CHECKING:

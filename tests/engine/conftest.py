@@ -10,9 +10,9 @@ import pytest
 
 from ematix_flow import BigInt, Text, pk, register_connection  # noqa: TC001 - read from annotations
 from ematix_flow.clock import Clock
-from ematix_flow.commit.runlog.opening import forgotten_run_log
+from ematix_flow.commit.runlog.open import forgotten_run_log
 from ematix_flow.connect.registry import system_of
-from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.decorators import ematix
 from ematix_flow.engine import Options
 from tests.engine.schedules import Rig
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ematix_flow.connect.base import Database
-    from ematix_flow.declare.pipeline import Pipeline
+    from ematix_flow.declare.pipeline.pipeline import Pipeline
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SYSTEMS = (

@@ -13,11 +13,11 @@ import duckdb
 import pyarrow as pa
 
 from ematix_flow.connect.arrow import arrow_type
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
-from ematix_flow.declare.types import Numeric
-from ematix_flow.declare.write import write
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+from ematix_flow.declare.pipeline.write import write
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import Numeric
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.run_log import SqliteRunLog
 from tests.contracts import values
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.table.types import ColumnType
 
 NAMES = (
     "id", "small", "whole", "single", "double", "flag", "words", "short", "day", "at", "instant", "doc", "docb", "uid",

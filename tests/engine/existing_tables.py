@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.registry import target_of
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.stream_making import stream_from_keywords
-from ematix_flow.engine.stream_options import StreamOptions
-from ematix_flow.engine.streaming import run_stream
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.stream.build import stream_from_keywords
+from ematix_flow.engine.stream.options import StreamOptions
+from ematix_flow.engine.stream.run import run_stream
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pytest
 
     from ematix_flow.connect.base import Database
-    from ematix_flow.declare.stream import Stream
+    from ematix_flow.declare.stream.stream import Stream
 
 
 @dataclass

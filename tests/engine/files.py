@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from ematix_flow import register_connection
-from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.decorators import ematix
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine import Options, run_pipeline
-from ematix_flow.engine.rejecting import list_rejects
+from ematix_flow.engine.rejects import list_rejects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

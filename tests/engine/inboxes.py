@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 from ematix_flow.commit.ledger import Ledger
 from ematix_flow.connect.file_tables import FileTables
 from ematix_flow.connect.registry import target_of
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
-from ematix_flow.declare.types import BigInt, Text
-from ematix_flow.declare.write import write
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+from ematix_flow.declare.pipeline.write import write
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Text
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.plan.sql.render import native_name
 from ematix_flow.run_log import SqliteRunLog

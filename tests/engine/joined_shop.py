@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import duckdb
 
 from ematix_flow import BigInt, Double, Source, Text, ematix, pk
-from ematix_flow.declare.connection import connection_from_fields, register_connection
+from ematix_flow.declare.connection.registry import connection_from_fields, register_connection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ematix_flow.declare.pipeline import Pipeline
+    from ematix_flow.declare.pipeline.pipeline import Pipeline
 
 
 @ematix.table(schema="main", name="sold")

@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.clock import Clock
-from ematix_flow.declare.registering import register
-from ematix_flow.declare.workflow import workflow_key
-from ematix_flow.engine.due import run_due
-from ematix_flow.engine.firing import Keeper
-from ematix_flow.engine.options import Options
-from ematix_flow.engine.scheduler import Scheduler, Settings
+from ematix_flow.declare.pipeline.function_pipeline import register
+from ematix_flow.declare.schedule.workflow import workflow_key
+from ematix_flow.engine.batch.options import Options
+from ematix_flow.engine.schedule.run_due import run_due
+from ematix_flow.engine.schedule.scheduler import Scheduler, Settings
+from ematix_flow.engine.schedule.slot_run import Keeper
 from ematix_flow.events import PipelineEnded, PipelineSkipped, SchedulerTold
 from ematix_flow.observe.bus import Bus
 from ematix_flow.records import PipelineState
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ematix_flow.commit.runlog.log import RunLog
-    from ematix_flow.engine.due import RunDueResult
+    from ematix_flow.engine.schedule.run_due import RunDueResult
     from ematix_flow.events import Event
 
 HOURLY = "0 * * * *"

@@ -9,9 +9,9 @@ import pytest
 
 from ematix_flow import BigInt, Text, ematix, failpoints, pipeline, pk
 from ematix_flow.commit import publish
-from ematix_flow.commit.runlog.opening import open_run_log
+from ematix_flow.commit.runlog.open import open_run_log
 from ematix_flow.engine import Options, run_pipeline
-from ematix_flow.engine.rejecting import replay_rejects
+from ematix_flow.engine.rejects import replay_rejects
 from ematix_flow.errors import CommitError, PlanError, RunError
 from tests.examples.places import Place
 

@@ -10,7 +10,7 @@ import pytest
 from ematix_flow import BigInt, Text, pk  # noqa: TC001 - read from annotations
 from ematix_flow.declare.decorators import ematix
 from ematix_flow.engine import apply_plan, diff_pipeline, run_pipeline
-from ematix_flow.engine.rejecting import list_rejects
+from ematix_flow.engine.rejects import list_rejects
 from ematix_flow.errors import StalePlanError
 from ematix_flow.plan.sql.render import native_name
 from tests.engine.conftest import make_warehouse
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ematix_flow.declare.pipeline import Pipeline
+    from ematix_flow.declare.pipeline.pipeline import Pipeline
     from tests.engine.conftest import Warehouse
 
     Declare = Callable[..., Pipeline]

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pytest
 
 from ematix_flow import BigInt, ematix, pk  # noqa: TC001 - the table reads its annotations
-from ematix_flow.declare.connection import connection_from_fields, register_connection
-from ematix_flow.declare.pipeline import Source
-from ematix_flow.engine.previewing import preview_pipeline
+from ematix_flow.declare.connection.registry import connection_from_fields, register_connection
+from ematix_flow.declare.pipeline.pipeline import Source
+from ematix_flow.engine.review.preview import preview_pipeline
 from ematix_flow.errors import PlanError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ematix_flow.engine.previewing import PreviewResult
+    from ematix_flow.engine.review.preview import PreviewResult
 
 MASTER = "spark://cluster:7077"
 

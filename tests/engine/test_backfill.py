@@ -13,15 +13,15 @@ import pytest
 
 from ematix_flow.commit.runlog.records import Backfill
 from ematix_flow.declare.project import PROJECT
-from ematix_flow.engine.backfilling import find_backfill, open_backfill, run_backfill, slot_count, slots_of
+from ematix_flow.engine.schedule.backfill import find_backfill, open_backfill, run_backfill, slot_count, slots_of
 from ematix_flow.pipeline import Slot, current_slot
 from tests.engine.schedules import NOON
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.declare.pipeline import Pipeline
-    from ematix_flow.engine.backfilling import SlotDone
+    from ematix_flow.declare.pipeline.pipeline import Pipeline
+    from ematix_flow.engine.schedule.backfill import SlotDone
     from tests.engine.conftest import Warehouse
     from tests.engine.schedules import Rig
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
-from ematix_flow.declare.types import JSONB, BigInt, String
-from ematix_flow.declare.write import write
+from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+from ematix_flow.declare.pipeline.write import write
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import JSONB, BigInt, String
 from ematix_flow.engine import Options, run_pipeline
-from ematix_flow.engine.rejecting import list_rejects
+from ematix_flow.engine.rejects import list_rejects
 from ematix_flow.errors import FlowError
 from ematix_flow.normalize import sql
 from tests.engine.conftest import SYSTEMS

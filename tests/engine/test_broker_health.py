@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow import KafkaConnection, KinesisConnection, PubSubConnection, RabbitMQConnection, register_connection
-from ematix_flow.engine.health import check_health
+from ematix_flow.engine.doctor import check_health
 from tests.services.kinesis import create_stream
 from tests.services.pubsub import PROJECT
 from tests.services.rabbitmq import PASSWORD
 from tests.services.s3 import KEY, REGION, SECRET
 
 if TYPE_CHECKING:
-    from ematix_flow.engine.health import HealthReport
+    from ematix_flow.engine.doctor import HealthReport
     from tests.services.kafka import KafkaBroker
     from tests.services.pubsub import PubSubServer
     from tests.services.rabbitmq import RabbitMQServer

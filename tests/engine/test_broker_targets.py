@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.stream_making import stream_from_keywords
-from ematix_flow.engine.stream_control import move_stream, stream_status
-from ematix_flow.engine.stream_options import StreamOptions
-from ematix_flow.engine.streaming import run_stream
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.stream.build import stream_from_keywords
+from ematix_flow.engine.stream.control import move_stream, stream_status
+from ematix_flow.engine.stream.options import StreamOptions
+from ematix_flow.engine.stream.run import run_stream
 from ematix_flow.errors import BadRowsError, PlanError
 from tests.engine.topic_flows import TopicFlow
 from tests.services.kinesis import create_stream
@@ -81,7 +81,7 @@ def test_a_message_that_cannot_be_read_fails_its_batch_or_is_dropped(kafka_broke
 
 
 def test_a_stream_fills_two_topics(kafka_broker: KafkaBroker) -> None:
-    from ematix_flow.declare.target import Target
+    from ematix_flow.declare.pipeline.targets import Target
 
     source, first, second = (kafka_broker.create_topic() for _ in range(3))
     fill(kafka_broker.address, source, [b'{"id":1}', b'{"id":2}'])

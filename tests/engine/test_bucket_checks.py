@@ -10,13 +10,13 @@ import pytest
 from ematix_flow import register_connection
 from ematix_flow.connect import bucket_requests, s3_client
 from ematix_flow.connect.registry import open_system
-from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine import Options, run_pipeline
-from ematix_flow.engine.dry_running import dry_run_pipeline
-from ematix_flow.engine.health import run_doctor
-from ematix_flow.engine.previewing import preview_pipeline
-from ematix_flow.engine.references import check_connection
-from ematix_flow.engine.validating import validate_pipeline
+from ematix_flow.engine.api.references import check_connection
+from ematix_flow.engine.doctor import run_doctor
+from ematix_flow.engine.review.dry_run import dry_run_pipeline
+from ematix_flow.engine.review.preview import preview_pipeline
+from ematix_flow.engine.review.validate import validate_pipeline
 from ematix_flow.errors import DeclareError, FlowError
 from tests.engine.bucket_loads import Bucket, pipeline_of, write_source
 from tests.services.s3 import KEY, SECRET, s3_fields

@@ -20,7 +20,7 @@ from pyarrow import orc
 from ematix_flow.connect.store_session import head_of, record_of
 from ematix_flow.declare.masking import is_secret_field
 from ematix_flow.engine import Options, run_pipeline
-from ematix_flow.engine.rejecting import list_rejects, replay_rejects
+from ematix_flow.engine.rejects import list_rejects, replay_rejects
 from ematix_flow.errors import RunError
 from tests.engine.bucket_loads import TABLE, Bucket, load, pipeline_of, write_source
 from tests.services.buckets import CLOUDS, SERVICES, bucket_fields

@@ -12,15 +12,16 @@ import pytest
 
 from ematix_flow.connect import halting
 from ematix_flow.connect.halting import Halt
-from ematix_flow.engine import Options, actions, preview_pipeline, run_pipeline
-from ematix_flow.engine.due import run_due
+from ematix_flow.engine import Options, preview_pipeline, run_pipeline
+from ematix_flow.engine.schedule import actions
+from ematix_flow.engine.schedule.run_due import run_due
 from ematix_flow.errors import DeclareError, FlowError, RunCancelledError, RunError, RunTimeoutError
 from ematix_flow.records import RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.declare.pipeline import Pipeline
+    from ematix_flow.declare.pipeline.pipeline import Pipeline
     from tests.engine.conftest import Warehouse
     from tests.engine.schedules import Rig
 
@@ -35,8 +36,8 @@ GIVE_UP_SECONDS = 60
 
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ematix_flow.engine.leasing.LOOK_SECONDS", 0.02)
-    monkeypatch.setattr("ematix_flow.engine.cancelling.LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("ematix_flow.engine.schedule.lease.LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("ematix_flow.engine.schedule.cancel.LOOK_SECONDS", 0.02)
 
 
 def endless(warehouse: Warehouse, declare: Callable[..., Pipeline], **more: Any) -> Pipeline:
@@ -187,8 +188,8 @@ def test_work_outside_of_a_run_is_never_stopped() -> None:
 
 
 def _running(state: Any, slot: str) -> Any:
-    from ematix_flow.plan.retrying import begun
-    from ematix_flow.plan.slots import instant_of
+    from ematix_flow.plan.schedule.cron import instant_of
+    from ematix_flow.plan.schedule.retry import begun
 
     return begun(state, slot, instant_of(slot))
 

@@ -11,12 +11,12 @@ import pytest
 from ematix_flow import register_connection
 from ematix_flow.connect import azure_client, bucket_requests, gcs_client
 from ematix_flow.connect.registry import open_system
-from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine import Options, run_pipeline
-from ematix_flow.engine.dry_running import dry_run_pipeline
-from ematix_flow.engine.health import run_doctor
-from ematix_flow.engine.previewing import preview_pipeline
-from ematix_flow.engine.references import check_connection
+from ematix_flow.engine.api.references import check_connection
+from ematix_flow.engine.doctor import run_doctor
+from ematix_flow.engine.review.dry_run import dry_run_pipeline
+from ematix_flow.engine.review.preview import preview_pipeline
 from ematix_flow.errors import FlowError, MissingExtraError, PlanError
 from tests.engine.bucket_loads import Bucket, pipeline_of, write_source
 from tests.engine.inboxes import Inbox, content

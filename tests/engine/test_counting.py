@@ -3,7 +3,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from ematix_flow.engine.counting import counting
+from ematix_flow.engine.batch.progress import counting
 
 
 def test_rows_are_reported_while_tasks_are_at_work() -> None:

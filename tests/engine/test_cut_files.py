@@ -10,12 +10,14 @@ import pytest
 
 from ematix_flow import BigInt, Numeric, Text, pk
 from ematix_flow.connect.files import Files
-from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.errors import RunError
-from ematix_flow.plan.marks import ORDER
-from ematix_flow.run import file_pieces, file_task, here
-from ematix_flow.run.arrival import numbered_pieces
-from ematix_flow.run.file_frames import file_frame
+from ematix_flow.plan.columns import ORDER
+from ematix_flow.run.local import threads as here
+from ematix_flow.run.read import file_partitions as file_pieces
+from ematix_flow.run.read.arrival import numbered_pieces
+from ematix_flow.run.read.file_frames import file_frame
+from ematix_flow.run.stage import file_tasks as file_task
 from tests.engine.files import load
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ import pytest
 from ematix_flow import BigInt, Text, TimestampTZ, pk  # noqa: TC001 - read from annotations
 from ematix_flow.declare.decorators import ematix
 from ematix_flow.engine import apply_plan, diff_pipeline, run_pipeline
-from ematix_flow.engine.results import counts_of
+from ematix_flow.engine.batch.result import counts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.declare.pipeline import Pipeline
-    from ematix_flow.engine.diffing import DiffResult
+    from ematix_flow.declare.pipeline.pipeline import Pipeline
+    from ematix_flow.engine.review.diff import DiffResult
     from tests.engine.conftest import Warehouse
 
     Declare = Callable[..., Pipeline]

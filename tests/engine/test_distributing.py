@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from ematix_flow.declare.stream_toml import stream_from_toml
-from ematix_flow.engine.distributing import check_distribution
+from ematix_flow.declare.stream.toml_reader import stream_from_toml
+from ematix_flow.engine.spark.distributed import check_distribution
 from ematix_flow.errors import UnsupportedError
 
 STREAM = """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import pytest
 
 from ematix_flow import BigInt, Text, pk
-from ematix_flow.declare.table import ManagedTable
+from ematix_flow.declare.table.class_body import ManagedTable
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.engine.executor_health import _report, executor_health
-from ematix_flow.run.executor_probe import Questions, answer, installed
+from ematix_flow.engine.spark.executor_health import _report, executor_health
+from ematix_flow.run.spark.executor_probe import Questions, answer, installed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.commit.runlog.opening import sqlite_run_log
+from ematix_flow.commit.runlog.open import sqlite_run_log
 from ematix_flow.declare.project import load_module
-from ematix_flow.engine import actions
-from ematix_flow.engine.leasing import held_now
+from ematix_flow.engine.schedule import actions
+from ematix_flow.engine.schedule.lease import held_now
 from ematix_flow.executors import DispatchSpec, SubprocessExecutor
 from ematix_flow.records import PipelineState
 from tests.engine.schedules import Rig, ticked

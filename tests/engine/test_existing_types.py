@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.types import BigInt, Text
-from ematix_flow.engine.adhoc import sync
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Text
+from ematix_flow.engine.api.sync import sync
 from ematix_flow.errors import FlowError, RefusedError
 from tests.engine.existing_tables import DUCKDB, MYSQL, POSTGRES, POSTGRES_TYPES, SQLITE, existing_on
 

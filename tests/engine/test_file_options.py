@@ -11,17 +11,17 @@ import pytest
 
 from ematix_flow import Source, Target, ematix, pk
 from ematix_flow.connect.files import Files
-from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.errors import DeclareError, FlowError, RunError
-from ematix_flow.run.file_pieces import file_pieces
+from ematix_flow.run.read.file_partitions import file_pieces
 from ematix_flow.types import BigInt, Text
 from tests.engine.files import load
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ematix_flow.declare.connection import Connection
+    from ematix_flow.declare.connection.registry import Connection
 
 COLUMNS = {"id": Annotated[BigInt, pk()], "what": Text | None}
 ROWS = pa.table({"id": [1, 2, 3], "what": ['a;b\'s "c"\\d', None, ""]})

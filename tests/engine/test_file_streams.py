@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.stream import Stream, StreamSource, StreamTarget
-from ematix_flow.declare.write import write
-from ematix_flow.engine.stream_control import move_stream, stream_status
-from ematix_flow.engine.stream_options import StreamOptions
-from ematix_flow.engine.streaming import run_stream
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.pipeline.write import write
+from ematix_flow.declare.stream.stream import Stream, StreamSource, StreamTarget
+from ematix_flow.engine.stream.control import move_stream, stream_status
+from ematix_flow.engine.stream.options import StreamOptions
+from ematix_flow.engine.stream.run import run_stream
 from ematix_flow.errors import PlanError, RunError
 from ematix_flow.events import StreamIdle
 from tests.engine.bucket_loads import Bucket

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.stream_making import stream_from_keywords
-from ematix_flow.declare.stream_toml import stream_from_toml
-from ematix_flow.declare.types import BigInt
-from ematix_flow.engine.stream_options import StreamOptions
-from ematix_flow.engine.streaming import run_stream
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.stream.build import stream_from_keywords
+from ematix_flow.declare.stream.toml_reader import stream_from_toml
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt
+from ematix_flow.engine.stream.options import StreamOptions
+from ematix_flow.engine.stream.run import run_stream
 from ematix_flow.errors import DeclareError, PlanError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ematix_flow.declare.stream import Stream
+    from ematix_flow.declare.stream.stream import Stream
 
 ITEMS = Table("main", "items", (Column(BigInt(), nullable=False, primary_key=True, name="id"),))
 

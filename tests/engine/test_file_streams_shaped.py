@@ -11,12 +11,12 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.stream_making import stream_from_keywords
-from ematix_flow.engine import shaped_files
-from ematix_flow.engine.streaming import StreamOptions, run_stream
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.stream.build import stream_from_keywords
+from ematix_flow.engine.stream.run import StreamOptions, run_stream
+from ematix_flow.engine.stream.sinks import shaped_files
 from ematix_flow.errors import FlowError
-from ematix_flow.run.typed_files import valued
+from ematix_flow.run.read.infer_files import valued
 
 
 def _run(target: dict[str, Any], form: str = "csv", **keywords: Any) -> dict[str, Any]:

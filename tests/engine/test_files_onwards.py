@@ -10,12 +10,13 @@ import pytest
 
 from ematix_flow import failpoints
 from ematix_flow.connect.files import Files
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
-from ematix_flow.declare.types import BigInt, Text, TimestampTZ
-from ematix_flow.declare.write import write
-from ematix_flow.engine import Options, loading, run_pipeline
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+from ematix_flow.declare.pipeline.write import write
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Text, TimestampTZ
+from ematix_flow.engine import Options, run_pipeline
+from ematix_flow.engine.batch import load as loading
 from ematix_flow.failpoints import FailpointError
 from ematix_flow.run_log import SqliteRunLog
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from ematix_flow.declare.connection import Connection
+    from ematix_flow.declare.connection.registry import Connection
 
 COLUMNS = (
     Column(BigInt(), nullable=False, primary_key=True, name="id"),

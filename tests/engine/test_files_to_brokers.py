@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.connect.sinks import ID_HEADER
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.stream_making import stream_from_keywords
-from ematix_flow.engine import file_messages
-from ematix_flow.engine.stream_control import stream_status
-from ematix_flow.engine.stream_options import StreamOptions
-from ematix_flow.engine.streaming import run_stream
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.stream.build import stream_from_keywords
+from ematix_flow.engine.stream.control import stream_status
+from ematix_flow.engine.stream.options import StreamOptions
+from ematix_flow.engine.stream.run import run_stream
+from ematix_flow.engine.stream.sinks import broker_from_files as file_messages
 from ematix_flow.errors import PlanError, RunError
 from tests.engine.topic_flows import TopicFlow
 from tests.services.topics import committed
@@ -77,7 +77,7 @@ def test_a_file_that_changed_stops_the_stream(flow: TopicFlow) -> None:
 
 
 def test_files_are_sent_some_at_a_time(flow: TopicFlow, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ematix_flow.engine.shaped_files.BYTES", 30)
+    monkeypatch.setattr("ematix_flow.engine.stream.sinks.shaped_files.BYTES", 30)
     for number, name in enumerate("edcba"):
         put(flow, f"{name}.csv", 2 * number, 2 * number + 1)
     assert flow.run() == {"total_rows": 10, "iterations": 5, "shutdown_triggered": False}

@@ -12,10 +12,10 @@ import pytest
 
 from ematix_flow import BigInt, Double, Numeric, Text, TimestampTZ, ematix, pk, register_connection
 from ematix_flow import normalize as n
-from ematix_flow.declare.connection import DuckDBConnection
+from ematix_flow.declare.connection.registry import DuckDBConnection
 from ematix_flow.engine import Options, dry_run_pipeline, run_pipeline
-from ematix_flow.engine.rejecting import list_rejects
-from ematix_flow.run import session
+from ematix_flow.engine.rejects import list_rejects
+from ematix_flow.run.spark import session
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pytest
 
 from ematix_flow import BigInt, ManagedTable, SQLiteConnection, TimestampTZ, ematix, pk  # noqa: TC001 - read from annotations
-from ematix_flow.declare.registering import register
+from ematix_flow.declare.pipeline.function_pipeline import register
 from ematix_flow.observe.bus import Bus
 from ematix_flow.quality import FreshnessEvaluator, evaluate_freshness, register_freshness_sla, registered_slas
 from ematix_flow.records import RunRecord

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from ematix_flow import BigInt, Double, Text, ematix, pk, udaf, udf  # noqa: TC001 - the table reads its annotations
-from ematix_flow.declare.connection import connection_from_fields, register_connection
+from ematix_flow.declare.connection.registry import connection_from_fields, register_connection
 from ematix_flow.errors import DeclareError, DeclareTypeError, PlanError
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow import SQLiteConnection, register_connection
-from ematix_flow.declare.pipeline import Source
+from ematix_flow.declare.pipeline.pipeline import Source
 from ematix_flow.doctor import HealthReport, run_doctor
-from ematix_flow.engine.health import machine_health
+from ematix_flow.engine.doctor import machine_health
 from ematix_flow.errors import UnsupportedError
 from ematix_flow.plan.source import source_value
 from ematix_flow.warehouses import BigQueryConnection, RedshiftConnection, SnowflakeConnection
@@ -34,7 +34,7 @@ def test_a_doctor_reports_on_every_registered_connection(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("query", "connection"), WAREHOUSES)
 def test_a_query_of_a_warehouse_is_a_source_that_is_refused_by_its_kind(query: Any, connection: Any) -> None:
-    from ematix_flow.engine.sourcing import attach
+    from ematix_flow.engine.batch.source import attach
 
     value = source_value(query(connection, "SELECT 1"), None, None, "")
     assert (value.sql, value.connection) == ("SELECT 1", connection)

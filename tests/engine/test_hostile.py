@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.declare.decorators import ematix
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.types import BigInt, Text
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Text
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.errors import DeclareError, PlanError
 from tests.engine.conftest import SYSTEMS, make_warehouse

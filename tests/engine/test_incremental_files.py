@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow import failpoints
-from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine import (
     Options,
     apply_plan,
@@ -19,8 +19,8 @@ from ematix_flow.engine import (
     run_pipeline,
     validate_pipeline,
 )
-from ematix_flow.engine.rejecting import replay_rejects
-from ematix_flow.engine.trying import run_with
+from ematix_flow.engine.api.testing import run_with
+from ematix_flow.engine.rejects import replay_rejects
 from ematix_flow.errors import BadRowsError, PlanError, RunError
 from ematix_flow.failpoints import FailpointError
 from ematix_flow.run_log import SqliteRunLog
@@ -160,7 +160,7 @@ def test_bad_rows_are_rejects_of_a_loaded_file_or_fail_all_files(inbox: Inbox) -
 
 
 def test_a_file_that_changes_while_it_is_read_fails_the_load(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ematix_flow.run import here
+    from ematix_flow.run.local import threads as here
 
     file = inbox.put("a.csv", 1)
 
@@ -281,7 +281,7 @@ def test_objects_of_a_bucket_are_known_by_the_tag_of_their_content(
 
 @pytest.mark.spark
 def test_new_files_that_spark_shapes(inbox: Inbox, spark: Any) -> None:
-    from ematix_flow.declare.transforms import filter_where
+    from ematix_flow.declare.pipeline.transforms import filter_where
 
     pipeline = replace(inbox.pipeline(), transforms_pre=(filter_where("id > 1"),))
     options = Options(run_log=SqliteRunLog(inbox.run_log))

@@ -11,11 +11,11 @@ import duckdb
 import pytest
 
 from ematix_flow.connect.registry import system_of
-from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.spark_settings import SparkSettings
-from ematix_flow.engine.joining import Side, joined_frame, look_at_join
-from ematix_flow.engine.looking import wait_for
-from ematix_flow.run.session import spark_session
+from ematix_flow.engine.batch.inspect import wait_for
+from ematix_flow.engine.batch.joins import Side, joined_frame, look_at_join
+from ematix_flow.run.spark.session import spark_session
 
 if TYPE_CHECKING:
     from pathlib import Path

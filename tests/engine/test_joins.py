@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ematix_flow import Source
-from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine import Options, preview_pipeline, run_pipeline, validate_pipeline
 from ematix_flow.errors import DeclareError, DeclareTypeError, FlowError, PlanError, TransientError
 from tests.engine.joined_shop import QUERY, shop

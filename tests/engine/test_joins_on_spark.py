@@ -13,11 +13,11 @@ import pytest
 
 from ematix_flow import Source, udf
 from ematix_flow.connect.registry import open_database
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.types import BigInt, Text
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.table.types import BigInt, Text
 from ematix_flow.engine import Options, diff_pipeline, preview_pipeline, run_pipeline
-from ematix_flow.engine.applying import apply_plan
-from ematix_flow.engine.dry_running import dry_run_pipeline
+from ematix_flow.engine.review.apply import apply_plan
+from ematix_flow.engine.review.dry_run import dry_run_pipeline
 from ematix_flow.events import RunPlanned
 from ematix_flow.observe.bus import Bus
 from ematix_flow.run_log import SqliteRunLog

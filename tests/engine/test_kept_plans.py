@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pytest
 
 from ematix_flow import BigInt, Text, pk, register_connection  # noqa: TC001 - read from annotations
-from ematix_flow.commit.gc import collect
-from ematix_flow.commit.runlog.opening import open_run_log
+from ematix_flow.commit.cleanup import collect
+from ematix_flow.commit.runlog.open import open_run_log
 from ematix_flow.connect.base import StageSpec
 from ematix_flow.connect.written import written_down
-from ematix_flow.declare.connection import DuckDBConnection, ObjectStoreLocalConnection, connection_from_fields
+from ematix_flow.declare.connection.registry import DuckDBConnection, ObjectStoreLocalConnection, connection_from_fields
 from ematix_flow.declare.decorators import ematix
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine import apply_plan, diff_pipeline, run_pipeline
-from ematix_flow.engine.comparing import FILES_COUNTED
+from ematix_flow.engine.review.compare import FILES_COUNTED
 from ematix_flow.errors import DeclareError, StalePlanError, UnknownNameError
 from tests.engine.conftest import NOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.declare.pipeline import Pipeline
+    from ematix_flow.declare.pipeline.pipeline import Pipeline
     from ematix_flow.engine import Options
     from tests.engine.conftest import Warehouse
 

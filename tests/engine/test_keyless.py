@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow import register_connection
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+from ematix_flow.declare.pipeline.write import write
 from ematix_flow.declare.project import PROJECT
-from ematix_flow.declare.types import JSON, BigInt, Integer, Text
-from ematix_flow.declare.write import write
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import JSON, BigInt, Integer, Text
 from ematix_flow.engine import Options, apply_plan, diff_pipeline, dry_run_pipeline, run_pipeline
-from ematix_flow.engine.adhoc import sync
-from ematix_flow.engine.validating import validate_pipeline
+from ematix_flow.engine.api.sync import sync
+from ematix_flow.engine.review.validate import validate_pipeline
 from ematix_flow.errors import DriftError, PlanError
 from tests.engine.conftest import SYSTEMS
 from tests.engine.existing_tables import existing_on

@@ -10,22 +10,24 @@ import pytest
 
 from ematix_flow import BigInt, Maintenance, Text, ematix, pk, register_connection  # noqa: TC001 - read from annotations
 from ematix_flow.clock import Clock
-from ematix_flow.commit import gc, upkeep
+from ematix_flow.commit import cleanup as gc
+from ematix_flow.commit import metadata_cleanup as upkeep
 from ematix_flow.commit.ledger import Ledger
 from ematix_flow.connect import store_session
 from ematix_flow.connect.arrow import staged_schema
 from ematix_flow.connect.base import StageColumn, StageSpec
 from ematix_flow.connect.registry import open_target
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.engine import Options, maintaining, run_pipeline
-from ematix_flow.engine.maintaining import maintain, maintain_pipeline
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.engine import Options, run_pipeline
+from ematix_flow.engine import maintenance as maintaining
+from ematix_flow.engine.maintenance import maintain, maintain_pipeline
 from ematix_flow.errors import UnknownNameError
 from ematix_flow.observe.bus import Bus
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ematix_flow.declare.pipeline import Pipeline
+    from ematix_flow.declare.pipeline.pipeline import Pipeline
     from ematix_flow.events import Event
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ematix_flow.engine.packing import pack_environment
+from ematix_flow.engine.spark.pack import pack_environment
 from ematix_flow.errors import RunError
 from tests.services.standalone import executor_python
 

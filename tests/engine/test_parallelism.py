@@ -15,15 +15,15 @@ from ematix_flow.connect.arrow import staged_schema
 from ematix_flow.connect.base import SourceColumn, Split, StageColumn, StageSpec
 from ematix_flow.connect.postgres import Postgres
 from ematix_flow.connect.registry import open_database
-from ematix_flow.declare.connection import DuckDBConnection, PostgresConnection, SQLiteConnection
-from ematix_flow.engine.options import Options
-from ematix_flow.engine.parallelism import UNTOLD, most_connected, slots_of
-from ematix_flow.engine.spark import session_for
-from ematix_flow.run import here
-from ematix_flow.run.conform import Rules
-from ematix_flow.run.frames import database_frame
-from ematix_flow.run.slots import session_slots
-from ematix_flow.run.stage import StageWork, stage_frame, stage_pieces
+from ematix_flow.declare.connection.registry import DuckDBConnection, PostgresConnection, SQLiteConnection
+from ematix_flow.engine.batch.options import Options
+from ematix_flow.engine.spark.parallelism import UNTOLD, most_connected, slots_of
+from ematix_flow.engine.spark.session import session_for
+from ematix_flow.run.local import threads as here
+from ematix_flow.run.read.frames import database_frame
+from ematix_flow.run.spark.slots import session_slots
+from ematix_flow.run.stage.conform import Rules
+from ematix_flow.run.stage.tasks import StageWork, stage_frame, stage_pieces
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +47,7 @@ def test_the_slots_of_this_machine_are_known_before_spark_runs(
     setting: str, value: str, slots: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(f"EMATIX_FLOW_SPARK_{setting}", value)
-    monkeypatch.setattr("ematix_flow.run.session.spark_session", lambda _: pytest.fail("Spark was started"))
+    monkeypatch.setattr("ematix_flow.run.spark.session.spark_session", lambda _: pytest.fail("Spark was started"))
     assert slots_of(session_for(Options())) == slots
 
 

@@ -11,18 +11,18 @@ import pytest
 
 import ematix_flow.preview as facade
 from ematix_flow import BigInt, Source, Text, TimestampTZ, pk, register_connection  # noqa: TC001 - read from annotations
-from ematix_flow.declare.connection import DuckDBConnection, ObjectStoreLocalConnection, PostgresConnection
+from ematix_flow.declare.connection.registry import DuckDBConnection, ObjectStoreLocalConnection, PostgresConnection
 from ematix_flow.declare.decorators import ematix
 from ematix_flow.engine import preview_pipeline, run_pipeline
-from ematix_flow.engine.planning import Asked, observing, plan_load, token_for
-from ematix_flow.engine.previewing import PREVIEW_SLOT
-from ematix_flow.engine.sourcing import open_source
+from ematix_flow.engine.batch.planner import Asked, observing, plan_load, token_for
+from ematix_flow.engine.batch.source import open_source
+from ematix_flow.engine.review.preview import PREVIEW_SLOT
 from ematix_flow.errors import PlanError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.declare.pipeline import Pipeline
+    from ematix_flow.declare.pipeline.pipeline import Pipeline
     from ematix_flow.engine import Options
     from tests.engine.conftest import Warehouse
 
@@ -267,7 +267,7 @@ def test_a_preview_loads_neither_spark_nor_java(duck: Warehouse) -> None:
 import sys
 from typing import Annotated
 from ematix_flow import *
-from ematix_flow.declare.connection import DuckDBConnection
+from ematix_flow.declare.connection.registry import DuckDBConnection
 register_connection(DuckDBConnection(name="w", path={duck.database.info()["dbname"]!r}))
 @ematix.table(schema="mart", name="orders")
 class Orders:

@@ -10,12 +10,12 @@ import pytest
 
 from ematix_flow import BigInt, Text, failpoints, pk, register_connection  # noqa: TC001 - read from annotations
 from ematix_flow.connect.secrets import forget_secrets, remember
-from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.decorators import ematix
 from ematix_flow.declare.masking import MARK
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine import Options, apply_plan, diff_pipeline, dry_run_pipeline, preview_pipeline, run_pipeline
-from ematix_flow.engine.rejecting import list_rejects, replay_rejects
+from ematix_flow.engine.rejects import list_rejects, replay_rejects
 from ematix_flow.errors import DeclareError, PlanError, QualityCheckFailed, UnsupportedError
 from ematix_flow.events import QualityMeasured
 from ematix_flow.failpoints import AUDIT_NAMES, FailpointError
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from ematix_flow.declare.pipeline import Pipeline
-    from ematix_flow.declare.tester import Tester
+    from ematix_flow.declare.pipeline.pipeline import Pipeline
+    from ematix_flow.declare.quality.tester import Tester
     from ematix_flow.events import Event
     from tests.engine.conftest import Warehouse
 
@@ -116,7 +116,7 @@ def test_rows_that_were_set_aside_can_be_replayed(duck: Warehouse, declare: Decl
 def test_a_load_that_is_wrong_as_a_whole_is_refused(
     duck: Warehouse, declare: Declare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ematix_flow.commit.auditing.MOST", 2)
+    monkeypatch.setattr("ematix_flow.commit.quality.MOST", 2)
     duck.run(f"INSERT INTO {duck.orders} VALUES (3, 'd'), (4, 'e')")
     pipeline = declare(duck, expectations=no_b, on_quality_failure="reject")
     with pytest.raises(QualityCheckFailed, match="more than 2 rows of load do not satisfy") as refused:

@@ -15,11 +15,11 @@ import pytest
 from ematix_flow.connect import spool
 from ematix_flow.connect.registry import open_stream
 from ematix_flow.connect.stream import EARLIEST, LATEST
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.types import BigInt, Text
-from ematix_flow.declare.write import write
-from ematix_flow.engine.stream_options import StreamOptions
-from ematix_flow.engine.streaming import run_stream
+from ematix_flow.declare.pipeline.write import write
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Text
+from ematix_flow.engine.stream.options import StreamOptions
+from ematix_flow.engine.stream.run import run_stream
 from ematix_flow.errors import RunError, StreamLostError, TransientError
 from tests.crash.spooling import Journey, from_rabbitmq, publish
 

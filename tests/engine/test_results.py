@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ematix_flow.connect import secrets
-from ematix_flow.engine.results import KEPT_CHARACTERS, from_kept, kept_text, loaded_in
+from ematix_flow.engine.batch.result import KEPT_CHARACTERS, from_kept, kept_text, loaded_in
 
 ONE = {"run_id": "r1", "status": "success", "path": "same_db", "rows_inserted": 1200, "rows_rejected": 0}
 TWO = {"a.t": ONE, "a.u": {**ONE, "rows_inserted": 3}}

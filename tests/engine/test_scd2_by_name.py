@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 
-from ematix_flow.declare.stream_toml import stream_from_toml
-from ematix_flow.engine.stream_options import StreamOptions
-from ematix_flow.engine.streaming import run_stream
+from ematix_flow.declare.stream.toml_reader import stream_from_toml
+from ematix_flow.engine.stream.options import StreamOptions
+from ematix_flow.engine.stream.run import run_stream
 from ematix_flow.errors import DriftError
 
 if TYPE_CHECKING:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.commit.runlog.log import RunLog
-from ematix_flow.commit.runlog.opening import sqlite_book
-from ematix_flow.commit.runlog.project_book import ProjectBook
+from ematix_flow.commit.runlog.open import sqlite_book
+from ematix_flow.commit.runlog.project_backend import ProjectBook
 from ematix_flow.commit.runlog.records import Claim
 from ematix_flow.connect.project_name import ProjectName
 from ematix_flow.declare.decorators import ematix
 from ematix_flow.declare.project import PROJECT
-from ematix_flow.engine.due import run_due
-from ematix_flow.engine.pools import pool_sizes
-from ematix_flow.engine.scheduler import LEADER
+from ematix_flow.engine.schedule.pools import pool_sizes
+from ematix_flow.engine.schedule.run_due import run_due
+from ematix_flow.engine.schedule.scheduler import LEADER
 from ematix_flow.errors import RunLogError
 from tests.engine.schedules import NOON, ticked
 

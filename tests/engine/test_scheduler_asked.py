@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow.commit.runlog.records import Action
-from ematix_flow.engine import actions, conductor
-from ematix_flow.engine.due import run_due
+from ematix_flow.engine.batch import run as conductor
+from ematix_flow.engine.schedule import actions
+from ematix_flow.engine.schedule.run_due import run_due
 from ematix_flow.errors import UnknownNameError
 from tests.engine.schedules import ticked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.declare.pipeline import Pipeline
-    from ematix_flow.engine.scheduler import Scheduler
+    from ematix_flow.declare.pipeline.pipeline import Pipeline
+    from ematix_flow.engine.schedule.scheduler import Scheduler
     from tests.engine.conftest import Warehouse
     from tests.engine.schedules import Rig
 

@@ -12,14 +12,14 @@ from confluent_kafka import Producer
 from ematix_flow.connect import registry_calls
 from ematix_flow.connect.codecs import schema_encoder
 from ematix_flow.connect.schema_registry import registry_of
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.connection_streams import KafkaConnection
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.stream import Stream, StreamSource, StreamTarget, StreamTransform
-from ematix_flow.declare.types import BigInt, Bytes, Double, Integer, Numeric, Text
-from ematix_flow.declare.write import write
-from ematix_flow.engine.stream_options import StreamOptions
-from ematix_flow.engine.streaming import run_stream
+from ematix_flow.declare.connection.brokers import KafkaConnection
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.pipeline.write import write
+from ematix_flow.declare.stream.stream import Stream, StreamSource, StreamTarget, StreamTransform
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Bytes, Double, Integer, Numeric, Text
+from ematix_flow.engine.stream.options import StreamOptions
+from ematix_flow.engine.stream.run import run_stream
 from ematix_flow.errors import RunError, TransientError
 from tests.connect.registries import avro_messages, record
 from tests.services.server import free_port

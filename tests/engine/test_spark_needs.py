@@ -10,14 +10,14 @@ import pytest
 from ematix_flow import ematix, pk
 from ematix_flow.connect.delta import Delta
 from ematix_flow.connect.lake_engine import SparkNeeds
-from ematix_flow.declare.connection_files import ObjectStoreLocalConnection
-from ematix_flow.declare.connection_stores import DeltaLocalConnection
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.pipeline import TargetDeclaration
+from ematix_flow.declare.connection.databases import DeltaLocalConnection
+from ematix_flow.declare.connection.files import ObjectStoreLocalConnection
+from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
+from ematix_flow.declare.pipeline.write import write
 from ematix_flow.declare.spark_settings import SparkSettings
-from ematix_flow.declare.write import write
-from ematix_flow.engine.spark import session_settings, with_needs
-from ematix_flow.engine.targets import expect_lakes, expect_work
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.engine.batch.target import expect_lakes, expect_work
+from ematix_flow.engine.spark.session import session_settings, with_needs
 from ematix_flow.types import BigInt
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ def test_work_on_a_large_table_is_no_reason_to_replace_a_session_that_runs() -> 
 def test_a_session_is_made_for_long_work_where_a_load_rewrites_a_large_table(
     tmp_path: Path, mode: str, size: int, heavy: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ematix_flow.engine.spark._NEEDED", [])
-    monkeypatch.setattr("ematix_flow.engine.targets.session_runs", lambda: False)  # other tests may have one
+    monkeypatch.setattr("ematix_flow.engine.spark.session._NEEDED", [])
+    monkeypatch.setattr("ematix_flow.engine.batch.target.session_runs", lambda: False)  # other tests may have one
     folder = tmp_path / "lake" / "public" / "events"
     folder.mkdir(parents=True)
     for name in ("a.parquet", "b.parquet"):
@@ -93,7 +93,7 @@ def test_a_table_is_not_looked_at_while_a_session_runs(tmp_path: Path, monkeypat
     looks: list[int] = []
     monkeypatch.setattr(Delta, "is_large", lambda _: looks.append(1))
     for runs in (True, False):
-        monkeypatch.setattr("ematix_flow.engine.targets.session_runs", lambda runs=runs: runs)
+        monkeypatch.setattr("ematix_flow.engine.batch.target.session_runs", lambda runs=runs: runs)
         expect_work(table, target)
     assert len(looks) == 1
 

@@ -10,7 +10,7 @@ import pytest
 
 from ematix_flow import BigInt, Text, ematix, pk  # noqa: TC001 - the table reads its annotations
 from ematix_flow.connect.resolve import travelling_connections
-from ematix_flow.declare.connection import connection_from_fields, register_connection
+from ematix_flow.declare.connection.registry import connection_from_fields, register_connection
 
 if TYPE_CHECKING:
     from pathlib import Path

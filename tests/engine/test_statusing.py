@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow import ematix, pipeline
-from ematix_flow.commit.runlog.opening import sqlite_run_log
+from ematix_flow.commit.runlog.open import sqlite_run_log
 from ematix_flow.commit.runlog.records import Claim
 from ematix_flow.declare.project import PROJECT
-from ematix_flow.declare.stream import Stream
-from ematix_flow.engine.due import run_due
-from ematix_flow.engine.firing import Keeper
-from ematix_flow.engine.statusing import status_snapshot
+from ematix_flow.declare.stream.stream import Stream
+from ematix_flow.engine.schedule.run_due import run_due
+from ematix_flow.engine.schedule.slot_run import Keeper
+from ematix_flow.engine.schedule.status import status_snapshot
 from ematix_flow.records import PipelineState, RunRecord
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ import pytest
 
 from ematix_flow import failpoints
 from ematix_flow.clock import Clock
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.stream import Stream, StreamSource, StreamTarget
-from ematix_flow.declare.types import BigInt
-from ematix_flow.declare.write import write
-from ematix_flow.engine.stream_options import StreamOptions
-from ematix_flow.engine.streaming import run_stream
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.pipeline.write import write
+from ematix_flow.declare.stream.stream import Stream, StreamSource, StreamTarget
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt
+from ematix_flow.engine.stream.options import StreamOptions
+from ematix_flow.engine.stream.run import run_stream
 from ematix_flow.events import StreamFailed, StretchLoaded
 from tests.services.messages import send_orders
 

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.connect.secrets import known_secrets
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.stream_toml import stream_from_toml
-from ematix_flow.declare.types import BigInt
-from ematix_flow.engine.stream_control import stream_status
-from ematix_flow.engine.stream_names import filled_in
-from ematix_flow.engine.stream_options import StreamOptions
-from ematix_flow.engine.stream_planning import preview_stream, validate_stream
-from ematix_flow.engine.streaming import run_stream
+from ematix_flow.declare.stream.toml_reader import stream_from_toml
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt
+from ematix_flow.engine.review.stream import preview_stream, validate_stream
+from ematix_flow.engine.stream.control import stream_status
+from ematix_flow.engine.stream.names import filled_in
+from ematix_flow.engine.stream.options import StreamOptions
+from ematix_flow.engine.stream.run import run_stream
 from ematix_flow.errors import DeclareError, MissingSecretError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ematix_flow.declare.stream import Stream
+    from ematix_flow.declare.stream.stream import Stream
 
 ITEMS = Table("main", "items_${SHOP_TENANT}", (Column(BigInt(), nullable=False, primary_key=True, name="id"),))
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow.clock import Clock
-from ematix_flow.engine.stream_records import EVERY, StreamRecord
+from ematix_flow.engine.stream.run_records import EVERY, StreamRecord
 from ematix_flow.errors import TransientError
 from ematix_flow.events import StreamIdle, StretchLoaded
-from ematix_flow.observe.stream_stats import StatsKeeper
+from ematix_flow.observe.metrics.stream_stats import StatsKeeper
 from ematix_flow.records import Counts
 from ematix_flow.run_log import SqliteRunLog
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ematix_flow.engine.supervising import CRASHES, TERMINAL, CrashLoopError, Patience
+from ematix_flow.engine.stream.restart_policy import CRASHES, TERMINAL, CrashLoopError, Patience
 from ematix_flow.errors import FencedError, StreamLostError, TransientError
 
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from bench.tpch import TABLES, generate, queries
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
-from ematix_flow.declare.types import BigInt, Date, Double, Text
-from ematix_flow.declare.write import write
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+from ematix_flow.declare.pipeline.write import write
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Date, Double, Text
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.run_log import SqliteRunLog
 from tests.depth import quick_or_deep
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from ematix_flow.declare.connection import Connection
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.connection.registry import Connection
+    from ematix_flow.declare.table.types import ColumnType
 
 SCALE = 0.01
 QUERIES = queries()

@@ -14,8 +14,8 @@ import pytest
 
 from ematix_flow.connect.file_formats import AS_DIGITS
 from ematix_flow.connect.registry import target_of
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.types import BigInt, Numeric
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.table.types import BigInt, Numeric
 from ematix_flow.errors import PlanError
 from tests.engine.every_type import ODD_FLOATS, ROWS, TYPES, Journey, frame_of, plain
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pytest
 
 from ematix_flow import BigInt, Text, pk, register_connection  # noqa: TC001 - read from annotations
-from ematix_flow.declare.connection import DuckDBConnection, ObjectStoreLocalConnection, PostgresConnection
+from ematix_flow.declare.connection.registry import DuckDBConnection, ObjectStoreLocalConnection, PostgresConnection
 from ematix_flow.declare.decorators import ematix
-from ematix_flow.declare.pipeline import Pipeline
+from ematix_flow.declare.pipeline.pipeline import Pipeline
 from ematix_flow.engine import run_pipeline, validate_pipeline
 from ematix_flow.errors import DeclareTypeError
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow import AllOf, AnyOf, Source, register_connection
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.workflow import workflow
-from ematix_flow.engine import actions, message_triggers
-from ematix_flow.plan.retrying import begun
-from ematix_flow.plan.slots import slot_text
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.schedule.workflow import workflow
+from ematix_flow.engine.schedule import actions, message_triggers
+from ematix_flow.plan.schedule.cron import slot_text
+from ematix_flow.plan.schedule.retry import begun
 from tests.engine.schedules import HOURLY, NOON, ticked
 from tests.services.topics import fill
 

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from ematix_flow import BigInt, Integer, Text, ematix, pk, register_connection
-from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine import Options, run_pipeline
-from ematix_flow.engine.rejecting import list_rejects
+from ematix_flow.engine.rejects import list_rejects
 from ematix_flow.errors import BadRowsError, PlanError
 from ematix_flow.normalize import regex_replace
 from ematix_flow.transforms import filter_where

@@ -10,7 +10,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.declare.connection import clear_registry
+from ematix_flow.declare.connection.registry import clear_registry
 from ematix_flow.declare.project import PROJECT
 from tests.examples.conftest import README
 from tests.services.s3 import KEY, SECRET

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow import pipeline
-from ematix_flow.declare.pipeline import Retry
+from ematix_flow.declare.pipeline.pipeline import Retry
 from tests.examples.places import EVENTS
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def test_keys_for_an_append_are_ignored_with_a_warning(
 
 
 def test_maintenance_after_the_load_does_not_fail_validation(example: Example, default: Place) -> None:
-    from ematix_flow.engine.validating import validate_pipeline
+    from ematix_flow.engine.review.validate import validate_pipeline
 
     default.make_events()
     ingest = example("transforms").ingest

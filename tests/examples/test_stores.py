@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-    from ematix_flow.declare.pipeline import Pipeline
+    from ematix_flow.declare.pipeline.pipeline import Pipeline
     from tests.examples.places import Place
     from tests.services.s3 import S3Server
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow import PostgresConnection, ematix
-from ematix_flow.declare.stream_handle import run
-from ematix_flow.declare.streaming import load_stream
+from ematix_flow.declare.stream.decorator import load_stream
+from ematix_flow.declare.stream.handle import run
 from tests.connect.registries import avro_messages, record, registry_at
 from tests.examples.conftest import README
 from tests.services.kafka import PASSWORD, USER

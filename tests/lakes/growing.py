@@ -6,21 +6,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.registry import open_stream
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.stream_making import stream_from_keywords
-from ematix_flow.engine.options import Options
-from ematix_flow.engine.spark import session_for
-from ematix_flow.engine.stream_control import move_stream
-from ematix_flow.engine.stream_options import StreamOptions
-from ematix_flow.engine.streaming import run_stream
-from ematix_flow.engine.targets import engine_on
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.stream.build import stream_from_keywords
+from ematix_flow.engine.batch.options import Options
+from ematix_flow.engine.batch.target import engine_on
+from ematix_flow.engine.spark.session import session_for
+from ematix_flow.engine.stream.control import move_stream
+from ematix_flow.engine.stream.options import StreamOptions
+from ematix_flow.engine.stream.run import run_stream
 from tests.streams.feeds import duckdb_at, rows_in
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ematix_flow.connect.lake_stream import LakeStream
-    from ematix_flow.declare.stream import Stream
+    from ematix_flow.declare.stream.stream import Stream
 
 
 @dataclass

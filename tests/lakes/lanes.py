@@ -10,15 +10,15 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.clock import Clock
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
-from ematix_flow.declare.types import BigInt, Double, Numeric, Text, TimestampTZ
-from ematix_flow.declare.write import write
-from ematix_flow.engine.conductor import run_pipeline
-from ematix_flow.engine.options import Options
-from ematix_flow.engine.spark import session_for
-from ematix_flow.engine.targets import target_for
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+from ematix_flow.declare.pipeline.write import write
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Double, Numeric, Text, TimestampTZ
+from ematix_flow.engine.batch.options import Options
+from ematix_flow.engine.batch.run import run_pipeline
+from ematix_flow.engine.batch.target import target_for
+from ematix_flow.engine.spark.session import session_for
 from ematix_flow.plan.sql.render import native_name
 from ematix_flow.run_log import SqliteRunLog
 from tests.services.s3 import s3_fields

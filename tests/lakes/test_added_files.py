@@ -14,10 +14,10 @@ import pytest
 
 from ematix_flow import failpoints
 from ematix_flow.connect import delta_commit, delta_log
-from ematix_flow.declare.layout import Column
-from ematix_flow.declare.types import Text
-from ematix_flow.engine.maintaining import maintain_pipeline
-from ematix_flow.engine.previewing import preview_pipeline
+from ematix_flow.declare.table.schema import Column
+from ematix_flow.declare.table.types import Text
+from ematix_flow.engine.maintenance import maintain_pipeline
+from ematix_flow.engine.review.preview import preview_pipeline
 from ematix_flow.errors import TransientError
 from ematix_flow.failpoints import FailpointError
 from tests.depth import deep

@@ -17,10 +17,10 @@ import pytest
 
 from ematix_flow import failpoints
 from ematix_flow.connect import lake_lock
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.engine.dry_running import dry_run_pipeline
-from ematix_flow.engine.previewing import preview_pipeline
-from ematix_flow.engine.validating import validate_pipeline
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.engine.review.dry_run import dry_run_pipeline
+from ematix_flow.engine.review.preview import preview_pipeline
+from ematix_flow.engine.review.validate import validate_pipeline
 from ematix_flow.errors import DeclareError, UnsupportedError
 from ematix_flow.failpoints import FailpointError
 from tests.depth import deep

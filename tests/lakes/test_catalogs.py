@@ -9,9 +9,9 @@ import pytest
 
 from ematix_flow.connect.s3_client import place_of
 from ematix_flow.connect.s3_spark import bucket_settings
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.engine.options import Options
-from ematix_flow.engine.spark import session_for
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.engine.batch.options import Options
+from ematix_flow.engine.spark.session import session_for
 from tests.lakes.lanes import START, Lane, bucket_of, told
 from tests.lakes.test_buckets import MERGED, made_at_last
 from tests.lakes.test_faults import FIRST, SECOND, committed, locks, words

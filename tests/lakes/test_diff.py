@@ -11,8 +11,8 @@ import pytest
 from ematix_flow import failpoints
 from ematix_flow.clock import Clock
 from ematix_flow.engine import Options, apply_plan, diff_pipeline
-from ematix_flow.engine.results import counts_of
-from ematix_flow.engine.spark import session_for
+from ematix_flow.engine.batch.result import counts_of
+from ematix_flow.engine.spark.session import session_for
 from ematix_flow.errors import StalePlanError
 from ematix_flow.failpoints import FailpointError
 from ematix_flow.plan.sql.render import native_name
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ematix_flow.engine.diffing import DiffResult
+    from ematix_flow.engine.review.diff import DiffResult
     from tests.lakes.lanes import Row
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("lakes")]

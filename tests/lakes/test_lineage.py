@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from ematix_flow import BigInt, Text, ematix, pk
-from ematix_flow.declare.connection import DeltaLocalConnection, IcebergConnection
+from ematix_flow.declare.connection.registry import DeltaLocalConnection, IcebergConnection
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.events import RunPlanned
 from ematix_flow.observe.bus import Bus

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.connect.registry import open_database
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.pipeline import Pipeline, Source, TargetDeclaration
-from ematix_flow.declare.types import BigInt, Text
-from ematix_flow.declare.write import write
-from ematix_flow.engine.conductor import run_pipeline
-from ematix_flow.engine.dry_running import dry_run_pipeline
-from ematix_flow.engine.options import Options
-from ematix_flow.engine.previewing import preview_pipeline
-from ematix_flow.engine.rejecting import list_rejects, replay_rejects
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.pipeline.pipeline import Pipeline, Source, TargetDeclaration
+from ematix_flow.declare.pipeline.write import write
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Text
+from ematix_flow.engine.batch.options import Options
+from ematix_flow.engine.batch.run import run_pipeline
+from ematix_flow.engine.rejects import list_rejects, replay_rejects
+from ematix_flow.engine.review.dry_run import dry_run_pipeline
+from ematix_flow.engine.review.preview import preview_pipeline
 from ematix_flow.errors import BadRowsError, DriftError, RunError
 from tests.contracts.test_wraps import Wrap
 from tests.lakes.lanes import COLUMNS, START, Lane, lake_fields

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow import failpoints
-from ematix_flow.commit import upkeep
+from ematix_flow.commit import metadata_cleanup as upkeep
 from ematix_flow.commit.ledger import Ledger
 from ematix_flow.connect import lake_session
-from ematix_flow.declare.maintenance import Maintenance
-from ematix_flow.engine.maintaining import maintain_pipeline
+from ematix_flow.declare.table.maintenance import Maintenance
+from ematix_flow.engine.maintenance import maintain_pipeline
 from tests.lakes.lanes import START, Lane, lake_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ematix_flow.engine.maintaining import Maintained
+    from ematix_flow.engine.maintenance import Maintained
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("lakes")]
 

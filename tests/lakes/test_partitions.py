@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.types import BigInt, Text
-from ematix_flow.engine.previewing import preview_pipeline
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Text
+from ematix_flow.engine.review.preview import preview_pipeline
 from ematix_flow.errors import BadRowsError, DriftError
 from tests.lakes.lanes import COLUMNS, START, Lane, lake_fields
 

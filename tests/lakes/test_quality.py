@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.declare.quality import quality_of
+from ematix_flow.declare.quality.expectations import quality_of
 from ematix_flow.errors import QualityCheckFailed
 from tests.lakes.lanes import MODES, START, Lane, lake_fields
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ematix_flow.declare.pipeline import Pipeline
-    from ematix_flow.declare.tester import Tester
+    from ematix_flow.declare.pipeline.pipeline import Pipeline
+    from ematix_flow.declare.quality.tester import Tester
     from tests.lakes.lanes import Row
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("lakes")]

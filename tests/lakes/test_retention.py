@@ -15,9 +15,9 @@ from deltalake import DeltaTable
 
 from ematix_flow.clock import Clock
 from ematix_flow.connect.lake_engine import EngineError
-from ematix_flow.declare.maintenance import Maintenance
-from ematix_flow.engine.maintaining import maintain_pipeline
-from ematix_flow.engine.options import Options
+from ematix_flow.declare.table.maintenance import Maintenance
+from ematix_flow.engine.batch.options import Options
+from ematix_flow.engine.maintenance import maintain_pipeline
 from ematix_flow.plan.sql.render import native_name
 from tests.lakes.lanes import START, Lane, lake_fields
 

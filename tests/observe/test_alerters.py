@@ -17,13 +17,13 @@ from aiosmtpd.smtp import SMTP, AuthResult
 from ematix_flow.connect.redact import redact
 from ematix_flow.connect.secrets import remember
 from ematix_flow.errors import DeclareError, RunError
-from ematix_flow.observe.alerts.active import AlertDesk, active_alerters, clear_alerters, register_alerter
+from ematix_flow.observe.alerts.alert import KINDS, AlertEvent
 from ematix_flow.observe.alerts.channels import PagerDutyAlerter, SlackAlerter, StdoutAlerter
-from ematix_flow.observe.alerts.event import KINDS, AlertEvent
 from ematix_flow.observe.alerts.mail import EmailAlerter
+from ematix_flow.observe.alerts.registry import AlertDesk, active_alerters, clear_alerters, register_alerter
 from ematix_flow.observe.alerts.urls import from_url
-from ematix_flow.observe.outbound import Door
-from ematix_flow.observe.reaching import RefusedHostError, allowed_hosts
+from ematix_flow.observe.http.client import Door
+from ematix_flow.observe.http.host_guard import RefusedHostError, allowed_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

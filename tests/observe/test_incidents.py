@@ -16,7 +16,7 @@ from ematix_flow import BigInt, ematix, pk  # noqa: TC001 - read from annotation
 from ematix_flow.clock import Clock
 from ematix_flow.errors import TransientError
 from ematix_flow.events import PipelineEnded
-from ematix_flow.observe.incidents import (
+from ematix_flow.observe.alerts.incidents import (
     AlertRules,
     Incidents,
     MemoryBook,
@@ -29,7 +29,7 @@ from ematix_flow.observe.incidents import (
 )
 
 if TYPE_CHECKING:
-    from ematix_flow.observe.alerts.event import AlertEvent
+    from ematix_flow.observe.alerts.alert import AlertEvent
     from ematix_flow.records import Incident
 
 

@@ -21,10 +21,10 @@ from ematix_flow.events import (
     RunPlanned,
     RunStarted,
 )
-from ematix_flow.observe.lineage import Lineage, to_service
-from ematix_flow.observe.lineage_urls import from_url
-from ematix_flow.observe.outbound import Door
-from ematix_flow.observe.reaching import allowed_hosts
+from ematix_flow.observe.http.client import Door
+from ematix_flow.observe.http.host_guard import allowed_hosts
+from ematix_flow.observe.lineage.openlineage import Lineage, to_service
+from ematix_flow.observe.lineage.urls import from_url
 from ematix_flow.records import Counts
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ematix_flow.errors import RunError
 from ematix_flow.events import StreamFailed, StreamIdle, StreamLag, StreamWatermark, StretchLoaded
-from ematix_flow.observe.metrics import StreamMetrics, served
+from ematix_flow.observe.metrics.stream import StreamMetrics, served
 from ematix_flow.records import Counts
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow.errors import FlowError, RunError, TransientError
-from ematix_flow.observe.outbound import Door, post
-from ematix_flow.observe.reaching import RefusedHostError, UnreachedError, allowed_hosts, reach
+from ematix_flow.observe.http.client import Door, post
+from ematix_flow.observe.http.host_guard import RefusedHostError, UnreachedError, allowed_hosts, reach
 
 if TYPE_CHECKING:
     from pathlib import Path

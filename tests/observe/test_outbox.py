@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from ematix_flow.observe import outbox
-from ematix_flow.observe.outbox import LONGEST, Outbox
-from ematix_flow.observe.reaching import UnreachedError
+from ematix_flow.observe import background_queue as outbox
+from ematix_flow.observe.background_queue import LONGEST, Outbox
+from ematix_flow.observe.http.host_guard import UnreachedError
 
 if TYPE_CHECKING:
     import pytest

@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from ematix_flow.connect.secrets import remember
 from ematix_flow.events import PipelineEnded, PipelineSkipped
 from ematix_flow.metrics import MemorySink, NullSink, RunMetrics, from_url
-from ematix_flow.observe.prometheus_sink import PrometheusSink
-from ematix_flow.observe.run_metrics import MOST
+from ematix_flow.observe.metrics.prometheus import PrometheusSink
+from ematix_flow.observe.metrics.run import MOST
 from tests.observe.collectors import GrpcCollector
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from ematix_flow.clock import Clock
 from ematix_flow.events import RowsStaged, StreamFailed, StreamIdle, StreamLag, StretchLoaded
-from ematix_flow.observe.stream_stats import SPANS, StatsKeeper
+from ematix_flow.observe.metrics.stream_stats import SPANS, StatsKeeper
 from ematix_flow.records import Counts
 
 

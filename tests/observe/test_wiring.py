@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.events import PipelineEnded, PipelineSkipped
-from ematix_flow.observe import wiring
-from ematix_flow.observe.alerts.active import register_alerter
+from ematix_flow.observe import observers as wiring
+from ematix_flow.observe.alerts.incidents import AlertRules, MemoryBook, quality_news
+from ematix_flow.observe.alerts.registry import register_alerter
 from ematix_flow.observe.bus import Bus
-from ematix_flow.observe.incidents import AlertRules, MemoryBook, quality_news
-from ematix_flow.observe.wiring import book_in, observers
+from ematix_flow.observe.observers import book_in, observers
 
 if TYPE_CHECKING:
-    from ematix_flow.observe.alerts.event import AlertEvent
+    from ematix_flow.observe.alerts.alert import AlertEvent
     from tests.observe.endpoints import Endpoint
 
 FAILED = PipelineEnded(
@@ -145,7 +145,7 @@ def test_the_end_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch, capsys:
 
 def test_nothing_is_loaded_that_nobody_asked_for() -> None:
     code = (
-        "import sys; from ematix_flow.observe.wiring import observers\n"
+        "import sys; from ematix_flow.observe.observers import observers\n"
         "with observers(): pass\n"
         "heavy = {'apprise', 'opentelemetry', 'prometheus_client', 'grpc', 'smtplib', 'sqlglot', 'http.client'}\n"
         "print(sorted(heavy & set(sys.modules)))"

@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 from ematix_flow import BigInt, Numeric, String, Text, TimestampTZ, natural_key, pk  # noqa: TC001 - read from annotations
 from ematix_flow.connect.base import SourceColumn
 from ematix_flow.connect.registry import system_of
-from ematix_flow.declare.connection import DuckDBConnection, MySQLConnection, PostgresConnection, SQLiteConnection
+from ematix_flow.declare.connection.registry import (
+    DuckDBConnection,
+    MySQLConnection,
+    PostgresConnection,
+    SQLiteConnection,
+)
 from ematix_flow.declare.decorators import ematix
-from ematix_flow.declare.table import ManagedTable
+from ematix_flow.declare.table.class_body import ManagedTable
 from ematix_flow.normalize import lower, trim
 from ematix_flow.plan.batch import Aim, Observed, plan_target
-from ematix_flow.plan.posts import post_steps
+from ematix_flow.plan.post_steps import post_steps
 from ematix_flow.plan.source import SourceValue
 from ematix_flow.plan.steps import Bounds, Plan
 from ematix_flow.records import Token, Watermark
@@ -22,8 +27,8 @@ from ematix_flow.transforms import deduplicate_by
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base import Database
-    from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
-    from ematix_flow.declare.tester import Tester
+    from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+    from ematix_flow.declare.quality.tester import Tester
     from ematix_flow.plan.steps import TargetPlan
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ematix_flow.declare.pipeline import Pipeline, Retry
+from ematix_flow.declare.pipeline.pipeline import Pipeline, Retry
 from ematix_flow.declare.project import Project
 from ematix_flow.errors import DeclareError
-from ematix_flow.plan import retrying
-from ematix_flow.plan.deciding import Fire, Lose, Situation, Skip, decide
-from ematix_flow.plan.slots import slot_text
+from ematix_flow.plan.schedule import retry as retrying
+from ematix_flow.plan.schedule.cron import slot_text
+from ematix_flow.plan.schedule.decide import Fire, Lose, Situation, Skip, decide
 from ematix_flow.records import PipelineState
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

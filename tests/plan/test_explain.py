@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.plan.explain import TargetSummary, notes_of, plan_dict, statements_of, summary_of
-from ematix_flow.plan.explain_text import place_text, plan_lines
+from ematix_flow.plan.explain.report import TargetSummary, notes_of, plan_dict, statements_of, summary_of
+from ematix_flow.plan.explain.text import place_text, plan_lines
 from ematix_flow.plan.sql.ddl import Difference
 from ematix_flow.plan.steps import Bounds
 from tests.plan.scenarios import SCENARIOS, WAREHOUSES, planned

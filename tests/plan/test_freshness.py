@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ematix_flow.plan.freshness import BREACHED, HEALTHY, WARNING, Freshness, lag_of, state_of
+from ematix_flow.plan.schedule.freshness import BREACHED, HEALTHY, WARNING, Freshness, lag_of, state_of
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 HOUR = timedelta(hours=1)

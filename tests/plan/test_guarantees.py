@@ -4,7 +4,7 @@ import pytest
 
 from ematix_flow.connect.sinks import AT_LEAST_ONCE, EXACTLY_ONCE
 from ematix_flow.errors import PlanError
-from ematix_flow.plan.guarantees import all_guarantees, guarantee_of, refuse_unkept, sent_as
+from ematix_flow.plan.explain.guarantees import all_guarantees, guarantee_of, refuse_unkept, sent_as
 
 
 @pytest.mark.parametrize("source", ["kafka", "kinesis", "object_store_s3", "delta_local", "rabbitmq", "pubsub"])

@@ -6,19 +6,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base import SourceColumn
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.normalize import Default
-from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
-from ematix_flow.declare.types import BigInt, Text
-from ematix_flow.declare.write import write
-from ematix_flow.plan import shaping
+from ematix_flow.declare.pipeline.normalize import Default
+from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+from ematix_flow.declare.pipeline.write import write
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Text
+from ematix_flow.plan import shape_placement as shaping
 from ematix_flow.plan.batch import Observed
-from ematix_flow.plan.shaping import plan_shape
+from ematix_flow.plan.shape_placement import plan_shape
 
 if TYPE_CHECKING:
     import pytest
 
-    from ematix_flow.plan.shaping import Shaping
+    from ematix_flow.plan.shape_placement import Shaping
 
 SEEN = Observed("events", "shop", "spark", source_columns=(SourceColumn("id", "text"),), source_format="json_lines")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pytest
 
 from ematix_flow import BigInt, Numeric, Text, ematix, pk  # noqa: TC001 - the decorator reads the annotations
-from ematix_flow.declare.connection import (
+from ematix_flow.declare.connection.registry import (
     DuckDBConnection,
     ObjectStoreLocalConnection,
     PostgresConnection,
@@ -18,7 +18,7 @@ from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.events import RunPlanned
 from ematix_flow.normalize import deduplicate_by, lower
 from ematix_flow.observe.bus import Bus
-from ematix_flow.plan.lineage import Place, _located, _table
+from ematix_flow.plan.explain.lineage import Place, _located, _table
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,12 +12,12 @@ from ematix_flow import normalize as n
 from ematix_flow.connect.base import SourceColumn
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.plan.batch import Observed
-from ematix_flow.plan.needs import declared_need, need_of_spark
-from ematix_flow.plan.shaping import plan_shape
+from ematix_flow.plan.shape_placement import plan_shape
+from ematix_flow.plan.spark_reasons import declared_need, need_of_spark
 from ematix_flow.transforms import filter_where
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.pipeline import Pipeline
+    from ematix_flow.declare.pipeline.pipeline import Pipeline
 
 PLAIN = (SourceColumn("ID", "text", "string"), SourceColumn("name", "text", "string"))
 SEEN = Observed("raw", "w", "spark", source_columns=PLAIN, source_format="csv")

@@ -10,11 +10,11 @@ import pytest
 from ematix_flow.connect.base import FoundColumn, FoundTable
 from ematix_flow.connect.iceberg_partitions import described_partitions
 from ematix_flow.connect.registry import target_of
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.pipeline import TargetDeclaration
-from ematix_flow.declare.types import BigInt, Text, TimestampTZ
-from ematix_flow.declare.write import write
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
+from ematix_flow.declare.pipeline.write import write
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Text, TimestampTZ
 from ematix_flow.errors import DriftError, UnsupportedError
 from ematix_flow.plan.batch import Observed, ensure_step
 from ematix_flow.plan.partitions import partition_notes

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from ematix_flow.declare.pipeline import Pipeline, TransformRef
+from ematix_flow.declare.pipeline.pipeline import Pipeline, TransformRef
 from ematix_flow.errors import PlanError
-from ematix_flow.plan.posts import first_line, first_word, is_maintenance, post_steps
-from ematix_flow.plan.sql.user_sql import check_query, statements_in
+from ematix_flow.plan.post_steps import first_line, first_word, is_maintenance, post_steps
+from ematix_flow.plan.sql.user.query import check_query, statements_in
 
 FILES = {"source": {"id": "text", "name": "text"}, "orders": {"id": "text"}}
 

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ematix_flow.declare.pipeline import Retry
-from ematix_flow.plan import retrying
-from ematix_flow.plan.retrying import pause
+from ematix_flow.declare.pipeline.pipeline import Retry
+from ematix_flow.plan.schedule import retry as retrying
+from ematix_flow.plan.schedule.retry import pause
 from ematix_flow.records import PipelineState
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

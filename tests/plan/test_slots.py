@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ematix_flow.plan import slots
-from ematix_flow.plan.slots import (
+from ematix_flow.plan.schedule import cron as slots
+from ematix_flow.plan.schedule.cron import (
     count_slots,
     forecast_next_run,
     is_due,

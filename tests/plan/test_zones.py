@@ -9,7 +9,7 @@ from ematix_flow import DuckDBConnection, PostgresConnection
 from ematix_flow.connect.base import SourceColumn
 from ematix_flow.connect.registry import open_database
 from ematix_flow.errors import PlanError
-from ematix_flow.plan.zones import zoned
+from ematix_flow.plan.timezones import zoned
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base import Database

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 from ematix_flow import BigInt, Numeric, String, Text, TimestampTZ, ematix, pk
-from ematix_flow.engine.options import Options
-from ematix_flow.engine.parallelism import slots_of
-from ematix_flow.engine.spark import session_for
+from ematix_flow.engine.batch.options import Options
+from ematix_flow.engine.spark.parallelism import slots_of
+from ematix_flow.engine.spark.session import session_for
 from ematix_flow.normalize import lower, trim
 
 

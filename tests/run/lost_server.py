@@ -6,7 +6,7 @@ import gc
 import sys
 
 from ematix_flow.declare.spark_settings import SparkSettings
-from ematix_flow.run import session
+from ematix_flow.run.spark import session
 
 
 def main(remote: str, way: str) -> None:

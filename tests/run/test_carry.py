@@ -17,8 +17,8 @@ from ematix_flow.connect.parts import ParquetStager, check_parts
 from ematix_flow.connect.store import LocalStore
 from ematix_flow.errors import RunError
 from ematix_flow.records import Part
-from ematix_flow.run.carry import ROOT, Carrier, sweep
-from ematix_flow.run.stage import report_batch, stage_pieces
+from ematix_flow.run.stage.tasks import report_batch, stage_pieces
+from ematix_flow.run.stage.transport import ROOT, Carrier, sweep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

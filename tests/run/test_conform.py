@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from ematix_flow.connect.base import StageColumn
-from ematix_flow.declare.types import Float, Timestamp
-from ematix_flow.run.conform import Rules, conform
+from ematix_flow.declare.table.types import Float, Timestamp
+from ematix_flow.run.stage.conform import Rules, conform
 
 
 @pytest.mark.parametrize("value", [1e300, -1e300])

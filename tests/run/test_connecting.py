@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ematix_flow.run.connecting import near_session
+from ematix_flow.run.spark.connect_client import near_session
 
 pytestmark = pytest.mark.slow
 

@@ -16,12 +16,12 @@ import pytest
 from pyspark.sql import datasource as ds
 
 from ematix_flow.connect.registry import open_database
-from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.spark_settings import SparkSettings
 from ematix_flow.errors import FlowError, PlanError, RunError
-from ematix_flow.plan.away import Away
-from ematix_flow.run.data_source import DatabaseReader, Ematix, register
-from ematix_flow.run.session import spark_session
+from ematix_flow.plan.remote_tasks import Away
+from ematix_flow.run.read.data_source import DatabaseReader, Ematix, register
+from ematix_flow.run.spark.session import spark_session
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow.errors import RunError
-from ematix_flow.run.engines import SparkEngine, Tasks
-from ematix_flow.run.failures import reason_of
-from ematix_flow.run.here import LocalEngine
-from ematix_flow.run.slots import session_slots
+from ematix_flow.run.engine import SparkEngine, Tasks
+from ematix_flow.run.local.threads import LocalEngine
+from ematix_flow.run.spark.errors import reason_of
+from ematix_flow.run.spark.slots import session_slots
 from tests.services.sail import sail_session
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ematix_flow.records import Part
-    from ematix_flow.run.engines import Engine
+    from ematix_flow.run.engine import Engine
 
 PIECES = 7
 

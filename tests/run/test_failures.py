@@ -4,7 +4,7 @@ import pytest
 from pyspark.errors import AnalysisException, PythonException
 
 from ematix_flow.errors import MissingExtraError, RunError, TransientError
-from ematix_flow.run.failures import reason_of
+from ematix_flow.run.spark.errors import reason_of
 
 SAID = """An exception was thrown from the Python worker. Please see the stack trace below.
 Traceback (most recent call last):

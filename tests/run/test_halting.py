@@ -10,8 +10,8 @@ import pytest
 
 from ematix_flow.connect.halting import Halt
 from ematix_flow.errors import RunCancelledError, TransientError
-from ematix_flow.run.here import stage_pieces_here
-from ematix_flow.run.stage import _collect
+from ematix_flow.run.local.threads import stage_pieces_here
+from ematix_flow.run.stage.tasks import _collect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

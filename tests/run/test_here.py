@@ -13,14 +13,14 @@ from ematix_flow import failpoints
 from ematix_flow.connect.arrow import staged_schema
 from ematix_flow.connect.base import Split, StageColumn, StageSpec
 from ematix_flow.connect.registry import open_database
-from ematix_flow.declare.connection import DuckDBConnection, SQLiteConnection
-from ematix_flow.declare.types import BigInt
+from ematix_flow.declare.connection.registry import DuckDBConnection, SQLiteConnection
+from ematix_flow.declare.table.types import BigInt
 from ematix_flow.errors import RunError, TransientError
 from ematix_flow.records import Part
-from ematix_flow.run import here
-from ematix_flow.run.conform import Rules
-from ematix_flow.run.here import stage_pieces_here
-from ematix_flow.run.stage import StageWork, split_pieces
+from ematix_flow.run.local import threads as here
+from ematix_flow.run.local.threads import stage_pieces_here
+from ematix_flow.run.stage.conform import Rules
+from ematix_flow.run.stage.tasks import StageWork, split_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

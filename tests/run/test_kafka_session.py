@@ -6,9 +6,9 @@ import pytest
 from confluent_kafka import Producer
 
 from ematix_flow.connect.kafka import Kafka
-from ematix_flow.declare.connection_streams import KafkaConnection
-from ematix_flow.engine.options import Options
-from ematix_flow.engine.spark import session_for
+from ematix_flow.declare.connection.brokers import KafkaConnection
+from ematix_flow.engine.batch.options import Options
+from ematix_flow.engine.spark.session import session_for
 from tests.services.kafka import PASSWORD, USER
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkAssertionError
 
 from ematix_flow.connect.lake_engine import EngineError
-from ematix_flow.run.lake_engine import _told
+from ematix_flow.run.spark.lake_engine import _told
 
 connect = pytest.importorskip("pyspark.errors.exceptions.connect")
 

@@ -6,8 +6,8 @@ import pytest
 
 from ematix_flow.declare.spark_settings import SparkSettings
 from ematix_flow.errors import DeclareError, TransientError
-from ematix_flow.run.masters import expect_master
-from ematix_flow.run.session import spark_session
+from ematix_flow.run.spark.masters import expect_master
+from ematix_flow.run.spark.session import spark_session
 
 
 def test_a_master_that_is_away_is_told_before_java_starts() -> None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ematix_flow.run.merged_types import as_type, merged, shown_types
-from ematix_flow.run.typed_messages import column_of
+from ematix_flow.run.read.infer_messages import column_of
+from ematix_flow.run.read.merged_types import as_type, merged, shown_types
 
 SCALARS = st.one_of(
     st.none(),

@@ -10,11 +10,11 @@ import pytest
 from ematix_flow.connect.encoders import JsonEncoder, RawEncoder
 from ematix_flow.connect.stream import PLACE, VALUE, MessagePiece
 from ematix_flow.errors import RunError
-from ematix_flow.run.outgoing import Ids, encoded, key_of, passed_on
-from ematix_flow.run.typed_messages import TypedRows
+from ematix_flow.run.read.infer_messages import TypedRows
+from ematix_flow.run.send.messages import Ids, encoded, key_of, passed_on
 
 if TYPE_CHECKING:
-    from ematix_flow.run.outgoing import Outgoing
+    from ematix_flow.run.send.messages import Outgoing
 
 IDS = Ids("stream")
 

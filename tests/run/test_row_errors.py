@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 import pytest
 
 from ematix_flow.connect.stream import SQL_FAILED
-from ematix_flow.declare.udf import udf
-from ematix_flow.plan.sql.stream_sql import row_by_row, spark_sql
-from ematix_flow.run import frame_sql, stream_sql
-from ematix_flow.run.stream_sql import SqlStage
-from ematix_flow.run.typed_messages import TypedRows
+from ematix_flow.declare.stream.udf import udf
+from ematix_flow.plan.sql.user.stream import row_by_row, spark_sql
+from ematix_flow.run.read.infer_messages import TypedRows
+from ematix_flow.run.transform import frame_sql, stream_sql
+from ematix_flow.run.transform.stream_sql import SqlStage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,10 +12,10 @@ import pytest
 
 from ematix_flow.declare.spark_settings import SparkSettings
 from ematix_flow.errors import DeclareError, RunError
-from ematix_flow.run.archive import archive_for, publish
-from ematix_flow.run.driver import spark_jars
-from ematix_flow.run.java import find_java
-from ematix_flow.run.session import capabilities, spark_session
+from ematix_flow.run.spark.class_archive import archive_for, publish
+from ematix_flow.run.spark.java import find_java
+from ematix_flow.run.spark.java_process import spark_jars
+from ematix_flow.run.spark.session import capabilities, spark_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -95,7 +95,7 @@ def test_workers_are_this_python_under_our_daemon(spark: SparkSession) -> None:
     facts = [json.loads(row.facts) for row in rows]
     assert [fact["rows"] for fact in facts] == [3, 3]
     assert {fact["python"] for fact in facts} == {sys.executable}
-    assert {fact["main"] for fact in facts} == {"daemon.py"}
+    assert {fact["main"] for fact in facts} == {"worker_daemon.py"}
     assert not any(fact["cwd_first"] for fact in facts)
 
 
@@ -130,7 +130,7 @@ def test_no_command_line_shows_the_configuration_or_the_gateway(spark: SparkSess
 def test_a_secret_is_refused_before_anything_starts() -> None:
     done = _run(
         "from ematix_flow.declare.spark_settings import SparkSettings as S\n"
-        "from ematix_flow.run.session import spark_session\n"
+        "from ematix_flow.run.spark.session import spark_session\n"
         "spark_session(S(conf={'spark.x.password': 'CANARY'}))"
     )
     assert done.returncode == 1
@@ -142,7 +142,7 @@ def test_a_secret_is_refused_before_anything_starts() -> None:
 def test_a_java_that_cannot_start_is_told_and_leaves_no_files(tmp_path: Path) -> None:
     done = _run(
         "from ematix_flow.declare.spark_settings import SparkSettings as S\n"
-        "from ematix_flow.run.session import prestart, spark_session\n"
+        "from ematix_flow.run.spark.session import prestart, spark_session\n"
         "settings = S(conf={'spark.driver.memory': '1'})\n"
         "prestart(settings)\n"
         "spark_session(settings)",
@@ -157,7 +157,7 @@ def test_a_java_that_cannot_start_is_told_and_leaves_no_files(tmp_path: Path) ->
 COUNT = """
 import sys
 from ematix_flow.declare.spark_settings import SparkSettings
-from ematix_flow.run.session import spark_session
+from ematix_flow.run.spark.session import spark_session
 spark = spark_session(SparkSettings(master="local[2, 4]"))
 print(spark.range(10).mapInArrow(lambda batches: batches, "id long").count())
 """
@@ -201,7 +201,7 @@ def test_a_damaged_archive_does_not_matter(tmp_path: Path) -> None:
 def test_one_process_can_have_one_session_after_another() -> None:
     done = _run(
         COUNT
-        + "from ematix_flow.run.session import stop_session\n"
+        + "from ematix_flow.run.spark.session import stop_session\n"
         + "stop_session()\n"
         + "again = spark_session(SparkSettings(master='local[1, 2]', profile='long'))\n"
         + "print(again.sparkContext.master, again.range(4).count())\n"
@@ -215,7 +215,7 @@ def test_a_session_of_the_caller_is_borrowed_and_kept() -> None:
         "from pyspark.sql import SparkSession\n"
         "mine = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false').getOrCreate()\n"
         "from ematix_flow.declare.spark_settings import SparkSettings\n"
-        "from ematix_flow.run.session import spark_session, stop_session\n"
+        "from ematix_flow.run.spark.session import spark_session, stop_session\n"
         "ours = spark_session(SparkSettings())\n"
         "print(ours.sparkContext is mine.sparkContext, ours.conf.get('spark.sql.session.timeZone'))\n"
         "stop_session()\n"
@@ -239,7 +239,7 @@ def test_a_session_of_the_caller_whose_java_has_ended_is_replaced() -> None:
         "SparkContext._gateway.proc.kill()\n"
         "SparkContext._gateway.proc.wait()\n"
         "from ematix_flow.declare.spark_settings import SparkSettings\n"
-        "from ematix_flow.run.session import spark_session\n"
+        "from ematix_flow.run.spark.session import spark_session\n"
         "print(spark_session(SparkSettings()).range(4).count())\n"
     )
     assert done.stdout.split() == ["4"], done.stderr
@@ -250,7 +250,7 @@ def test_a_connect_server_serves_the_same_work() -> None:
     pytest.importorskip("grpc")
     done = _run(
         "from ematix_flow.declare.spark_settings import SparkSettings\n"
-        "from ematix_flow.run.session import capabilities, spark_session, stop_session\n"
+        "from ematix_flow.run.spark.session import capabilities, spark_session, stop_session\n"
         "spark = spark_session(SparkSettings(remote='local[2]'))\n"
         "able = capabilities(spark)\n"
         "print(able.connect, able.context, spark.conf.get('spark.sql.session.timeZone'))\n"

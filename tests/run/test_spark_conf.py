@@ -9,14 +9,14 @@ import pytest
 
 from ematix_flow.declare.spark_settings import SparkSettings
 from ematix_flow.errors import DeclareError, MissingExtraError
-from ematix_flow.run.archive import archive_for, options_to_use, publish, sole_builder
-from ematix_flow.run.driver import memory_bytes
-from ematix_flow.run.java import Java, find_java
-from ematix_flow.run.packages import remember_jars, with_known_jars
-from ematix_flow.run.spark_conf import heap_bytes, local_cores, query_conf, secret_conf, session_conf
+from ematix_flow.run.spark.class_archive import archive_for, options_to_use, publish, sole_builder
+from ematix_flow.run.spark.conf import heap_bytes, local_cores, query_conf, secret_conf, session_conf
+from ematix_flow.run.spark.java import Java, find_java
+from ematix_flow.run.spark.java_process import memory_bytes
+from ematix_flow.run.spark.packages.resolved import remember_jars, with_known_jars
 
 if TYPE_CHECKING:
-    from ematix_flow.run.archive import Archive
+    from ematix_flow.run.spark.class_archive import Archive
 
 
 def test_what_is_asked_for_beats_the_installation_and_that_beats_ours(tmp_path: Path) -> None:

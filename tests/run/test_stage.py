@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ematix_flow.run.stage import _attempt
+from ematix_flow.run.stage.tasks import _attempt
 
 
 def test_tasks_of_an_engine_that_tells_them_nothing_have_numbers_of_their_own() -> None:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.run.java import find_java
-from ematix_flow.run.stand_ins import STAND_INS, with_stand_ins
+from ematix_flow.run.spark.java import find_java
+from ematix_flow.run.spark.packages.substitutes import STAND_INS, with_stand_ins
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from ematix_flow.declare.udf import udf
-from ematix_flow.run.stream_sql import SqlStage
-from ematix_flow.run.typed_messages import TypedRows
+from ematix_flow.declare.stream.udf import udf
+from ematix_flow.run.read.infer_messages import TypedRows
+from ematix_flow.run.transform.stream_sql import SqlStage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

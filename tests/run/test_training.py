@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from ematix_flow.run.archive import Archive, archive_for, sole_builder
-from ematix_flow.run.driver import spark_jars
-from ematix_flow.run.java import find_java
+from ematix_flow.run.spark.class_archive import Archive, archive_for, sole_builder
+from ematix_flow.run.spark.java import find_java
+from ematix_flow.run.spark.java_process import spark_jars
 
 SOURCE = Path(__file__).parent.parent.parent / "src"
 USE = """
 from ematix_flow.declare.spark_settings import SparkSettings
-from ematix_flow.run.session import spark_session
+from ematix_flow.run.spark.session import spark_session
 spark = spark_session(SparkSettings(master="local[1, 2]", conf={"spark.driver.extraJavaOptions": "-Xlog:class+load:file=LOG"}))
 print(spark.range(3).count())
 """
@@ -27,7 +27,9 @@ print(spark.range(3).count())
 @pytest.mark.timeout(900)  # the builder yields to everything else on the machine
 def test_a_trained_archive_is_what_the_next_session_loads_its_classes_from(tmp_path: Path) -> None:
     environ = {**os.environ, "PYTHONPATH": str(SOURCE), "XDG_CACHE_HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
-    built = subprocess.run([sys.executable, "-m", "ematix_flow.run.training"], env=environ, check=False)
+    built = subprocess.run(
+        [sys.executable, "-m", "ematix_flow.run.spark.class_archive_training"], env=environ, check=False
+    )
     archive = archive_for(find_java(os.environ), spark_jars(os.environ), environ)
     assert archive is not None
     assert built.returncode == 0
@@ -57,7 +59,7 @@ def test_only_one_archive_is_built_at_a_time_and_what_a_killed_builder_left_goes
 
 def test_the_trainer_ends_itself(tmp_path: Path) -> None:
     code = (
-        "import time; from ematix_flow.run import training\n"
+        "import time; from ematix_flow.run.spark import class_archive_training as training\n"
         "training.LIMIT_SECONDS = 1; training.find_java = lambda _: time.sleep(60)\n"
         "training.main()"
     )

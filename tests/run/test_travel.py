@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from ematix_flow.run.travel import _named_by_content, _zip
+from ematix_flow.run.spark.ship import _named_by_content, _zip
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
-ASK = "from ematix_flow.run.travel import user_files; import json; print(json.dumps(sorted(user_files())))"
+ASK = "from ematix_flow.run.spark.ship import user_files; import json; print(json.dumps(sorted(user_files())))"
 
 
 @pytest.fixture

@@ -32,6 +32,6 @@ def bucket_fields(request: pytest.FixtureRequest, service: str, **more: object) 
 def bucket_store(fields: dict[str, Any]) -> BucketStore[Any]:
     """Give the store that settings name."""
     from ematix_flow.connect.registry import target_of
-    from ematix_flow.declare.connection import connection_from_fields
+    from ematix_flow.declare.connection.registry import connection_from_fields
 
     return target_of(connection_from_fields("lake", fields)).store  # type: ignore[attr-defined, no-any-return]

@@ -9,9 +9,9 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from ematix_flow.run.driver import spark_jars
-from ematix_flow.run.ivy import Wanted, fetch
-from ematix_flow.run.java import find_java
+from ematix_flow.run.spark.java import find_java
+from ematix_flow.run.spark.java_process import spark_jars
+from ematix_flow.run.spark.packages.ivy import Wanted, fetch
 
 FOLDER = Path(sys.prefix).resolve() / "servers"
 

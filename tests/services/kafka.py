@@ -8,7 +8,7 @@ import signal
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.run.java import find_java
+from ematix_flow.run.spark.java import find_java
 from tests.services.certificates import write_certificates
 from tests.services.fetched import java_files, kept_folder
 from tests.services.programs import MissingServerError

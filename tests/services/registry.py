@@ -7,7 +7,7 @@ import signal
 import uuid
 from urllib.request import urlopen
 
-from ematix_flow.run.java import find_java
+from ematix_flow.run.spark.java import find_java
 from tests.services.fetched import java_files
 from tests.services.programs import MissingServerError
 from tests.services.server import Server

@@ -79,8 +79,8 @@ def _serve(port: int) -> None:
     from ematix_flow.connect import delta, iceberg_catalog
     from ematix_flow.connect.lake_engine import SparkNeeds
     from ematix_flow.declare.spark_settings import SparkSettings
-    from ematix_flow.engine.spark import with_needs
-    from ematix_flow.run import classic
+    from ematix_flow.engine.spark.session import with_needs
+    from ematix_flow.run.spark import launch as classic
 
     conf: dict[str, Any] = {**CONF, "spark.connect.grpc.binding.port": str(port)}
     needs = (delta.NEEDS, SparkNeeds((iceberg_catalog.PACKAGE,), tuple(iceberg_catalog.EXTENSIONS.items())))

@@ -251,7 +251,7 @@ def spark_home() -> Path:
 @functools.cache
 def java_home() -> str:
     """Give the Java that the product would use."""
-    from ematix_flow.run.java import find_java
+    from ematix_flow.run.spark.java import find_java
 
     return str(Path(find_java(os.environ).command).parent.parent)
 

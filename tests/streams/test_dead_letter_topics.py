@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from ematix_flow.connect import kafka_dead_letters
-from ematix_flow.engine import dead_letters
+from ematix_flow.engine.stream import dead_letters
 from ematix_flow.errors import RunError
 from tests.services.topics import committed, fill, payloads_of
 from tests.streams.feeds import drain, duckdb_at, rows_in

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.engine import dead_letters
-from ematix_flow.engine.dead_letters import Selection
+from ematix_flow.engine.stream import dead_letters
+from ematix_flow.engine.stream.dead_letters import Selection
 from ematix_flow.errors import UnknownNameError
 from tests.streams.feeds import drain, duckdb_at, rows_in
 from tests.streams.test_tables import Orders
@@ -16,7 +16,7 @@ from tests.streams.test_tables import Orders
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ematix_flow.declare.stream import Stream
+    from ematix_flow.declare.stream.stream import Stream
     from tests.streams.feeds import Topic
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("streams")]

@@ -9,8 +9,8 @@ import pytest
 
 from ematix_flow import ematix, pk
 from ematix_flow.connect.registry import open_database
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.engine import dead_letters
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.engine.stream import dead_letters
 from ematix_flow.errors import BadRowsError
 from ematix_flow.types import BigInt, SmallInt, Text  # noqa: TC001 - read from the annotations
 from tests.streams.feeds import drain, duckdb_at, rows_in

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from ematix_flow import ematix, pk
 from ematix_flow.connect import kafka_stream
-from ematix_flow.declare.stream_toml import stream_from_toml
-from ematix_flow.engine.stream_control import move_stream
-from ematix_flow.engine.stream_options import StreamOptions
-from ematix_flow.run.messages import Stretch
+from ematix_flow.declare.stream.toml_reader import stream_from_toml
+from ematix_flow.engine.stream.control import move_stream
+from ematix_flow.engine.stream.options import StreamOptions
+from ematix_flow.run.read.message_ranges import Stretch
 from ematix_flow.types import BigInt, Text  # noqa: TC001 - read from the annotations
 from tests.streams.feeds import Topic, drain, duckdb_at, rows_in
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.connect.kafka_positions import TOPIC
-from ematix_flow.engine.stream_control import move_stream, stream_status
-from ematix_flow.engine.stream_options import StreamOptions
+from ematix_flow.engine.stream.control import move_stream, stream_status
+from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.errors import StreamLostError
 from tests.services.topics import fill, payloads_of
 from tests.streams.feeds import drain, duckdb_at, rows_in
@@ -17,7 +17,7 @@ from tests.streams.test_tables import Orders
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ematix_flow.declare.stream import Stream
+    from ematix_flow.declare.stream.stream import Stream
     from tests.streams.feeds import Topic
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("streams")]

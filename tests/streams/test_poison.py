@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.connect.registry import open_database
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.engine import dead_letters
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.engine.stream import dead_letters
 from ematix_flow.errors import PlanError
 from tests.services.topics import fill
 from tests.streams.feeds import Topic, drain, duckdb_at, rows_in

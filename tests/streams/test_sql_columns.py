@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pytest
 
 from ematix_flow import ematix, pk
-from ematix_flow.declare.stream_options import Lookup
-from ematix_flow.engine.dead_letters import Selection, replay
-from ematix_flow.engine.stream_planning import dry_run_stream, preview_stream, validate_stream
+from ematix_flow.declare.stream.options import Lookup
+from ematix_flow.engine.review.stream import dry_run_stream, preview_stream, validate_stream
+from ematix_flow.engine.stream.dead_letters import Selection, replay
 from ematix_flow.errors import FlowError, PlanError
 from ematix_flow.types import BigInt, Text  # noqa: TC001 - read from the annotations
 from tests.streams.feeds import drain, duckdb_at, rows_in

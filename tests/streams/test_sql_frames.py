@@ -13,13 +13,13 @@ import pytest
 
 from ematix_flow import Target, ematix, pk
 from ematix_flow.connect import kafka_reader
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.declare.stream_making import stream_from_keywords
-from ematix_flow.declare.stream_options import Lookup
-from ematix_flow.declare.udf import udf
-from ematix_flow.engine import stream_rows
-from ematix_flow.engine.stream_rows import StreamRows
-from ematix_flow.run import frame_sql
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.declare.stream.build import stream_from_keywords
+from ematix_flow.declare.stream.options import Lookup
+from ematix_flow.declare.stream.udf import udf
+from ematix_flow.engine.stream import transform as stream_rows
+from ematix_flow.engine.stream.transform import StreamRows
+from ematix_flow.run.transform import frame_sql
 from ematix_flow.types import BigInt, Double, Text  # noqa: TC001 - read from the annotations
 from tests.streams.feeds import drain, duckdb_at, rows_in
 

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 from ematix_flow import ematix, pk
-from ematix_flow.declare.udf import udf
+from ematix_flow.declare.stream.udf import udf
 from ematix_flow.types import BigInt, Text  # noqa: TC001 - read from the annotations
 from tests.streams.feeds import drain, duckdb_at, rows_in
 

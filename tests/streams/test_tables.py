@@ -204,7 +204,7 @@ def test_raw_bytes_are_one_column(topic: Topic, warehouse: Path) -> None:
 
 def test_every_target_goes_its_own_way(topic: Topic, tmp_path: Path) -> None:
     from ematix_flow import Target
-    from ematix_flow.declare.connection import connection_from_fields
+    from ematix_flow.declare.connection.registry import connection_from_fields
 
     first, lake = tmp_path / "a.duckdb", tmp_path / "lake"
     files = connection_from_fields("lake", {"kind": "object_store_local", "path": str(lake), "format": "json_lines"})

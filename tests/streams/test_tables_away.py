@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pytest
 
 from ematix_flow import ematix, pk
-from ematix_flow.declare.connection import connection_from_fields
-from ematix_flow.engine import stream_loop
-from ematix_flow.engine.stream_control import move_stream
-from ematix_flow.engine.stream_options import StreamOptions
-from ematix_flow.engine.streaming import run_stream
+from ematix_flow.declare.connection.registry import connection_from_fields
+from ematix_flow.engine.stream import loop as stream_loop
+from ematix_flow.engine.stream.control import move_stream
+from ematix_flow.engine.stream.options import StreamOptions
+from ematix_flow.engine.stream.run import run_stream
 from ematix_flow.errors import TargetAwayError
 from ematix_flow.events import StreamFailed
 from ematix_flow.types import BigInt  # noqa: TC001 - read from the annotations
@@ -21,7 +21,7 @@ from tests.streams.feeds import drain
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ematix_flow.declare.stream import Stream
+    from ematix_flow.declare.stream.stream import Stream
     from tests.streams.feeds import Topic
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("streams")]

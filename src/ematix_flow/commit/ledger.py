@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ematix_flow.commit.holding import uninterrupted
+from ematix_flow.commit.interrupts import uninterrupted
 from ematix_flow.errors import CommitError, FencedError
 from ematix_flow.failpoints import failpoint
-from ematix_flow.plan.bookkeeping import COLUMNS, FORMAT, TABLES, bookkeeping_table, create_bookkeeping_sql
+from ematix_flow.plan.metadata_tables import COLUMNS, FORMAT, TABLES, bookkeeping_table, create_bookkeeping_sql
 from ematix_flow.plan.sql.render import instant, native_column, native_name
 from ematix_flow.records import Committed, Counts, Fence, SourceFile, Watermark, mark_of
 

@@ -9,13 +9,14 @@ from decimal import Decimal
 from typing import Any
 
 from ematix_flow import records
-from ematix_flow.commit import order
+from ematix_flow.commit import request as order
 from ematix_flow.connect import base
-from ematix_flow.declare.partitions import Partition
-from ematix_flow.declare.types import ColumnType
-from ematix_flow.declare.write import Write
+from ematix_flow.declare.pipeline.write import Write
+from ematix_flow.declare.table.partitions import Partition
+from ematix_flow.declare.table.types import ColumnType
 from ematix_flow.errors import CommitError
-from ematix_flow.plan import diff, steps
+from ematix_flow.plan import steps
+from ematix_flow.plan.explain import diff
 from ematix_flow.plan.sql import ddl, program
 
 IS = "is"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.commit.gc import STALE_SECONDS
+from ematix_flow.commit.cleanup import STALE_SECONDS
 from ematix_flow.commit.plan_codec import decode, encode, know
 from ematix_flow.errors import CommitError, UnknownNameError, did_you_mean
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from ematix_flow.commit.order import Excluded, Seen
+    from ematix_flow.commit.request import Excluded, Seen
     from ematix_flow.connect.base import StageSpec
-    from ematix_flow.plan.diff import Diff
+    from ematix_flow.plan.explain.diff import Diff
     from ematix_flow.plan.steps import TargetPlan
     from ematix_flow.records import Part
 

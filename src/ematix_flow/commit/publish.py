@@ -7,13 +7,13 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ematix_flow.commit.auditing import audit, until_measured
-from ematix_flow.commit.guarding import refuse_changed, refuse_moved
-from ematix_flow.commit.holding import uninterrupted
+from ematix_flow.commit.conflicts import refuse_changed, refuse_moved
+from ematix_flow.commit.interrupts import uninterrupted
 from ematix_flow.commit.ledger import Ledger
-from ematix_flow.commit.numbering import numbered
+from ematix_flow.commit.quality import audit, until_measured
 from ematix_flow.commit.rejects import Rejects
-from ematix_flow.commit.relation import in_own_types, refuse_empty, staged_rows, without_duplicates, work_tables
+from ematix_flow.commit.row_numbers import numbered
+from ematix_flow.commit.staged_rows import in_own_types, refuse_empty, staged_rows, without_duplicates, work_tables
 from ematix_flow.connect.base import NULL_REASON
 from ematix_flow.connect.halting import current
 from ematix_flow.connect.redact import redact, safe_text
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ematix_flow.clock import Clock
-    from ematix_flow.commit.numbering import Only
-    from ematix_flow.commit.order import Order
+    from ematix_flow.commit.request import Order
+    from ematix_flow.commit.row_numbers import Only
     from ematix_flow.connect.base import Database, Session
     from ematix_flow.records import Audited, Part
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from ematix_flow.commit.order import Excluded
+    from ematix_flow.commit.request import Excluded
     from ematix_flow.connect.base import Database, Session
     from ematix_flow.records import Token
 

@@ -14,7 +14,7 @@ class _Connect(ModuleType):
     def __call__(self, name: str = "default", *, url: str | None = None, **fields: Any) -> Any:
         """Give a handle on one database: by its name, or by a URL or fields given here."""
         # Looked up at the call: the engine is far above this package.
-        return importlib.import_module("ematix_flow.engine.references").connect(name, url=url, **fields)
+        return importlib.import_module("ematix_flow.engine.api.references").connect(name, url=url, **fields)
 
 
 sys.modules[__name__].__class__ = _Connect

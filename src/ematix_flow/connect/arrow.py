@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ematix_flow.connect.base import StageColumn
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.table.types import ColumnType
 
 REJECTS = pa.schema(
     [

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ematix_flow.connect.arrow import family_of
-from ematix_flow.declare import types
+from ematix_flow.declare.table import types
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.table.types import ColumnType
 
 _DIGITS = 38
 

@@ -10,7 +10,7 @@ from ematix_flow.connect.bucket_tables import BucketTables
 from ematix_flow.connect.store_azure import AzureStore
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.connection import ObjectStoreAzureConnection
+    from ematix_flow.declare.connection.registry import ObjectStoreAzureConnection
 
 
 class AzureFiles(BucketFiles):

@@ -30,7 +30,7 @@ from ematix_flow.errors import RunError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.declare.connection import ObjectStoreAzureConnection
+    from ematix_flow.declare.connection.registry import ObjectStoreAzureConnection
 
 _Answer = TypeVar("_Answer")
 _making = threading.Lock()

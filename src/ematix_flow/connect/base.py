@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ematix_flow.connect.bookkeeper import Bookkeeper
     from ematix_flow.connect.capabilities import Capabilities
     from ematix_flow.connect.lake_engine import LakeEngine
-    from ematix_flow.declare.partitions import Partition
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.table.partitions import Partition
+    from ematix_flow.declare.table.types import ColumnType
     from ematix_flow.records import Part
 
 ATTEMPT = "_attempt"

@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ematix_flow.connect.base import FoundTable, Session, StageColumn, TableName
-    from ematix_flow.declare.partitions import Partition
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.table.partitions import Partition
+    from ematix_flow.declare.table.types import ColumnType
 
 
 class Bookkeeper(Protocol):

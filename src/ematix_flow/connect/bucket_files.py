@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.bucket import BucketStore
     from ematix_flow.connect.bucket_place import BucketPlace
     from ematix_flow.connect.store import Found
-    from ematix_flow.declare.connection_files import BucketConnection
+    from ematix_flow.declare.connection.files import BucketConnection
 
 _WILD = re.compile(r"[*?\[]")
 _WILDCARD = re.compile(r"(\*+|\?|\[[^\]]+\])")

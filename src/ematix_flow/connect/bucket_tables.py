@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.bucket import BucketStore
     from ematix_flow.connect.bucket_place import BucketPlace
-    from ematix_flow.declare.connection_files import BucketConnection
+    from ematix_flow.declare.connection.files import BucketConnection
 
 
 class BucketTables(FileTables):

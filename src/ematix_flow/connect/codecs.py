@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.schema_payloads import SchemaDecoder, SchemaEncoder
     from ematix_flow.connect.schema_registry import Registry
     from ematix_flow.connect.stream import StreamSource
-    from ematix_flow.declare.connection_streams import KafkaConnection
+    from ematix_flow.declare.connection.brokers import KafkaConnection
 
 CODECS = {
     "avro": ("ematix_flow.connect.avro_payloads", "AvroDecoder", "AvroEncoder"),

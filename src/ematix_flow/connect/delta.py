@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from ematix_flow.connect.lake_session import LakeSession
     from ematix_flow.connect.store import Store
     from ematix_flow.connect.upkeep import Chore
-    from ematix_flow.declare.connection import Connection
-    from ematix_flow.declare.maintenance import Maintenance
-    from ematix_flow.declare.partitions import Partition
+    from ematix_flow.declare.connection.registry import Connection
+    from ematix_flow.declare.table.maintenance import Maintenance
+    from ematix_flow.declare.table.partitions import Partition
     from ematix_flow.records import Part
 
 PACKAGE = "io.delta:delta-spark_4.1_2.13:4.4.0"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ematix_flow.connect.store import Store
-    from ematix_flow.declare.maintenance import Maintenance
+    from ematix_flow.declare.table.maintenance import Maintenance
 
 FILES, LOG = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
 DEFAULTS = {FILES: timedelta(days=7), LOG: timedelta(days=30)}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.lake_stream import Added
     from ematix_flow.connect.stream import Position
-    from ematix_flow.declare.connection import Connection
+    from ematix_flow.declare.connection.registry import Connection
 
 _TABLE = "table"
 _MAPPING = "delta.columnMapping.mode"

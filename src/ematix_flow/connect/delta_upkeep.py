@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.delta_retention import Retention
     from ematix_flow.connect.lake_engine import LakeEngine
     from ematix_flow.connect.store import Store
-    from ematix_flow.declare.maintenance import Maintenance
+    from ematix_flow.declare.table.maintenance import Maintenance
 
 SETTINGS = {
     # Delta lists a table's folders in so many tasks; the default of 10,000 takes minutes for a table of one folder.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.errors import PlanError
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.table.types import ColumnType
 
 MAX_DIGITS = 38
 

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base import Session, StageColumn, Stager, StageSpec, WorkTable
     from ematix_flow.connect.duckdb_session import DuckDBSession
-    from ematix_flow.declare.connection import DuckDBConnection
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.connection.registry import DuckDBConnection
+    from ematix_flow.declare.table.types import ColumnType
     from ematix_flow.records import Part
 
 READ_ROWS = 65_536

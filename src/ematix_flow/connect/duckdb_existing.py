@@ -6,10 +6,10 @@ import re
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.existing_types import WHOLE, ExistingTypes
-from ematix_flow.declare import types
+from ematix_flow.declare.table import types
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.table.types import ColumnType
 
 
 class DuckDBTypes(ExistingTypes):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from ematix_flow.declare.connection_streams import KafkaConnection
+from ematix_flow.declare.connection.brokers import KafkaConnection
 from ematix_flow.errors import RunError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ematix_flow.declare.connection import Connection
+    from ematix_flow.declare.connection.registry import Connection
 
 JSON, RAW = "json", "raw_bytes"
 

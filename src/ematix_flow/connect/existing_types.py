@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ematix_flow.declare import types
+from ematix_flow.declare.table import types
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.table.types import ColumnType
 
 MOST_DIGITS = 38
 """Decimal digits that Arrow carries."""

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
         WorkTable,
     )
     from ematix_flow.connect.store import Store
-    from ematix_flow.declare.connection import ObjectStoreLocalConnection
-    from ematix_flow.declare.connection_files import BucketConnection
+    from ematix_flow.declare.connection.files import BucketConnection
+    from ematix_flow.declare.connection.registry import ObjectStoreLocalConnection
     from ematix_flow.records import Part
 
 STAGED_FILES = "_flow_stage_files"

@@ -16,7 +16,7 @@ from ematix_flow.connect.file_session import FileSession
 from ematix_flow.connect.json_rows import keys_of, lines_of
 from ematix_flow.connect.store import LocalStore
 from ematix_flow.connect.store_session import COMMITS, HOME
-from ematix_flow.declare.connection import format_from_path
+from ematix_flow.declare.connection.registry import format_from_path
 from ematix_flow.errors import RunError
 from ematix_flow.records import SourceFile
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ematix_flow.declare.connection import ObjectStoreLocalConnection
+    from ematix_flow.declare.connection.registry import ObjectStoreLocalConnection
 
 ALL_FILES = "source"
 """What a query calls all files of a connection together; a folder of this name is only a part of them."""

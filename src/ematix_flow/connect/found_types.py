@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.existing_types import MOST_DIGITS, SIZE
-from ematix_flow.declare import types
+from ematix_flow.declare.table import types
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base import Database, FoundColumn
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.table.types import ColumnType
 
 _PLAIN: tuple[ColumnType, ...] = (
     # Before JSON and UUID: lakes keep all three as text, and a text need not be a UUID.

@@ -10,7 +10,7 @@ from ematix_flow.connect.gcs_client import place_of
 from ematix_flow.connect.store_gcs import GcsStore
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.connection import ObjectStoreGCSConnection
+    from ematix_flow.declare.connection.registry import ObjectStoreGCSConnection
 
 
 class GcsFiles(BucketFiles):

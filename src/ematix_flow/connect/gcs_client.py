@@ -29,7 +29,7 @@ from ematix_flow.connect.store import StoreError, StoreUnavailableError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.declare.connection import ObjectStoreGCSConnection
+    from ematix_flow.declare.connection.registry import ObjectStoreGCSConnection
 
 _Answer = TypeVar("_Answer")
 _making = threading.Lock()

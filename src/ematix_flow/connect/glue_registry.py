@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ematix_flow.connect.schema_registry import SchemaId
-    from ematix_flow.declare.connection_streams import GlueSchemaRegistryConnection
+    from ematix_flow.declare.connection.brokers import GlueSchemaRegistryConnection
 
 VERSION = 3
 HEAD = 18

@@ -20,7 +20,7 @@ from ematix_flow.connect.lake import LakeTable
 from ematix_flow.connect.lake_change import Applier
 from ematix_flow.connect.lake_source import LakeSource
 from ematix_flow.connect.store_session import HOME
-from ematix_flow.declare.partitions import TRANSFORMS
+from ematix_flow.declare.table.partitions import TRANSFORMS
 from ematix_flow.errors import RunError
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from ematix_flow.connect.lake_change import Change
     from ematix_flow.connect.lake_engine import LakeEngine, SparkNeeds
     from ematix_flow.connect.upkeep import Chore
-    from ematix_flow.declare.connection import IcebergConnection
-    from ematix_flow.declare.maintenance import Maintenance
-    from ematix_flow.declare.partitions import Partition
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.connection.registry import IcebergConnection
+    from ematix_flow.declare.table.maintenance import Maintenance
+    from ematix_flow.declare.table.partitions import Partition
+    from ematix_flow.declare.table.types import ColumnType
 
 PROPERTY = "ematix_flow.change"
 

@@ -15,7 +15,7 @@ from ematix_flow.errors import UnsupportedError
 if TYPE_CHECKING:
     from ematix_flow.connect.lake_engine import LakeEngine
     from ematix_flow.connect.lake_place import LakePlace
-    from ematix_flow.declare.connection import IcebergConnection
+    from ematix_flow.declare.connection.registry import IcebergConnection
 
 PACKAGE = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 DRIVERS = {"jdbc:sqlite": "org.xerial:sqlite-jdbc:3.50.3.0", "jdbc:postgresql": "org.postgresql:postgresql:42.7.8"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.declare.partitions import TRANSFORMS, Partition
+from ematix_flow.declare.table.partitions import TRANSFORMS, Partition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ from urllib.request import Request, urlopen
 from ematix_flow.errors import MissingExtraError, RunError
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.connection import IcebergConnection
+    from ematix_flow.declare.connection.registry import IcebergConnection
 
 SECONDS = 3
 

@@ -11,7 +11,7 @@ from ematix_flow.connect.lake_stream import Appended, History, LakeCommit, LakeS
 if TYPE_CHECKING:
     from ematix_flow.connect.lake_stream import Added
     from ematix_flow.connect.stream import Position
-    from ematix_flow.declare.connection import IcebergConnection
+    from ematix_flow.declare.connection.registry import IcebergConnection
 
 _CHANGES = ("added-", "deleted-", "removed-")
 """How the numbers of what a snapshot changed begin; a snapshot that changed nothing has none."""

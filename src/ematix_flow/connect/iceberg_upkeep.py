@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ematix_flow.connect.lake_engine import LakeEngine
-    from ematix_flow.declare.maintenance import Maintenance
+    from ematix_flow.declare.table.maintenance import Maintenance
 
 OWN_AGE, OWN_NUMBER = "history.expire.max-snapshot-age-ms", "history.expire.min-snapshots-to-keep"
 OWN = (OWN_AGE, OWN_NUMBER)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
 
-    from ematix_flow.declare.connection_streams import KafkaConnection
+    from ematix_flow.declare.connection.brokers import KafkaConnection
 
 PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3"
 MSK_PACKAGE = "software.amazon.msk:aws-msk-iam-auth:2.3.9"

@@ -14,7 +14,7 @@ from ematix_flow.connect.direct import FORMATS, Backend, Limits, batch_of, paylo
 from ematix_flow.connect.kafka import Kafka, broker_error, require_kafka
 from ematix_flow.connect.kafka_settings import client_settings
 from ematix_flow.connect.schema_registry import SCHEMA_FORMATS, registry_of
-from ematix_flow.declare.connection_streams import KafkaConnection
+from ematix_flow.declare.connection.brokers import KafkaConnection
 from ematix_flow.errors import DeclareError, RunError
 
 if TYPE_CHECKING:

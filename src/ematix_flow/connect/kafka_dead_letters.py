@@ -13,7 +13,7 @@ from ematix_flow.errors import RunError, TransientError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ematix_flow.declare.connection_streams import KafkaConnection
+    from ematix_flow.declare.connection.brokers import KafkaConnection
 
 SECONDS = 30.0
 _SENDING = {

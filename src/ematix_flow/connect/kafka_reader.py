@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from confluent_kafka import Consumer, KafkaError, Message
 
-    from ematix_flow.declare.connection_streams import KafkaConnection
+    from ematix_flow.declare.connection.brokers import KafkaConnection
 
 Span: TypeAlias = tuple[int, int, int]
 """A partition, its first offset and the offset after its last."""

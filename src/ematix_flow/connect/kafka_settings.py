@@ -10,7 +10,7 @@ from ematix_flow.errors import DeclareError, MissingExtraError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.declare.connection_streams import KafkaConnection
+    from ematix_flow.declare.connection.brokers import KafkaConnection
 
 LARGEST_MESSAGE = 1_000_000_000
 """Bytes of a message that producers let pass: how many a topic takes is for its brokers to say."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.sinks import Message, Way
     from ematix_flow.connect.stream import Position
-    from ematix_flow.declare.connection_streams import KafkaConnection
+    from ematix_flow.declare.connection.brokers import KafkaConnection
 
 TRANSACTION_SECONDS = 45
 """After this the brokers end a transaction whose process says nothing, so that readers do not wait for it longer."""

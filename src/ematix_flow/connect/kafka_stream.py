@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.kafka import Topic
     from ematix_flow.connect.kafka_reader import Span
     from ematix_flow.connect.stream import Position
-    from ematix_flow.declare.connection_streams import KafkaConnection
+    from ematix_flow.declare.connection.brokers import KafkaConnection
 
 PIECES = 8
 """Into how many parts a stretch is cut at most; a part reads several partitions."""

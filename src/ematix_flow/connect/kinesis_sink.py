@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ematix_flow.connect.sinks import Message
-    from ematix_flow.declare.connection_streams import KinesisConnection
+    from ematix_flow.declare.connection.brokers import KinesisConnection
 
 LONGEST_KEY = 256
 

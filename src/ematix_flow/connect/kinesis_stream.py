@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.kinesis_reader import Settings
     from ematix_flow.connect.stream import Position
-    from ematix_flow.declare.connection_streams import KinesisConnection
+    from ematix_flow.declare.connection.brokers import KinesisConnection
 
 LOOKS = 5
 """Empty answers in a row after which a shard is left for now; the service gives some before records come."""

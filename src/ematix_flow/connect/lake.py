@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from ematix_flow.connect.lake_engine import LakeEngine
     from ematix_flow.connect.lake_place import LakePlace
     from ematix_flow.connect.upkeep import Chore
-    from ematix_flow.declare.maintenance import Maintenance
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.table.maintenance import Maintenance
+    from ematix_flow.declare.table.types import ColumnType
     from ematix_flow.records import Part
 
 

@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ematix_flow.connect.base import Session, StageColumn, Stager, StageSpec, WorkTable
-    from ematix_flow.declare.connection import MySQLConnection
-    from ematix_flow.declare.partitions import Partition
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.connection.registry import MySQLConnection
+    from ematix_flow.declare.table.partitions import Partition
+    from ematix_flow.declare.table.types import ColumnType
     from ematix_flow.records import Part
 
 OPTIONS = f" ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 {COLLATE.format('=')}"

@@ -17,7 +17,7 @@ from ematix_flow.errors import PlanError
 
 if TYPE_CHECKING:
     from ematix_flow.connect.mysql_wire import Field
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.table.types import ColumnType
 
 KEY_LENGTH = 255
 """Length of unbounded text and bytes in a key: an index cannot hold more."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ematix_flow.declare.connection import KINDS, setting_names
-from ematix_flow.declare.spelling import FIELD_SPELLINGS, KIND_SPELLINGS, kind_named
-from ematix_flow.declare.toml_text import LARGEST, parsed
+from ematix_flow.declare.aliases import FIELD_SPELLINGS, KIND_SPELLINGS, kind_named
+from ematix_flow.declare.connection.registry import KINDS, setting_names
+from ematix_flow.declare.toml import LARGEST, parsed
 from ematix_flow.errors import DeclareError, DeclareTypeError, Origin, did_you_mean
 
 if TYPE_CHECKING:

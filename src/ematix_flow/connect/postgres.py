@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ematix_flow.connect.base import Session, Stager, StageSpec, WorkTable
-    from ematix_flow.declare.connection import PostgresConnection
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.connection.registry import PostgresConnection
+    from ematix_flow.declare.table.types import ColumnType
     from ematix_flow.records import Part
 
 DROP_WAIT = "5s"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.existing_types import SIZE, ExistingTypes
-from ematix_flow.declare import types
+from ematix_flow.declare.table import types
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.table.types import ColumnType
 
 
 class PostgresTypes(ExistingTypes):

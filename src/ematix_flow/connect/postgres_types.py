@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ematix_flow.connect.base import FoundTable, SourceColumn, StageColumn
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.table.types import ColumnType
 
 _DDL = {
     "small_int": "SMALLINT",

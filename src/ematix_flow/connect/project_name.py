@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ematix_flow.connect.places import PROJECT_PLACE, project_file, project_text
-from ematix_flow.declare.toml_text import line_of, parsed
+from ematix_flow.declare.toml import line_of, parsed
 from ematix_flow.errors import DeclareError, Origin
 
 VARIABLE = "EMATIX_FLOW_PROJECT"

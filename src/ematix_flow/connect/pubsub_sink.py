@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ematix_flow.connect.sinks import Message
-    from ematix_flow.declare.connection_streams import PubSubConnection
+    from ematix_flow.declare.connection.brokers import PubSubConnection
 
 
 class PubSubSink(ConfirmedSink):

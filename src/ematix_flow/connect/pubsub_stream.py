@@ -15,7 +15,7 @@ from ematix_flow.errors import RunError
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base import SourceColumn
-    from ematix_flow.declare.connection_streams import PubSubConnection
+    from ematix_flow.declare.connection.brokers import PubSubConnection
 
 AT_ONCE = 1_000
 """Messages that are pulled or let go in one request."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ematix_flow.connect.sinks import Message
-    from ematix_flow.declare.connection_streams import RabbitMQConnection
+    from ematix_flow.declare.connection.brokers import RabbitMQConnection
 
 NOT_FOUND = 404
 

@@ -14,7 +14,7 @@ from ematix_flow.errors import RunError, TransientError
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base import SourceColumn
-    from ematix_flow.declare.connection_streams import RabbitMQConnection
+    from ematix_flow.declare.connection.brokers import RabbitMQConnection
 
 HELD = 5_000
 """Messages that the broker sends before the first of them is acknowledged."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.lake_source import LakeSource
     from ematix_flow.connect.sinks import Sink
     from ematix_flow.connect.stream import StreamSource
-    from ematix_flow.declare.connection import Connection
+    from ematix_flow.declare.connection.registry import Connection
 
 DATABASES = {
     "duckdb": ("ematix_flow.connect.duckdb", "DuckDB"),

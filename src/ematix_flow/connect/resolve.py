@@ -23,7 +23,9 @@ from ematix_flow.connect.places import (
 from ematix_flow.connect.redact import redact
 from ematix_flow.connect.secrets import expand, prefixes_in, resolved
 from ematix_flow.connect.user_file import write_entry
-from ematix_flow.declare.connection import (
+from ematix_flow.declare.aliases import kind_named
+from ematix_flow.declare.connection.base import masked
+from ematix_flow.declare.connection.registry import (
     Connection,
     GlueSchemaRegistryConnection,
     KafkaConnection,
@@ -35,8 +37,6 @@ from ematix_flow.declare.connection import (
     is_open,
     registered_connections,
 )
-from ematix_flow.declare.connection_base import masked
-from ematix_flow.declare.spelling import kind_named
 from ematix_flow.errors import (
     ConnectionMissingError,
     DeclareError,

@@ -10,7 +10,7 @@ from ematix_flow.connect.s3_client import place_of
 from ematix_flow.connect.store_s3 import S3Store
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.connection import ObjectStoreS3Connection
+    from ematix_flow.declare.connection.registry import ObjectStoreS3Connection
 
 
 class S3Files(BucketFiles):

@@ -29,8 +29,8 @@ from ematix_flow.connect.store import StoreError, StoreUnavailableError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.declare.connection_files import ObjectStoreS3Connection
-    from ematix_flow.declare.connection_stores import DeltaS3Connection, IcebergConnection
+    from ematix_flow.declare.connection.databases import DeltaS3Connection, IcebergConnection
+    from ematix_flow.declare.connection.files import ObjectStoreS3Connection
 
     BucketConnection = ObjectStoreS3Connection | DeltaS3Connection | IcebergConnection
 

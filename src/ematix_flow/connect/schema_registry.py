@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from ematix_flow.connect.registry_calls import Login, ask, once
-from ematix_flow.declare.connection_streams import GlueSchemaRegistryConnection, SchemaRegistryConnection
+from ematix_flow.declare.connection.brokers import GlueSchemaRegistryConnection, SchemaRegistryConnection
 from ematix_flow.errors import RunError, UnsupportedError
 from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ematix_flow.declare.connection_streams import KafkaConnection
+    from ematix_flow.declare.connection.brokers import KafkaConnection
 
 SchemaId: TypeAlias = int | str
 

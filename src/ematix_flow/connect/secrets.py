@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import unquote
 
-from ematix_flow.declare.connection_base import Connection
+from ematix_flow.declare.connection.base import Connection
 from ematix_flow.declare.masking import is_secret_field, secrets_in
 from ematix_flow.errors import DeclareTypeError, MissingSecretError, did_you_mean
 

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base import FoundTable, Session, SourceColumn, StageColumn, Stager, StageSpec, WorkTable
     from ematix_flow.connect.sqlite_session import SQLiteSession
-    from ematix_flow.declare.connection import SQLiteConnection
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.connection.registry import SQLiteConnection
+    from ematix_flow.declare.table.types import ColumnType
     from ematix_flow.records import Part
 
 READ_ROWS = 65_536

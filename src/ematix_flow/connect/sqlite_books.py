@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base import FoundTable, Session, StageColumn
     from ematix_flow.connect.sqlite_session import SQLiteSession
-    from ematix_flow.declare.partitions import Partition
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.table.partitions import Partition
+    from ematix_flow.declare.table.types import ColumnType
 
 STAGED_REJECTS = "_flow_stage_rejects"
 

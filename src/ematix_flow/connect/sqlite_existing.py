@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.existing_types import SIZE, ExistingTypes
 from ematix_flow.connect.sqlite_types import family
-from ematix_flow.declare import types
+from ematix_flow.declare.table import types
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.table.types import ColumnType
 
 
 class SQLiteTypes(ExistingTypes):

@@ -14,7 +14,7 @@ from ematix_flow.connect.identifiers import quoted
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base import StageColumn
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.table.types import ColumnType
 
 EXACT_DIGITS = 15
 """Decimal digits that a double gives back exactly; a longer number is kept as text."""

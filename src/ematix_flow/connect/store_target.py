@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.store import Store
     from ematix_flow.connect.store_session import StoreSession
     from ematix_flow.connect.upkeep import Chore
-    from ematix_flow.declare.maintenance import Maintenance
+    from ematix_flow.declare.table.maintenance import Maintenance
     from ematix_flow.records import Part
 
 STAGE = "stage/"

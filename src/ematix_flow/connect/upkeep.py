@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ematix_flow.connect.base import Session
-    from ematix_flow.declare.maintenance import Maintenance
+    from ematix_flow.declare.table.maintenance import Maintenance
 
 Numbers: TypeAlias = "Mapping[str, int | str]"
 """What a chore counted: files before and after, bytes, versions; or a word about why there was nothing to count."""

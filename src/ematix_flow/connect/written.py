@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.places import REGISTRY_PLACE
 from ematix_flow.connect.resolve import find_connection
-from ematix_flow.declare.connection import Connection
+from ematix_flow.declare.connection.registry import Connection
 from ematix_flow.declare.masking import is_secret_field, secrets_in
 
 if TYPE_CHECKING:

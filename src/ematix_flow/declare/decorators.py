@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.declare.connection import connection_from_class, register_connection
-from ematix_flow.declare.fan_out import target, targets_of
-from ematix_flow.declare.handle import PipelineHandle, TransformHandle
-from ematix_flow.declare.keywords import pipeline_keywords
+from ematix_flow.declare.connection.registry import connection_from_class, register_connection
 from ematix_flow.declare.origin import caller_origin
-from ematix_flow.declare.pipeline import (
+from ematix_flow.declare.pipeline.fan_out import target, targets_of
+from ematix_flow.declare.pipeline.handle import PipelineHandle, TransformHandle
+from ematix_flow.declare.pipeline.keywords import pipeline_keywords
+from ematix_flow.declare.pipeline.pipeline import (
     Pipeline,
     Transform,
     TransformRef,
@@ -19,17 +19,17 @@ from ematix_flow.declare.pipeline import (
     check_source_table,
     connection_reference,
 )
+from ematix_flow.declare.pipeline.transforms import check_transforms
 from ematix_flow.declare.project import PROJECT
-from ematix_flow.declare.schedule import check_schedule, timing_of
-from ematix_flow.declare.table import table
-from ematix_flow.declare.transforms import check_transforms
+from ematix_flow.declare.schedule.schedule import check_schedule, timing_of
+from ematix_flow.declare.table.class_body import table
 from ematix_flow.errors import DeclareError, DeclareTypeError, FlowError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.declare.stream_handle import StreamHandle
-    from ematix_flow.declare.workflow import Workflow
+    from ematix_flow.declare.schedule.workflow import Workflow
+    from ematix_flow.declare.stream.handle import StreamHandle
 
 __all__ = [
     "Ematix",
@@ -63,7 +63,7 @@ def pipeline(**keywords: Any) -> Callable[[Callable[..., Any]], PipelineHandle]:
 def streaming_pipeline(**keywords: Any) -> Callable[[Callable[[], Any]], StreamHandle]:
     """Declare a stream: the keywords say where rows come from and where they go, for as long as it runs."""
     # Loaded here: most modules declare no stream and need not wait for what declares one.
-    from ematix_flow.declare import streaming
+    from ematix_flow.declare.stream import decorator as streaming
 
     return streaming.streaming_pipeline(**keywords)
 
@@ -98,7 +98,7 @@ def _pipeline(function: Callable[..., Any], keywords: dict[str, Any], origin: An
 def _functions(options: dict[str, Any]) -> dict[str, Any]:
     if not options.get("udfs") and not options.get("aggregate_udfs"):
         return {}
-    from ematix_flow.declare import udf
+    from ematix_flow.declare.stream import udf
 
     kinds = {"udfs": udf.PythonScalarUdfHandle, "aggregate_udfs": udf.PythonAggregateUdfHandle}
     found = {name: udf.functions_of(name, options.get(name), kind) for name, kind in kinds.items()}
@@ -154,7 +154,7 @@ def transform(
 
 def workflow(**keywords: Any) -> Workflow:
     """Declare pipelines that are set off together: by a schedule, by successes of others or by a message."""
-    from ematix_flow.declare import workflow as workflows
+    from ematix_flow.declare.schedule import workflow as workflows
 
     return workflows.workflow(**keywords)
 
@@ -170,7 +170,7 @@ def pool(name: str, size: int) -> str:
 
 def engine() -> Any:
     """Let pipelines of this program run on the warm engine; gives it as a value and a context manager."""
-    return importlib.import_module("ematix_flow.engine.warm_engine").engine()
+    return importlib.import_module("ematix_flow.engine.spark.warm").engine()
 
 
 def transform_ref(name: str) -> TransformRef:

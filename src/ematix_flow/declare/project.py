@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from types import ModuleType
 
-    from ematix_flow.declare.pipeline import Pipeline, Transform
-    from ematix_flow.declare.stream import Stream
-    from ematix_flow.declare.workflow import Workflow
+    from ematix_flow.declare.pipeline.pipeline import Pipeline, Transform
+    from ematix_flow.declare.schedule.workflow import Workflow
+    from ematix_flow.declare.stream.stream import Stream
     from ematix_flow.errors import Origin
 
 

@@ -9,15 +9,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ematix_flow.engine.applying import apply_plan
-    from ematix_flow.engine.conductor import run_pipeline, run_transform, run_unclosed
-    from ematix_flow.engine.diffing import diff_pipeline
-    from ematix_flow.engine.dry_running import dry_run_pipeline
-    from ematix_flow.engine.ensuring import ensure_table
-    from ematix_flow.engine.maintaining import maintain_pipeline
-    from ematix_flow.engine.options import Options
-    from ematix_flow.engine.previewing import preview_pipeline
-    from ematix_flow.engine.validating import validate_pipeline
+    from ematix_flow.engine.batch.ensure_tables import ensure_table
+    from ematix_flow.engine.batch.options import Options
+    from ematix_flow.engine.batch.run import run_pipeline, run_transform, run_unclosed
+    from ematix_flow.engine.maintenance import maintain_pipeline
+    from ematix_flow.engine.review.apply import apply_plan
+    from ematix_flow.engine.review.diff import diff_pipeline
+    from ematix_flow.engine.review.dry_run import dry_run_pipeline
+    from ematix_flow.engine.review.preview import preview_pipeline
+    from ematix_flow.engine.review.validate import validate_pipeline
 
 __all__ = [
     "Options",
@@ -34,17 +34,17 @@ __all__ = [
 ]
 
 _PLACES = {
-    "Options": "options",
-    "apply_plan": "applying",
-    "diff_pipeline": "diffing",
-    "dry_run_pipeline": "dry_running",
-    "ensure_table": "ensuring",
-    "maintain_pipeline": "maintaining",
-    "preview_pipeline": "previewing",
-    "run_pipeline": "conductor",
-    "run_transform": "conductor",
-    "run_unclosed": "conductor",
-    "validate_pipeline": "validating",
+    "Options": "batch.options",
+    "apply_plan": "review.apply",
+    "diff_pipeline": "review.diff",
+    "dry_run_pipeline": "review.dry_run",
+    "ensure_table": "batch.ensure_tables",
+    "maintain_pipeline": "maintenance",
+    "preview_pipeline": "review.preview",
+    "run_pipeline": "batch.run",
+    "run_transform": "batch.run",
+    "run_unclosed": "batch.run",
+    "validate_pipeline": "review.validate",
 }
 
 

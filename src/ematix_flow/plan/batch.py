@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect.base import StageColumn, TableName
 from ematix_flow.connect.digits import digits_of
 from ematix_flow.connect.registry import kinds_with
-from ematix_flow.declare.pipeline import TransformRef
-from ematix_flow.declare.types import BigInt, TimestampTZ
+from ematix_flow.declare.pipeline.pipeline import TransformRef
+from ematix_flow.declare.table.types import BigInt, TimestampTZ
 from ematix_flow.errors import DriftError, PlanError, UnsupportedError
-from ematix_flow.plan.auditing import plan_audit
-from ematix_flow.plan.away import carried, refuse_unseen
-from ematix_flow.plan.existing import over_existing
+from ematix_flow.plan.columns import EVENT
+from ematix_flow.plan.existing_tables import over_existing
 from ematix_flow.plan.keys import compare_columns, merge_keys, order_columns, update_columns
-from ematix_flow.plan.marks import EVENT
 from ematix_flow.plan.partitions import never_empty, partition_notes
 from ematix_flow.plan.programs import program_of
-from ematix_flow.plan.shaping import plan_shape
-from ematix_flow.plan.sql import lake_modes
+from ematix_flow.plan.quality import plan_audit
+from ematix_flow.plan.remote_tasks import carried, refuse_unseen
+from ematix_flow.plan.shape_placement import plan_shape
 from ematix_flow.plan.sql.ddl import create_table_sql, differences, wanted_table
+from ematix_flow.plan.sql.modes import lake as lake_modes
 from ematix_flow.plan.sql.program import Load
-from ematix_flow.plan.sql.shape import unsupported_on
+from ematix_flow.plan.sql.shape.query import unsupported_on
 from ematix_flow.plan.steps import (
     HERE,
     NOBODY,
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ematix_flow.connect.base import Database, FoundTable, SourceColumn
-    from ematix_flow.declare.layout import Table
-    from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
-    from ematix_flow.declare.write import Write
-    from ematix_flow.plan.away import Away
-    from ematix_flow.plan.shaping import Shaping
+    from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+    from ematix_flow.declare.pipeline.write import Write
+    from ematix_flow.declare.table.schema import Table
+    from ematix_flow.plan.remote_tasks import Away
+    from ematix_flow.plan.shape_placement import Shaping
     from ematix_flow.plan.source import SourceValue
     from ematix_flow.plan.sql.ddl import Difference, WantedTable
     from ematix_flow.plan.steps import Bounds, FileChoice, Span, TableRead

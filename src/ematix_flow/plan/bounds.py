@@ -11,7 +11,7 @@ from ematix_flow.plan.sql.render import native_column, quoted, render, text
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from ematix_flow.declare.write import Write
+    from ematix_flow.declare.pipeline.write import Write
     from ematix_flow.plan.steps import Bounds
     from ematix_flow.records import Watermark
 

@@ -9,8 +9,8 @@ from ematix_flow.errors import PlanError, did_you_mean
 from ematix_flow.plan.steps import Choice
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.layout import Table
-    from ematix_flow.declare.write import Write
+    from ematix_flow.declare.pipeline.write import Write
+    from ematix_flow.declare.table.schema import Table
 
 
 _WITHOUT_ORDER = ("json", "jsonb", "bytes", "boolean")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.declare.write import ERROR, FILES, IGNORE
+from ematix_flow.declare.pipeline.write import ERROR, FILES, IGNORE
 from ematix_flow.errors import PlanError
 from ematix_flow.plan.steps import FileChoice
 from ematix_flow.wording import quantity
@@ -12,7 +12,7 @@ from ematix_flow.wording import quantity
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ematix_flow.declare.write import Write
+    from ematix_flow.declare.pipeline.write import Write
     from ematix_flow.records import FileScope, SourceFile
 
 NAMED = 10

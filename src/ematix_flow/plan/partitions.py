@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.registry import kinds_with_partitions
-from ematix_flow.declare.partitions import TEXTS, partitions_of
+from ematix_flow.declare.table.partitions import TEXTS, partitions_of
 from ematix_flow.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ematix_flow.connect.base import Database, FoundTable
-    from ematix_flow.declare.layout import Table
-    from ematix_flow.declare.partitions import Partition
-    from ematix_flow.declare.pipeline import TargetDeclaration
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
+    from ematix_flow.declare.table.partitions import Partition
+    from ematix_flow.declare.table.schema import Table
+    from ematix_flow.declare.table.types import ColumnType
     from ematix_flow.plan.sql.ddl import WantedTable
 
 COARSER = (

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.plan.sql import file_modes, lake_modes, modes, scd2
+from ematix_flow.plan.sql.modes import append_truncate_merge as modes
+from ematix_flow.plan.sql.modes import files as file_modes
+from ematix_flow.plan.sql.modes import lake as lake_modes
+from ematix_flow.plan.sql.modes import scd2
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base import Database
-    from ematix_flow.declare.write import Write
+    from ematix_flow.declare.pipeline.write import Write
     from ematix_flow.plan.sql.program import Load, Program
 
 

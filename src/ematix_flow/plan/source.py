@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.declare.pipeline import Source, connection_reference
+from ematix_flow.declare.pipeline.pipeline import Source, connection_reference
 from ematix_flow.errors import DeclareError, DeclareTypeError
 from ematix_flow.plan.sql.render import listed, quoted
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ematix_flow.connect.base import TableName
-    from ematix_flow.declare.connection import Connection
+    from ematix_flow.declare.connection.registry import Connection
 
 FILE_KINDS = ("object_store_local", "object_store_s3", "object_store_gcs", "object_store_azure")
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ematix_flow.connect.base import SourceColumn, StageColumn
-    from ematix_flow.declare.write import Write
+    from ematix_flow.declare.pipeline.write import Write
     from ematix_flow.plan.sql.ddl import Difference, WantedTable
     from ematix_flow.plan.sql.program import Load, Program
     from ematix_flow.records import FileScope, SourceFile, Token, Watermark

@@ -13,14 +13,14 @@ from urllib.parse import urlsplit
 from sqlglot import exp
 
 from ematix_flow.connect.sqlite_functions import register
-from ematix_flow.plan.sql.shape import read_columns, shape_query
+from ematix_flow.plan.sql.shape.query import read_columns, shape_query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
 
-    from ematix_flow.declare.table import Table
+    from ematix_flow.declare.table.class_body import Table
 
 Rows = list[tuple[Any, ...]]
 

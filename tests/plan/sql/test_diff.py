@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from ematix_flow.connect.base import StageColumn, TableName
-from ematix_flow.declare.types import BigInt, Text, TimestampTZ
+from ematix_flow.declare.table.types import BigInt, Text, TimestampTZ
 from ematix_flow.plan.sql.diff import diff_queries, repeated_keys
 from ematix_flow.plan.sql.program import Load
 from ematix_flow.plan.sql.render import bind_staged

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.connect.base import SourceColumn
-from ematix_flow.declare.layout import Column, Table
-from ematix_flow.declare.pipeline import Pipeline, TargetDeclaration
-from ematix_flow.declare.types import BigInt, Integer, TimestampTZ
-from ematix_flow.declare.write import write
+from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+from ematix_flow.declare.pipeline.write import write
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, Integer, TimestampTZ
 from ematix_flow.errors import PlanError
-from ematix_flow.plan.sql.joined import check_joined, read_joined
-from ematix_flow.plan.sql.joined_bounds import bound_sql, bounding_column
-from ematix_flow.plan.sql.joined_conditions import conditions_of
-from ematix_flow.plan.sql.pushed import Condition
+from ematix_flow.plan.sql.user.join_bounds import bound_sql, bounding_column
+from ematix_flow.plan.sql.user.join_conditions import conditions_of
+from ematix_flow.plan.sql.user.joins import check_joined, read_joined
+from ematix_flow.plan.sql.user.pushdown import Condition
 from ematix_flow.plan.steps import TableRead
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.types import ColumnType
+    from ematix_flow.declare.table.types import ColumnType
 
 COLUMNS = {
     "orders": ("id", "customer_id", "amount", "note", "day", "at", "instant", "open"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ematix_flow.plan.sql.named_tables import over_views, tables_named
+from ematix_flow.plan.sql.user.named_tables import over_views, tables_named
 
 KNOWN = ("source", "orders", "Customers")
 

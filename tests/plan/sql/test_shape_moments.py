@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow import normalize as n
-from ematix_flow.declare.table import Column, Table
-from ematix_flow.plan.sql.shape import unsupported_on
+from ematix_flow.declare.table.class_body import Column, Table
+from ematix_flow.plan.sql.shape.query import unsupported_on
 from ematix_flow.types import BigInt, Date, Timestamp, TimestampTZ
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow import normalize as n
-from ematix_flow.declare.table import Column, Table
+from ematix_flow.declare.table.class_body import Column, Table
 from ematix_flow.errors import PlanError
-from ematix_flow.plan.sql.shape import shape_query
+from ematix_flow.plan.sql.shape.query import shape_query
 from ematix_flow.types import (
     JSON,
     UUID,

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow import normalize as n
-from ematix_flow.declare.table import Column, Table
-from ematix_flow.plan.sql.shape import unsupported_on
+from ematix_flow.declare.table.class_body import Column, Table
+from ematix_flow.plan.sql.shape.query import unsupported_on
 from ematix_flow.types import BigInt, Boolean, String, Text
 from tests.plan.sql.engines import duckdb_engine
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.markers import Normalizer
+    from ematix_flow.declare.table.markers import Normalizer
     from tests.plan.sql.engines import Engine
 
 WORDS = [

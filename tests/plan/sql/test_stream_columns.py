@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ematix_flow.errors import PlanError
-from ematix_flow.plan.sql.stream_columns import lacking, spark_type, strange
+from ematix_flow.plan.sql.user.stream_columns import lacking, spark_type, strange
 
 FIELDS = ("id", "at", "items", "doc", "Name")
 LOOKUPS = {"users": ("id", "tier")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ematix_flow.errors import PlanError
-from ematix_flow.plan.sql.stream_sql import mentioned, row_by_row, spark_sql, tables_in
+from ematix_flow.plan.sql.user.stream import mentioned, row_by_row, spark_sql, tables_in
 
 
 @pytest.mark.parametrize(

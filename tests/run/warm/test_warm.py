@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.declare.connection import connection_from_fields
+from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.spark_settings import SparkSettings
 from ematix_flow.errors import MissingExtraError, RunError, TransientError
-from ematix_flow.run import session as sessions
-from ematix_flow.run.connecting import drop
-from ematix_flow.run.data_source import register
+from ematix_flow.run.read.data_source import register
+from ematix_flow.run.spark import session as sessions
+from ematix_flow.run.spark.connect_client import drop
 from ematix_flow.run.warm import client
 from ematix_flow.run.warm.client import end_now, join, lease_of, stop
 from ematix_flow.run.warm.state import FOLDER_VARIABLE, Offer, engine_folder, is_alive, read_state, write_state
@@ -99,7 +99,7 @@ def _daemons(java: int) -> list[int]:
 
 
 def test_a_connection_without_the_token_is_refused() -> None:
-    from ematix_flow.run.connecting import far_session
+    from ematix_flow.run.spark.connect_client import far_session
 
     lease = lease_of(SETTINGS)
     for word in ("", "token=wrong"):

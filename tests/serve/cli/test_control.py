@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.commit.runlog.opening import sqlite_run_log
+from ematix_flow.commit.runlog.open import sqlite_run_log
 from ematix_flow.commit.runlog.records import Action
 from ematix_flow.declare.project import load_module
-from ematix_flow.engine.due import run_due
-from ematix_flow.engine.firing import Keeper
-from ematix_flow.plan.slots import around, slot_text
+from ematix_flow.engine.schedule.run_due import run_due
+from ematix_flow.engine.schedule.slot_run import Keeper
+from ematix_flow.plan.schedule.cron import around, slot_text
 from ematix_flow.records import PipelineState
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from ematix_flow import __version__
-from ematix_flow.serve.cli.init import FILES
+from ematix_flow.serve.cli.commands.init import FILES
 from ematix_flow.serve.cli.main import flow as root
 
 if TYPE_CHECKING:

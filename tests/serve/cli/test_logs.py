@@ -17,8 +17,8 @@ import pytest
 
 from ematix_flow.events import AttemptBegan, AttemptEnded, RunStarted
 from ematix_flow.observe.bus import Bus
-from ematix_flow.serve.cli import log_files
-from ematix_flow.serve.cli.capture import Capture, captured, plain
+from ematix_flow.serve.cli.common import log_files
+from ematix_flow.serve.cli.common.capture import Capture, captured, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -283,12 +283,12 @@ import sys, time
 from datetime import datetime
 from pathlib import Path
 from ematix_flow import pipeline
-from ematix_flow.commit.runlog.opening import open_run_log
+from ematix_flow.commit.runlog.open import open_run_log
 from ematix_flow.engine import Options
-from ematix_flow.engine.due import run_due
-from ematix_flow.engine.firing import Keeper
+from ematix_flow.engine.schedule.run_due import run_due
+from ematix_flow.engine.schedule.slot_run import Keeper
 from ematix_flow.observe.bus import Bus
-from ematix_flow.serve.cli.capture import captured
+from ematix_flow.serve.cli.common.capture import captured
 
 @pipeline.register(name="slow one", schedule="0 * * * *")
 def slow():

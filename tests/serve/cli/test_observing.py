@@ -49,7 +49,7 @@ def test_a_failure_is_told_and_fails_all_the_same(flow: Flow, project: Path, hoo
 def test_an_endpoint_out_of_order_changes_nothing(
     flow: Flow, project: Path, hook: Endpoint, answer: int | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ematix_flow.observe import wiring
+    from ematix_flow.observe import observers as wiring
 
     monkeypatch.setattr(wiring, "FLUSH_SECONDS", 0.3)
     monkeypatch.setattr(wiring, "GRACE_SECONDS", 0.3)

@@ -21,9 +21,9 @@ from ematix_flow.events import (
     StageProgress,
 )
 from ematix_flow.records import Audited, CheckResult, Counts
-from ematix_flow.serve.cli.failures import failure_of
-from ematix_flow.serve.cli.output import emit_json, has_colours, paint, table, with_colours, without_colours
-from ematix_flow.serve.cli.progress import Live, counted, sentence
+from ematix_flow.serve.cli.common.errors import failure_of
+from ematix_flow.serve.cli.common.output import emit_json, has_colours, paint, table, with_colours, without_colours
+from ematix_flow.serve.cli.common.run_progress import Live, counted, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from ematix_flow.commit.runlog.log import RunLog
-from ematix_flow.commit.runlog.opening import sqlite_book
-from ematix_flow.commit.runlog.project_book import ProjectBook
+from ematix_flow.commit.runlog.open import sqlite_book
+from ematix_flow.commit.runlog.project_backend import ProjectBook
 from ematix_flow.connect.project_name import ProjectName
 from ematix_flow.failpoints import ADOPTION_NAMES
 from ematix_flow.records import PipelineState

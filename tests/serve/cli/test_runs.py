@@ -85,7 +85,7 @@ def test_runs_are_narrowed_down_by_time_name_and_state(flow: Flow, project: Path
 
 
 def test_a_run_whose_process_is_gone_is_interrupted(flow: Flow, project: Path) -> None:
-    from ematix_flow.commit.runlog.opening import open_run_log
+    from ematix_flow.commit.runlog.open import open_run_log
     from ematix_flow.records import RunRecord
 
     here = {"host": socket.gethostname(), "pid": os.getpid(), "pid_started": process_start(os.getpid())}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ematix_flow.declare.project import PROJECT, load_module
-from ematix_flow.serve.cli.spark import needs_spark
+from ematix_flow.serve.cli.common.spark import needs_spark
 
 pytestmark = pytest.mark.slow
 

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.commit.runlog.opening import open_run_log, sqlite_run_log
+from ematix_flow.commit.runlog.open import open_run_log, sqlite_run_log
 from ematix_flow.commit.runlog.records import Chore
 from ematix_flow.declare.project import load_module
-from ematix_flow.engine.alive import LEADER
-from ematix_flow.engine.due import run_due
-from ematix_flow.engine.firing import Keeper
-from ematix_flow.serve.cli.upcoming import as_dict, fires
+from ematix_flow.engine.schedule.heartbeat import LEADER
+from ematix_flow.engine.schedule.run_due import run_due
+from ematix_flow.engine.schedule.slot_run import Keeper
+from ematix_flow.serve.cli.commands.next import as_dict, fires
 
 if TYPE_CHECKING:
     from collections.abc import Callable

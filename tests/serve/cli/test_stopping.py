@@ -11,10 +11,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.commit.holding import uninterrupted
+from ematix_flow.commit.interrupts import uninterrupted
 from ematix_flow.events import PostFinished, RunCommitted, RunFailed, RunStarted
 from ematix_flow.records import Counts
-from ematix_flow.serve.cli.stopping import Stop, StoppedError, stopping
+from ematix_flow.serve.cli.common.signals import Stop, StoppedError, stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable

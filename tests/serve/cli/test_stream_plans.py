@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.engine.by_name import preview
+from ematix_flow.engine.api.by_name import preview
 from ematix_flow.streaming import get_streaming_pipeline
 from tests.serve.cli.streaming import make_project
 from tests.services.topics import fill, payloads_of

@@ -14,8 +14,8 @@ import pytest
 from ematix_flow.events import StreamFailed, StreamIdle, StreamLag, StretchLoaded
 from ematix_flow.observe.bus import Bus
 from ematix_flow.records import Counts
-from ematix_flow.serve.cli import watching
-from ematix_flow.serve.cli.watching import watched
+from ematix_flow.serve.cli.common import stream_progress as watching
+from ematix_flow.serve.cli.common.stream_progress import watched
 from tests.serve.cli.streaming import SRC, make_project, running, stopped, wait_for, wait_for_rows
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ import sys, time
 from ematix_flow.events import StreamFailed, StreamLag, StretchLoaded
 from ematix_flow.observe.bus import Bus
 from ematix_flow.records import Counts
-from ematix_flow.serve.cli.watching import watched
+from ematix_flow.serve.cli.common.stream_progress import watched
 
 bus = Bus()
 with watched(bus, ["orders"]):

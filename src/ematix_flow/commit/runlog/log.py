@@ -8,9 +8,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.commit.runlog import claims, requests
-from ematix_flow.commit.runlog.book import Wanted
-from ematix_flow.commit.runlog.former import FormerNames
+from ematix_flow.commit.runlog import leases as claims
+from ematix_flow.commit.runlog import requests
+from ematix_flow.commit.runlog.backend import Wanted
+from ematix_flow.commit.runlog.legacy import FormerNames
 from ematix_flow.commit.runlog.project_keys import mark_in, marked
 from ematix_flow.commit.runlog.records import Action, Chore, RequestRow, instant, storable, storable_text, told
 from ematix_flow.errors import RunLogError
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from ematix_flow.commit.runlog.book import Book
-    from ematix_flow.commit.runlog.claims import ClaimResult, ExpiredClaim
+    from ematix_flow.commit.runlog.backend import Book
+    from ematix_flow.commit.runlog.leases import ClaimResult, ExpiredClaim
     from ematix_flow.commit.runlog.records import Claim, R, Record
     from ematix_flow.connect.project_name import ProjectName
     from ematix_flow.records import Request, RunRecord

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from ematix_flow.commit.runlog.book import Book
+    from ematix_flow.commit.runlog.backend import Book
 
 OPEN = "open"
 FINISHED = "finished"

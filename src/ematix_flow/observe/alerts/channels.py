@@ -7,12 +7,12 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ematix_flow.observe.alerts.event import FAILED, GAVE_UP, RECOVERED, details, headline, instant, words
-from ematix_flow.observe.outbound import DOOR, post
+from ematix_flow.observe.alerts.alert import FAILED, GAVE_UP, RECOVERED, details, headline, instant, words
+from ematix_flow.observe.http.client import DOOR, post
 
 if TYPE_CHECKING:
-    from ematix_flow.observe.alerts.event import AlertEvent
-    from ematix_flow.observe.outbound import Door
+    from ematix_flow.observe.alerts.alert import AlertEvent
+    from ematix_flow.observe.http.client import Door
 
 PAGERDUTY = "https://events.pagerduty.com/v2/enqueue"
 SEVERITIES = ("info", "warning", "error", "critical")

@@ -9,15 +9,15 @@ from email.message import EmailMessage
 from typing import TYPE_CHECKING
 
 from ematix_flow.errors import RunError
-from ematix_flow.observe.alerts.event import headline, words
-from ematix_flow.observe.outbound import DOOR, connected, within
+from ematix_flow.observe.alerts.alert import headline, words
+from ematix_flow.observe.http.client import DOOR, connected, within
 
 if TYPE_CHECKING:
     import socket
 
-    from ematix_flow.observe.alerts.event import AlertEvent
-    from ematix_flow.observe.outbound import Door
-    from ematix_flow.observe.reaching import Reachable
+    from ematix_flow.observe.alerts.alert import AlertEvent
+    from ematix_flow.observe.http.client import Door
+    from ematix_flow.observe.http.host_guard import Reachable
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ from ematix_flow.connect.secrets import expand, remember
 from ematix_flow.errors import DeclareError, did_you_mean
 from ematix_flow.observe.alerts.channels import SEVERITIES, PagerDutyAlerter, SlackAlerter, StdoutAlerter
 from ematix_flow.observe.alerts.mail import EmailAlerter
-from ematix_flow.observe.outbound import DOOR
-from ematix_flow.observe.reaching import VARIABLE, Allowed, allowed_hosts
+from ematix_flow.observe.http.client import DOOR
+from ematix_flow.observe.http.host_guard import VARIABLE, Allowed, allowed_hosts
 
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
-    from ematix_flow.observe.alerts.event import Alerter
-    from ematix_flow.observe.outbound import Door
+    from ematix_flow.observe.alerts.alert import Alerter
+    from ematix_flow.observe.http.client import Door
 
 _SHORTEST_KEY = 8
 
@@ -46,7 +46,7 @@ def from_url(url: str, door: Door = DOOR) -> Alerter:
         case "":
             raise DeclareError("the address of an alerter has no scheme", hint="write scheme://...")
     # Loaded here: it takes as long as all the others together.
-    from ematix_flow.observe.alerts.elsewhere import apprise_alerter
+    from ematix_flow.observe.alerts.apprise import apprise_alerter
 
     return apprise_alerter(full, door)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base import StageColumn
-from ematix_flow.declare.types import UUID, Boolean, Bytes, TimestampTZ
+from ematix_flow.declare.table.types import UUID, Boolean, Bytes, TimestampTZ
 from ematix_flow.errors import DeclareError, PlanError
 from ematix_flow.plan.partitions import wanted_partitions
 from ematix_flow.plan.sql.render import native_column, native_name
@@ -14,8 +14,8 @@ from ematix_flow.plan.sql.render import native_column, native_name
 if TYPE_CHECKING:
     from ematix_flow.connect.base import Database, FoundTable, TableName
     from ematix_flow.connect.bookkeeper import Bookkeeper
-    from ematix_flow.declare.layout import Table
-    from ematix_flow.declare.partitions import Partition
+    from ematix_flow.declare.table.partitions import Partition
+    from ematix_flow.declare.table.schema import Table
 
 LOADED_AT = StageColumn("_loaded_at", TimestampTZ())
 BATCH_ID = StageColumn("_batch_id", UUID())

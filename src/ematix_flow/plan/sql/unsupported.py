@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.declare import normalize as n
-from ematix_flow.declare.patterns import has_lazy, has_lookaround
+from ematix_flow.declare.pipeline import normalize as n
+from ematix_flow.declare.pipeline.regex import has_lazy, has_lookaround
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,7 @@ from ematix_flow.background import in_background
 from ematix_flow.connect.processes import may_run
 from ematix_flow.declare.spark_settings import SETTINGS
 from ematix_flow.errors import RunError, TransientError
-from ematix_flow.run.java import find_java
+from ematix_flow.run.spark.java import find_java
 from ematix_flow.run.warm.state import (
     engine_folder,
     fate_mark,
@@ -220,7 +220,7 @@ def _session(state: EngineState) -> SparkSession:
 
 
 def _connected(state: EngineState) -> SparkSession:
-    from ematix_flow.run.connecting import near_session
+    from ematix_flow.run.spark.connect_client import near_session
 
     session = near_session(state.port, state.token)
     session.version  # noqa: B018 - asks the server, which may refuse

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow import __version__
 from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.declare.spark_settings import SparkSettings
-from ematix_flow.run import classic
-from ematix_flow.run.driver import memory_bytes
+from ematix_flow.run.spark import launch as classic
+from ematix_flow.run.spark.java_process import memory_bytes
 from ematix_flow.run.warm.state import (
     EngineState,
     alive_file,
@@ -66,8 +66,8 @@ _OUT_OF_MEMORY = 3
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOOK_SECONDS = 1.0
 _WORKER_IMPORTS = (
-    "ematix_flow.run.stage",
-    "ematix_flow.run.file_task",
+    "ematix_flow.run.stage.tasks",
+    "ematix_flow.run.stage.file_tasks",
     "ematix_flow.connect.postgres",
     "ematix_flow.connect.duckdb",
 )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.spark_settings import EXTENSIONS, joined_conf, joined_words
 from ematix_flow.errors import MissingExtraError, RunError
-from ematix_flow.run.java import find_java
+from ematix_flow.run.spark.java import find_java
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ematix_flow.serve.cli.failures import FAILED, USAGE, RefusedError, failure_of, tell, tell_words
-from ematix_flow.serve.cli.lazy import LazyGroup, Place
-from ematix_flow.serve.cli.output import emit_json, paint, talk, with_colours
-from ematix_flow.serve.cli.state import State
-from ematix_flow.serve.cli.stopping import StoppedError, stopping
+from ematix_flow.serve.cli.common.errors import FAILED, USAGE, RefusedError, failure_of, tell, tell_words
+from ematix_flow.serve.cli.common.lazy import LazyGroup, Place
+from ematix_flow.serve.cli.common.output import emit_json, paint, talk, with_colours
+from ematix_flow.serve.cli.common.signals import StoppedError, stopping
+from ematix_flow.serve.cli.common.state import State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,31 +24,33 @@ _PIPELINES, _SCHEDULES, _STREAMS = "Pipelines", "Schedules", "Streams"
 _HISTORY, _SETUP = "What happened", "Connections and setup"
 
 PLACES = {
-    "list": Place("pipelines", "list_", "Show the pipelines, streams and transforms of a module.", _PIPELINES),
-    "run": Place("running", "run", "Run a pipeline now; an interrupted run is resumed.", _PIPELINES),
-    "run-due": Place("due", "run_due", "Run every pipeline that is due, each slot once.", _SCHEDULES),
-    "scheduler": Place("scheduling", "scheduler", "Have pipelines run when they are due, until stopped.", _SCHEDULES),
-    "up": Place("scheduling", "up", "Run streams and scheduled pipelines together, until stopped.", _SCHEDULES),
-    "backfill": Place("due", "backfill", "Run the slots of a stretch of the past.", _SCHEDULES),
-    "preview": Place("planning", "preview", "Show the plan of a pipeline without touching data.", _PIPELINES),
-    "plan": Place("planning", "plan", "Show the plan; --diff shows and keeps what it would change.", _PIPELINES),
-    "apply": Place("applying", "apply", "Load exactly what a kept plan has shown.", _PIPELINES),
-    "dry-run": Place("planning", "dry_run", "Show what a run would change, and change nothing.", _PIPELINES),
-    "validate": Place("planning", "validate", "Have the databases check a pipeline's SQL.", _PIPELINES),
+    "list": Place("list", "list_", "Show the pipelines, streams and transforms of a module.", _PIPELINES),
+    "run": Place("run", "run", "Run a pipeline now; an interrupted run is resumed.", _PIPELINES),
+    "run-due": Place("run_due", "run_due", "Run every pipeline that is due, each slot once.", _SCHEDULES),
+    "scheduler": Place("scheduler", "scheduler", "Have pipelines run when they are due, until stopped.", _SCHEDULES),
+    "up": Place("scheduler", "up", "Run streams and scheduled pipelines together, until stopped.", _SCHEDULES),
+    "backfill": Place("run_due", "backfill", "Run the slots of a stretch of the past.", _SCHEDULES),
+    "preview": Place("plan", "preview", "Show the plan of a pipeline without touching data.", _PIPELINES),
+    "plan": Place("plan", "plan", "Show the plan; --diff shows and keeps what it would change.", _PIPELINES),
+    "apply": Place("apply", "apply", "Load exactly what a kept plan has shown.", _PIPELINES),
+    "dry-run": Place("plan", "dry_run", "Show what a run would change, and change nothing.", _PIPELINES),
+    "validate": Place("plan", "validate", "Have the databases check a pipeline's SQL.", _PIPELINES),
     "maintain": Place("maintain", "maintain", "Compact, expire and clean up the targets of a pipeline.", _PIPELINES),
-    "transform": Place("transforms", "transform", "List transforms, or run one on its own.", _PIPELINES),
-    "consume": Place("consume", "consume", "Run streams until they are stopped.", _STREAMS),
-    "consume-list": Place("consume", "consume_list", "Show the streams of a module.", _STREAMS),
-    "stream": Place("stream", "stream", "Show where a stream stands, or move it.", _STREAMS),
-    "dlq": Place("dlq", "dlq", "Count, show, replay, park or purge dead letters of a stream.", _STREAMS),
+    "transform": Place("transform", "transform", "List transforms, or run one on its own.", _PIPELINES),
+    "consume": Place("streams.consume", "consume", "Run streams until they are stopped.", _STREAMS),
+    "consume-list": Place("streams.consume", "consume_list", "Show the streams of a module.", _STREAMS),
+    "stream": Place("streams.stream", "stream", "Show where a stream stands, or move it.", _STREAMS),
+    "dlq": Place("streams.dlq", "dlq", "Count, show, replay, park or purge dead letters of a stream.", _STREAMS),
     "status": Place("status", "status", "Show the last and the next run of everything, and what waits.", _SCHEDULES),
-    "next": Place("upcoming", "next_", "Show what fires when.", _SCHEDULES),
+    "next": Place("next", "next_", "Show what fires when.", _SCHEDULES),
     "dag": Place("dag", "dag", "Show what waits for what.", _SCHEDULES),
     "pause": Place("control", "pause", "Let a pipeline or workflow rest.", _SCHEDULES),
     "unpause": Place("control", "unpause", "Let it go on.", _SCHEDULES),
     "runs": Place("runs", "runs", "List runs, show one, resume, repeat or cancel it.", _HISTORY),
     "logs": Place("logs", "logs", "Show what a run said, also while it runs.", _HISTORY),
-    "freshness-check": Place("freshness", "freshness_check", "Show how fresh the tables with a limit are.", _HISTORY),
+    "freshness-check": Place(
+        "freshness_check", "freshness_check", "Show how fresh the tables with a limit are.", _HISTORY
+    ),
     "rejects": Place("rejects", "rejects", "List, show or replay rejected rows.", _HISTORY),
     "init": Place("init", "init", "Write a project that runs as it is.", _SETUP),
     "connections": Place("connections", "connections", "List, check or set connections.", _SETUP),

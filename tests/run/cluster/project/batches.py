@@ -8,7 +8,7 @@ import sys
 from typing import Annotated
 
 from ematix_flow import BigInt, Text, ematix, pk
-from ematix_flow.declare.connection import connection_from_fields, register_connection
+from ematix_flow.declare.connection.registry import connection_from_fields, register_connection
 
 for _name, _fields in json.loads(os.environ["SHOP_CONNECTIONS"]).items():
     register_connection(connection_from_fields(_name, _fields))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ematix_flow import BigInt, Double, Text, ematix, pk, udf
-from ematix_flow.declare.connection import connection_from_fields, register_connection
+from ematix_flow.declare.connection.registry import connection_from_fields, register_connection
 
 register_connection(
     connection_from_fields("events", {"kind": "kafka", "bootstrap_servers": os.environ["BROKERS"], "group_id": "g"})

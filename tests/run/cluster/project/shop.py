@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ematix_flow import BigInt, Double, Text, ematix, pk, udf
-from ematix_flow.declare.connection import connection_from_fields, register_connection
+from ematix_flow.declare.connection.registry import connection_from_fields, register_connection
 
 for _name, _fields in json.loads(os.environ["SHOP_CONNECTIONS"]).items():
     register_connection(connection_from_fields(_name, _fields))

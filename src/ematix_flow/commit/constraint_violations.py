@@ -1,0 +1,143 @@
+"""Finds the rows that a target refuses, by rehearsing ever smaller loads; it commits nothing.
+
+Rows have the same numbers in every rehearsal. The first failing prefix ends with an offender; it is set aside and the
+search goes on, so of two rows that exclude each other the first one is loaded.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.commit.publish import rehearse
+from ematix_flow.commit.rejects import row_json
+from ematix_flow.commit.request import Excluded
+from ematix_flow.commit.row_numbers import Only, numbered
+from ematix_flow.commit.staged_rows import SHOWN, staged_rows, work_tables
+from ematix_flow.commit.unreadable_rows import unreadable_row
+from ematix_flow.connect.redact import redact
+from ematix_flow.errors import CommitError, FlowError, RefusedError
+
+if TYPE_CHECKING:
+    from ematix_flow.commit.request import Order
+    from ematix_flow.connect.base import Database
+
+MOST = 200
+"""Above this many offenders the load is refused: the source and the target do not fit each other."""
+SEARCHED = 100_000
+"""Rows up to which the first offender of a load that fails is looked for: each look applies a part of it again."""
+
+
+def searchable(order: Order, database: Database) -> bool:
+    """Say whether rows that the target refused can be found and rejected, so that the others load."""
+    return order.rejects_allowed and order.stage is not None and database.capabilities.constraints
+
+
+def without_offenders(order: Order, database: Database) -> Order:
+    """Give the order with every refused row set aside as a reject."""
+    search = _Search(order, database)
+    total = sum(part.rows for part in order.parts)
+    found: list[Excluded] = []
+    while True:
+        left_out = tuple(row.number for row in found)
+        reason = search.refusal(Only(left_out, total))
+        if reason is None:
+            return replace(order, excluded=tuple(found))
+        if len(found) == MOST:
+            message = f"the target refuses more than {MOST} rows; the last reason: {reason}"
+            raise CommitError(message, hint="nothing was loaded. Mend the source or the target's constraints.")
+        found.append(search.first(left_out, total, reason))
+
+
+def naming_offender(order: Order, database: Database, error: RefusedError) -> RefusedError:
+    """Return a refusal together with the first row that causes it, where that can be found."""
+    if not database.capabilities.constraints:
+        return error
+    row = _first_offender(_Search(order, database), error)
+    if row is None:
+        return error
+    shown = redact(row.row_json)
+    shown = shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}..."
+    where = f"{row.column}: " if row.column else ""
+    message = f"{error.what}\n  {where}refused; row {shown}"
+    return RefusedError(message, hint=error.hint, origin=error.origin)
+
+
+def _first_offender(search: _Search, error: RefusedError) -> Excluded | None:
+    """Return the first refused row; what goes wrong on the way there says less than the error that is known."""
+    lost: tuple[type[BaseException], ...] = (FlowError, *search.database.failures)
+    try:
+        unread = unreadable_row(search.order, search.database, error.what)
+        if unread is not None:
+            return unread
+        total = search.total()
+        if total > SEARCHED or search.refusal(Only(up_to=total)) is None:
+            return None
+        return search.first((), total, error.what)
+    except lost:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """Rehearsals of parts of one load."""
+
+    order: Order
+    database: Database
+
+    def refusal(self, only: Only) -> str | None:
+        """Return the reason why a part of the rows cannot be loaded, or None."""
+        try:
+            rehearse(replace(self.order, refuse_empty=False), self.database, only=only)
+        except RefusedError as error:
+            return error.what
+        return None
+
+    def first(self, left_out: tuple[int, ...], total: int, reason: str) -> Excluded:
+        """Return the first row that is refused; a load that is refused without rows has no such row."""
+        nothing = self.refusal(Only(left_out, 0))
+        if nothing is not None:
+            raise RefusedError(nothing, hint="nothing was changed.")
+        low, high = 1, total
+        while low < high:
+            middle = (low + high) // 2
+            refused = self.refusal(Only(left_out, middle))
+            low, high = (low, middle) if refused is not None else (middle + 1, high)
+            reason = refused or reason
+        reason = self.refusal(Only(left_out, low)) or reason
+        return Excluded(low, reason, self._row(low), self._column(low, reason))
+
+    def total(self) -> int:
+        """Return the number of rows."""
+        if self.order.stage is not None:
+            return sum(part.rows for part in self.order.parts)
+        return int(self._asked("SELECT COUNT(*) FROM {0} AS counted", Only())[0][0])
+
+    def _row(self, number: int) -> str:
+        rows = self._asked("SELECT * FROM {0} AS refused_row", Only(since=number, up_to=number))
+        return row_json([column.name for column in self.order.columns], rows[0]) if rows else "{}"
+
+    def _column(self, number: int, reason: str) -> str:
+        """Return the column whose value is refused: the one that the reason names, or that makes it vanish when it is NULL."""
+        names = [column.name for column in self.order.columns]
+        said = [name for name in names if re.search(rf"[\"'`.]{re.escape(name)}(?![\w])", reason)]
+        if len(said) == 1:
+            return said[0]
+        alone = Only(since=number, up_to=number)
+        if self.refusal(alone) is None:
+            return ""
+        return next((name for name in names if self.refusal(replace(alone, blank=name)) is None), "")
+
+    def _asked(self, sql: str, only: Only) -> list[tuple[Any, ...]]:
+        """Return the rows of a query over a part of the load."""
+        session = self.database.session()
+        try:
+            names = work_tables(self.order, self.database, session)
+            session.begin()
+            relation, _ = staged_rows(self.order, self.database, session, names)
+            part = numbered(self.order.columns, self.database.dialect, relation, only)
+            return session.query(sql.format(part))
+        finally:
+            session.rollback()
+            session.close()

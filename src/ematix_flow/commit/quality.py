@@ -1,0 +1,180 @@
+"""Measures what is expected of the rows of a load, inside its transaction and before the target is touched.
+
+An expectation that decides about the load and cannot be measured ends it. For one that only warns, the transaction is
+begun anew without it: most databases do nothing more in a transaction in which a query failed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ematix_flow.commit.measurements import Ruler, verdict_of
+from ematix_flow.commit.rejects import row_json
+from ematix_flow.commit.request import Excluded
+from ematix_flow.commit.row_numbers import Only, numbered, with_numbers
+from ematix_flow.connect.redact import safe_text
+from ematix_flow.declare.quality.checks import FAIL, REJECT, WARN
+from ematix_flow.errors import FlowError, QualityCheckFailed, QualityUnrunnable, TransientError
+from ematix_flow.failpoints import failpoint
+from ematix_flow.plan.sql.render import bind_staged, native_column
+from ematix_flow.records import Audited, CheckResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ematix_flow.commit.request import Order
+    from ematix_flow.connect.base import Database, Session
+    from ematix_flow.plan.steps import Measure
+    from ematix_flow.records import Counts
+
+MOST = 10_000
+"""Above this many offending rows nothing is set aside and the load is refused: its source is wrong as a whole."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """The rows of a load after the audit: those that go on, and those that were set aside."""
+
+    relation: str
+    counts: Counts
+    audited: Audited | None = None
+    excluded: tuple[Excluded, ...] = ()
+
+
+class _AgainError(FlowError):
+    """The transaction has to be begun anew, with this order."""
+
+    def __init__(self, order: Order) -> None:
+        super().__init__("an expectation could not be measured")
+        self.order = order
+
+
+def until_measured(order: Order, attempt: Callable[[Order], T]) -> T:
+    """Do the attempt, and again without each expectation that only warns and cannot be measured."""
+    while True:
+        try:
+            return attempt(order)
+        except _AgainError as again:
+            order = again.order
+
+
+def audit(
+    order: Order, database: Database, session: Session, relation: str, counts: Counts, *, partly: bool = False
+) -> Passed:
+    """Measure the rows; refuse the load, or set rows aside, as the expectations say.
+
+    `partly` is for a load of some of its rows: only what sets rows aside is looked at.
+    """
+    if order.audit.skipped:
+        return Passed(relation, counts, Audited("skipped"))
+    measures = [one for one in order.audit.measures if not partly or one.severity == REJECT]
+    if not measures:
+        return Passed(relation, counts)
+    results = _results(order, database, session, relation, measures)
+    failpoint("commit.measured")
+    audited = Audited(_outcome(results), tuple(results))
+    _refuse(order, audited)
+    failed = [m for m, r in zip(measures, results, strict=True) if r.verdict == "fail" and m.severity == REJECT]
+    excluded = _offenders(order, database, session, relation, failed, audited)
+    if excluded:
+        left_out = Only(tuple(row.number for row in excluded))
+        relation = numbered(order.columns, database.dialect, relation, left_out)
+        audited = replace(audited, rejected=len(excluded))
+        counts = replace(counts, staged=counts.staged - len(excluded), rejected=counts.rejected + len(excluded))
+    failpoint("commit.audited")
+    return Passed(relation, counts, audited, excluded)
+
+
+def _results(
+    order: Order, database: Database, session: Session, relation: str, measures: Sequence[Measure]
+) -> list[CheckResult]:
+    """Measure everything; what belongs to one query is asked with one query."""
+    ruler, broken = Ruler(order, database, session, relation), dict(order.broken)
+    whole = [one for one in measures if one.name not in broken]
+    together = [] if order.apart else [one for one in whole if one.counted]
+    try:
+        ruler.ask_together(together)
+    except database.errors as error:
+        _raise_if_transient(database, error)
+        if order.apart:
+            raise  # the rows themselves cannot be read
+        raise _AgainError(replace(order, apart=True)) from None
+    results = []
+    known: tuple[type[BaseException], ...] = (*database.errors, FlowError)
+    for one in measures:
+        if one.name in broken:
+            results.append(_broken(one, ruler.total, broken[one.name]))
+            continue
+        try:
+            results.append(ruler.measured(one))
+        except known as error:
+            _raise_if_transient(database, error)
+            raise _given_up(order, one, error) from None
+    return results
+
+
+def _raise_if_transient(database: Database, error: BaseException) -> None:
+    away = isinstance(error, TransientError) or (isinstance(error, database.errors) and database.is_transient(error))
+    if away:
+        raise error
+
+
+def _given_up(order: Order, one: Measure, error: BaseException) -> FlowError:
+    text = safe_text(error).strip()
+    if one.severity == WARN:
+        return _AgainError(replace(order, broken=(*order.broken, (one.name, text[:500]))))
+    message = f"expectation {one.name!r} could not be measured: {text}"
+    return QualityUnrunnable(message, hint="nothing was loaded. Mend the expectation, or let it only warn.")
+
+
+def _broken(one: Measure, total: int, reason: str) -> CheckResult:
+    return CheckResult(one.name, ", ".join(one.columns), one.severity, "error", None, total, message=reason)
+
+
+def _outcome(results: Sequence[CheckResult]) -> str:
+    verdicts = {result.verdict for result in results}
+    if verdicts <= {"pass"} and not any(result.total for result in results):
+        return "empty"
+    return "fail" if "fail" in verdicts else "warn" if "error" in verdicts else "pass"
+
+
+def _refuse(order: Order, audited: Audited) -> None:
+    failed = [one for one in audited.checks if one.verdict == "fail" and one.severity == FAIL]
+    if failed:
+        lines = "".join(f"\n  {verdict_of(one)}" for one in failed)
+        message = f"the rows of {order.token.pipeline} are not as expected:{lines}"
+        raise _refusal(message, audited, "nothing was loaded. Mend the source or the expectation.")
+
+
+def _refusal(message: str, audited: Audited, hint: str) -> QualityCheckFailed:
+    error = QualityCheckFailed(message, hint=hint)
+    error.audited = audited
+    return error
+
+
+def _offenders(
+    order: Order,
+    database: Database,
+    session: Session,
+    relation: str,
+    failed: Sequence[Measure],
+    audited: Audited,
+) -> tuple[Excluded, ...]:
+    """Give the rows that are set aside, each with the first expectation that it does not satisfy."""
+    found: dict[int, Excluded] = {}
+    names = [column.name for column in order.columns]
+    listed = ", ".join(f"s.{native_column(name, database.dialect)}" for name in names)
+    for one in failed:
+        source = with_numbers(order.columns, database.dialect, relation)
+        sql = f"SELECT s._flow_row, {listed} FROM {source} AS s WHERE {one.offending} LIMIT {MOST + 1}"
+        rows: list[tuple[Any, ...]] = database.data(session).query(bind_staged(sql, database.dialect, relation))
+        for number, *values in rows:
+            reason = f"does not satisfy {one.name}"
+            found.setdefault(int(number), Excluded(int(number), reason, row_json(names, values)))
+        if len(found) > MOST:
+            message = f"more than {MOST} rows of {order.token.pipeline} do not satisfy {one.name}"
+            raise _refusal(message, audited, "nothing was loaded. So many are not set aside: mend the source.")
+    return tuple(found[number] for number in sorted(found))

@@ -1,0 +1,247 @@
+"""Opens the run log of an address, a path or a connection; one that cannot be written never stops a load."""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+import warnings
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ematix_flow.commit.runlog.log import RunLog
+from ematix_flow.commit.runlog.project_backend import ProjectBook
+from ematix_flow.commit.runlog.sql.backend import SqlBook
+from ematix_flow.commit.runlog.sql.pool import SqlPlace
+from ematix_flow.commit.runlog.sql.tables import Tables
+from ematix_flow.commit.runlog.urls import Address, read_address
+from ematix_flow.connect.project_name import current_project
+from ematix_flow.connect.redact import redact
+from ematix_flow.connect.scratch import open_scratch
+from ematix_flow.declare.connection.base import Connection
+from ematix_flow.errors import ConnectionMissingError, DeclareError, RunLogError
+
+if TYPE_CHECKING:
+    from ematix_flow.commit.runlog.backend import Book
+    from ematix_flow.connect.base import Session
+
+DEFAULT = "~/.ematix-flow/run_log.db"
+
+_TABLES = {"requests", "run_records", "pipeline_state", "run_log", "attempt_state", "pipeline_claims"}
+"""Tables by which a run log is known, those of earlier versions included."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_NO_CONNECTION = Address("", "")
+
+
+def open_run_log(url: str | Connection | None = None, path: str | None = None, *, required: bool = False) -> RunLog:
+    """Give the run log of a URL, a path, the environment or the default file, in this order.
+
+    One that does not answer is a warning, and what this process does is then forgotten; an error where it is required.
+    """
+    try:
+        return from_url(url) if isinstance(url, Connection) else _opened_at(url, path)
+    except RunLogError as error:
+        if required:
+            raise
+        text = f"{error.what}; this run is not remembered and cannot be resumed"
+        warnings.warn(text, UserWarning, stacklevel=2)
+        return forgotten_run_log()
+
+
+def place_of(url: str | None = None, path: str | None = None) -> str:
+    """Give where the run log of a URL, a path, the environment or the default file is, in this order."""
+    address = url or (None if path else os.environ.get("EMATIX_FLOW_RUN_LOG_URL"))
+    return address or path or os.environ.get("EMATIX_FLOW_RUN_LOG_PATH") or DEFAULT
+
+
+def _opened_at(url: str | None, path: str | None) -> RunLog:
+    place = place_of(url, path)
+    named = url or (not path and os.environ.get("EMATIX_FLOW_RUN_LOG_URL"))
+    return from_url(place) if named or "://" in place else _at_path(place)
+
+
+def from_url(url: str | Connection) -> RunLog:
+    """Give the run log of an address, a path, a connection or the name of one; RunLogError when it does not answer."""
+    if isinstance(url, Connection):
+        return _of_connection(url)
+    address = read_address(url)
+    if address is None:
+        return _of_connection(url) if _names_connection(url) else _at_path(url)
+    log = forgotten_run_log() if address.kind == "memory" else _opened(book_of(address))
+    if address.retention is not None:
+        log.prune_daily(address.retention)
+    return log
+
+
+def book_of(address: Address) -> Book:
+    """Give the book of an address; nothing is asked of it yet."""
+    create = address.switch("create_tables", default=True)
+    match address.kind:
+        case "sqlite":
+            return sqlite_book(Path(address.rest), create=create)
+        case "file":
+            return _book_at(address.rest, create=create)
+        case "postgres" | "mysql":
+            from ematix_flow.connect.resolve import resolve_connection
+            from ematix_flow.declare.connection.registry import connection_from_url
+
+            return _book_of_connection(resolve_connection(connection_from_url("run_log", address.url)), address)
+        case "duckdb":
+            from ematix_flow.declare.connection.registry import DuckDBConnection
+
+            # In memory, every run log is one of its own.
+            name = f"run_log-{uuid.uuid4().hex}"
+            return _book_of_connection(DuckDBConnection(name, path=address.rest or ":memory:"), address)
+    from ematix_flow.commit.runlog.objects.location import object_book
+
+    return object_book(address)
+
+
+def ddl(url: str) -> str:
+    """Give the statements that make the tables of a run log in a database; nothing is run."""
+    address = read_address(url)
+    book = sqlite_book(Path(url)) if address is None else book_of(address)
+    if not isinstance(book, SqlBook):
+        raise DeclareError(f"a run log in {book.shown} has no tables")
+    return book.ddl()
+
+
+def forgotten_run_log() -> RunLog:
+    """Give a run log that ends with this process."""
+    scratch = open_scratch("runlog")
+    log = _opened(sqlite_book(scratch.folder / "run_log.db", lasting=False))
+    weakref.finalize(log, scratch.remove)
+    return log
+
+
+def sqlite_run_log(path: str | Path) -> RunLog:
+    """Give the run log in an SQLite file."""
+    return _opened(sqlite_book(Path(path)))
+
+
+def sqlite_book(path: Path, *, create: bool = True, lasting: bool = True) -> SqlBook:
+    """Give the book in an SQLite file; it is opened for each call, so that many processes can share it.
+
+    One that ends with this process anyway need not wait for the disk.
+    """
+    import sqlite3
+
+    from ematix_flow.connect.sqlite_session import is_duplicate, open_file
+
+    file = path.expanduser()
+
+    def opened() -> Session:
+        if create:
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        session = open_file(file, create=create)
+        if not lasting:
+            session.execute("PRAGMA synchronous = OFF")
+        return session
+
+    return SqlBook(SqlPlace(str(path), opened, (sqlite3.Error,), is_duplicate, file), Tables("sqlite"), create=create)
+
+
+def local_path(url: str) -> Path | None:
+    """Give the file or folder of this machine that an address means, if it means one."""
+    address = read_address(url)
+    if address is not None:
+        return Path(address.rest).expanduser() if address.kind in ("sqlite", "file") else None
+    return None if _names_connection(url) else Path(url).expanduser()
+
+
+def is_run_log(path: Path) -> bool:
+    """Say whether a file or folder is a run log; nothing is created or changed."""
+    import sqlite3
+    from contextlib import closing
+
+    if path.is_dir():
+        return any((path / name).is_dir() for name in ("state", "runs"))
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    except sqlite3.Error:
+        return False
+    return not _TABLES.isdisjoint(found)
+
+
+def _opened(book: Book) -> RunLog:
+    book.ensure()
+    return RunLog(ProjectBook(book, current_project()))
+
+
+def _at_path(path: str) -> RunLog:
+    return _opened(_book_at(path))
+
+
+def _book_at(path: str, *, create: bool = True) -> Book:
+    """Give the book of a path: objects in a folder that is there or whose name ends with a slash, else an SQLite file."""
+    place = Path(path).expanduser()
+    if not path.endswith("/") and not place.is_dir():
+        return sqlite_book(Path(path), create=create)
+    from ematix_flow.commit.runlog.objects.location import folder_book
+
+    return folder_book(place)
+
+
+def _names_connection(word: str) -> bool:
+    """Say whether a bare word is the name of a connection; what there is a file of is a path, and so is the rest."""
+    if not _NAME.fullmatch(word) or Path(word).exists():
+        return False
+    from ematix_flow.connect.resolve import find_connection
+
+    try:
+        find_connection(word)
+    except ConnectionMissingError:
+        return False
+    return True
+
+
+def _of_connection(connection: str | Connection) -> RunLog:
+    from ematix_flow.connect.resolve import resolve_connection
+
+    return _opened(_book_of_connection(resolve_connection(connection), _NO_CONNECTION))
+
+
+def _book_of_connection(connection: Connection, address: Address) -> Book:
+    from ematix_flow.connect.registry import DATABASES, FILE_TABLES, open_database
+
+    if connection.kind in FILE_TABLES:
+        from ematix_flow.commit.runlog.objects.location import connection_book
+
+        return connection_book(connection)
+    if connection.kind not in DATABASES:
+        hint = f"it can be one of: {', '.join([*DATABASES, *FILE_TABLES])}."
+        raise DeclareError(f"connection {connection.name!r} is {connection.kind}, which keeps no run log", hint=hint)
+    create = address.switch("create_tables", default=True)
+    if connection.kind == "sqlite" and getattr(connection, "path", "") != ":memory:":
+        return sqlite_book(Path(str(getattr(connection, "path", ""))), create=create)
+    database = open_database(connection)
+    own = database.bookkeeping("")
+    tables = Tables(
+        database.dialect,
+        address.options.get("schema") or own.schema,
+        address.options.get("table_prefix", own.name if database.dialect == "mysql" else ""),
+    )
+    path = Path(str(getattr(connection, "path", "")))
+    is_file = connection.kind == "duckdb" and str(path) != ":memory:"
+    place = SqlPlace(
+        redact(shown(connection)),
+        database.session,
+        database.errors,
+        database.is_duplicate_key,
+        path if is_file else None,
+        is_server=connection.kind in ("postgres", "mysql"),
+        one_by_one=connection.kind == "duckdb",
+    )
+    return SqlBook(place, tables, create=create)
+
+
+def shown(connection: Connection) -> str:
+    """Give where a connection leads, for people."""
+    from ematix_flow.connect.registry import system_of
+
+    info = system_of(connection).info()
+    place = "/".join(str(info[name]) for name in ("host", "dbname") if info.get(name))
+    return f"{connection.kind}://{place}"

@@ -1,0 +1,1 @@
+"""A run log in a database."""

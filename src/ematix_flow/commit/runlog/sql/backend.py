@@ -1,0 +1,258 @@
+"""A run log in a database: every change is one statement that says what it replaces, so that no lock is ever held."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.commit.runlog.backend import ACTIVE, Book, last_of
+from ematix_flow.commit.runlog.records import columns_of, from_values, key_of, told, values_of, with_version
+from ematix_flow.commit.runlog.sql.pool import Sessions
+from ematix_flow.commit.runlog.sql.tables import RUN_COLUMNS, RUNS
+from ematix_flow.errors import DeclareError, RunLogError
+from ematix_flow.records import RunRecord, record_key, split_key
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from ematix_flow.commit.runlog.backend import Wanted
+    from ematix_flow.commit.runlog.records import R, Record
+    from ematix_flow.commit.runlog.sql.pool import SqlPlace
+    from ematix_flow.commit.runlog.sql.tables import Tables
+    from ematix_flow.connect.base import Session
+
+_ENSURE_ATTEMPTS = 3
+_MANY = 1000
+"""Attempts that are looked at to find out whether they are all of one run."""
+
+_CLOCKS = {
+    "postgres": """SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US')""",
+    "mysql": "SELECT DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%dT%H:%i:%s.%f')",
+}
+"""A server's own time; files have that of the machine."""
+
+
+class SqlBook(Book):
+    """Tables in one database."""
+
+    def __init__(self, place: SqlPlace, tables: Tables, *, create: bool = True) -> None:
+        self._place = place
+        self._tables = tables
+        self._create = create
+        self._sessions = Sessions(place)
+
+    @property
+    def shown(self) -> str:
+        """Give the database for people."""
+        return self._place.shown
+
+    @property
+    def path(self) -> Path | None:
+        """Give the file."""
+        return self._place.path
+
+    def _session(self) -> AbstractContextManager[Session]:
+        return self._sessions.one()
+
+    def close(self) -> None:
+        """Close the connections that are idle."""
+        self._sessions.close()
+
+    # Tables
+
+    def ensure(self) -> None:
+        """Make the tables and columns that are missing, unless that is forbidden."""
+        with self._session() as session:
+            missing = self._tables.missing(session)
+            if not missing:
+                return
+            if not self._create:
+                raise self._incomplete(missing)
+            if self._tables.dialect == "sqlite":
+                session.query("PRAGMA journal_mode = WAL")
+        for attempt in range(_ENSURE_ATTEMPTS):
+            try:
+                with self._session() as session:
+                    self._tables.complete(session)
+            except RunLogError:
+                # A twin made the same table or column between our look and our statement.
+                if attempt + 1 == _ENSURE_ATTEMPTS:
+                    raise
+            else:
+                return
+
+    def ddl(self) -> str:
+        """Give the statements that make the tables."""
+        return "".join(f"{statement};\n" for statement in self._tables.ddl())
+
+    def _incomplete(self, missing: list[str]) -> DeclareError:
+        message = f"the run log {self.shown} lacks {', '.join(missing)}, and create_tables=false forbids to make them"
+        hint = "ematix_flow.run_log.ddl(URL) gives the statements; run them, or leave create_tables=false out."
+        return DeclareError(message, hint=hint)
+
+    def now(self) -> datetime:
+        """Ask a server for its time; a file has that of this machine."""
+        clock = _CLOCKS.get(self._tables.dialect)
+        if clock is None:
+            return datetime.now(UTC)
+        with self._session() as session:
+            return datetime.fromisoformat(str(session.query(clock)[0][0])).replace(tzinfo=UTC)
+
+    # Records
+
+    def find(self, kind: type[R], key: tuple[str, ...]) -> R | None:
+        """Ask for one row."""
+        with self._session() as session:
+            rows = session.query(f"{self._select(kind)} WHERE {self._same(kind.key)}", key)
+        return from_values(kind, rows)[0] if rows else None
+
+    def all(self, kind: type[R]) -> list[R]:
+        """Ask for every row at once."""
+        with self._session() as session:
+            rows = session.query(f"{self._select(kind)} ORDER BY {self._tables.columns(kind.key)}")
+        return from_values(kind, rows)
+
+    def swap(self, before: R | None, after: R) -> R | None:
+        """Insert a row, or update exactly the version that is to be replaced."""
+        with self._session() as session:
+            return self._inserted(session, after) if before is None else self._updated(session, before, after)
+
+    def _inserted(self, session: Session, after: R) -> R | None:
+        # A key that comes back after it was dropped must not have a version that somebody still remembers.
+        kept = with_version(after, time.time_ns() // 1000)
+        names = tuple(name for name, _ in columns_of(type(after)))
+        marks = ", ".join("?" for _ in names)
+        sql = f"INSERT INTO {self._name(after)} ({self._tables.columns(names)}) VALUES ({marks})"
+        try:
+            session.execute(sql, values_of(kept))
+        except self._place.errors as error:
+            if self._place.is_duplicate_key(error):
+                return None
+            raise
+        return kept
+
+    def _updated(self, session: Session, before: R, after: R) -> R | None:
+        kept = with_version(after, before.version + 1)
+        columns = [(n, v) for (n, _), v in zip(columns_of(type(after)), values_of(kept), strict=True)]
+        changed = [(name, value) for name, value in columns if name not in type(after).key]
+        told_ = ", ".join(f"{self._tables.quote(name)} = ?" for name, _ in changed)
+        sql = f"UPDATE {self._name(after)} SET {told_} WHERE {self._same((*type(after).key, 'version'))}"
+        values = (*(value for _, value in changed), *key_of(after), before.version)
+        return kept if session.execute(sql, values) else None
+
+    def drop(self, record: Record) -> bool:
+        """Delete exactly this version."""
+        sql = f"DELETE FROM {self._name(record)} WHERE {self._same((*type(record).key, 'version'))}"
+        with self._session() as session:
+            return bool(session.execute(sql, (*key_of(record), record.version)))
+
+    def _name(self, record: Record) -> str:
+        return self._tables.name(type(record).table)
+
+    def _select(self, kind: type[Record]) -> str:
+        names = tuple(name for name, _ in columns_of(kind))
+        return f"SELECT {self._tables.columns(names)} FROM {self._tables.name(kind.table)}"
+
+    def _same(self, names: tuple[str, ...]) -> str:
+        return " AND ".join(f"{self._tables.quote(name)} = ?" for name in names)
+
+    # Runs
+
+    def put_run(self, run: RunRecord) -> None:
+        """Insert a run or replace the one of its id."""
+        columns, quote = self._tables.columns(RUN_COLUMNS), self._tables.quote
+        marks = ", ".join("?" for _ in RUN_COLUMNS)
+        others = [quote(name) for name in RUN_COLUMNS if name != "run_id"]
+        if self._tables.dialect == "mysql":
+            clause = "ON DUPLICATE KEY UPDATE " + ", ".join(f"{name} = VALUES({name})" for name in others)
+        else:
+            clause = "ON CONFLICT (run_id) DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in others)
+        known = {"run_id": record_key(run), "extras": json.dumps(run.extras, default=str)}
+        values = [known[name] if name in known else getattr(run, name) for name in RUN_COLUMNS]
+        with self._session() as session:
+            session.execute(f"INSERT INTO {self._tables.name(RUNS)} ({columns}) VALUES ({marks}) {clause}", values)
+
+    def runs(self, wanted: Wanted) -> tuple[list[RunRecord], int]:
+        """Count the runs and ask for one page of them."""
+        named = (("pipeline", wanted.pipeline), ("status", wanted.status))
+        given = {name: value for name, value in named if value}
+        conditions = [f"{self._tables.quote(name)} = ?" for name in given] + self._of_projects(wanted.projects)
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        values = (*given.values(), *(wanted.projects or ()))
+        if wanted.since is not None:
+            # To the second: some instants are written without a fraction, which would sort before one.
+            where = f"{where} AND started_at >= ?" if where else " WHERE started_at >= ?"
+            values = (*values, f"{wanted.since.astimezone(UTC):%Y-%m-%dT%H:%M:%S}")
+        page = f"{where} ORDER BY started_at DESC, run_id DESC LIMIT {int(wanted.limit)} OFFSET {int(wanted.offset)}"
+        with self._session() as session:
+            total = session.query(f"SELECT COUNT(*) FROM {self._tables.name(RUNS)}{where}", values)[0][0]
+            rows = session.query(f"{self._select_runs()}{page}", values)
+        return [_run(row) for row in rows], int(total)
+
+    def run(self, run_id: str, projects: tuple[str, ...] | None = None) -> RunRecord | None:
+        """Ask for the id itself with its other attempts, then for those that begin like it."""
+        whole, number = split_key(run_id)
+        with self._session() as session:
+            if number == "#1":
+                return last_of(self._found(session, "run_id = ?", (whole,), projects))
+            found = self._found(session, "run_id = ?", (run_id,), projects)
+            if found and found[0].run_id == run_id and found[0].request_id:
+                known = (found[0].request_id, found[0].target)
+                again = self._found(session, self._same(("request_id", "target")), known, projects)
+                found += [run for run in again if run.run_id == run_id]
+            if not found:
+                like = self._found(session, f"substr(run_id, 1, {len(run_id)}) = ?", (run_id,), projects)
+                found = [run for run in like if run.run_id == run_id] or like
+        return last_of(found)
+
+    def _found(
+        self, session: Session, condition: str, values: tuple[str, ...], projects: tuple[str, ...] | None
+    ) -> list[RunRecord]:
+        where = " AND ".join([condition, *self._of_projects(projects)])
+        sql = f"{self._select_runs()} WHERE {where} ORDER BY run_id LIMIT {_MANY}"
+        return [_run(row) for row in session.query(sql, (*values, *(projects or ())))]
+
+    def _of_projects(self, projects: tuple[str, ...] | None) -> list[str]:
+        """Give the condition that a run is of one of some projects; rows of earlier versions say nothing about theirs."""
+        if projects is None:
+            return []
+        marks = ", ".join("?" for _ in projects)
+        return [f"(project IN ({marks}){' OR project IS NULL' if '' in projects else ''})"]
+
+    def last_attempt(self, request_id: str, target: str | None) -> int:
+        """Ask for the highest number."""
+        given = {"request_id": request_id} | ({} if target is None else {"target": target})
+        sql = f"SELECT COALESCE(MAX(attempt), 0) FROM {self._tables.name(RUNS)} WHERE {self._same(tuple(given))}"
+        with self._session() as session:
+            return int(session.query(sql, tuple(given.values()))[0][0])
+
+    def forget_runs(self, before: datetime, runs: Collection[str], requests: Collection[str]) -> int:
+        """Delete old runs by one statement."""
+        with self._session() as session:
+            again = session.query(
+                f"SELECT run_id, attempt FROM {self._tables.name(RUNS)} WHERE started_at < ? AND attempt > 1",
+                (told(before),),
+            )
+            keys = {*runs, *(str(key) for key, attempt in again if str(key).removesuffix(f"#{attempt}") in runs)}
+            kept = [("run_id", sorted(keys)), ("request_id", sorted(requests)), ("status", list(ACTIVE))]
+            conditions, values = ["started_at < ?"], [told(before)]
+            for name, those in kept:
+                if those:
+                    marks = ", ".join("?" for _ in those)
+                    conditions.append(f"({name} IS NULL OR {name} NOT IN ({marks}))")
+                    values += those
+            return session.execute(f"DELETE FROM {self._tables.name(RUNS)} WHERE {' AND '.join(conditions)}", values)
+
+    def _select_runs(self) -> str:
+        return f"SELECT {self._tables.columns(RUN_COLUMNS)} FROM {self._tables.name(RUNS)}"
+
+
+def _run(row: tuple[Any, ...]) -> RunRecord:
+    said = {name: value for name, value in zip(RUN_COLUMNS, row, strict=True) if value is not None}
+    run = RunRecord(**{**said, "extras": json.loads(said.get("extras") or "{}")})
+    return replace(run, run_id=run.run_id.removesuffix(f"#{run.attempt}"))

@@ -1,0 +1,1 @@
+"""Declared connections, by kind."""

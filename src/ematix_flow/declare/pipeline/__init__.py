@@ -1,0 +1,1 @@
+"""Declared batch pipelines: options, targets, transforms and handles."""

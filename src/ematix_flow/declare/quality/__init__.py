@@ -1,0 +1,1 @@
+"""Declared expectations, and tests of transforms."""

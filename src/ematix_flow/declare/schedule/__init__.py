@@ -1,0 +1,1 @@
+"""Declared schedules, slots and workflows."""

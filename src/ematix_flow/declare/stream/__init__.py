@@ -1,0 +1,1 @@
+"""Declared streams: keywords, targets, windows, functions and TOML."""

@@ -1,0 +1,221 @@
+"""Whether the parts of a stream go together: rules that need no connection, and rules that need only its kind."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+from ematix_flow.declare.connection.base import Connection, is_open
+from ematix_flow.declare.pipeline.file_options import READ_OPTIONS, check_read_options, check_written_as
+from ematix_flow.declare.pipeline.write import ERROR
+from ematix_flow.declare.stream.options import IN_MEMORY
+from ematix_flow.declare.stream.udf import check_functions
+from ematix_flow.declare.stream.windows import SESSION
+from ematix_flow.errors import DeclareError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ematix_flow.declare.stream.stream import Stream, StreamTarget
+
+    Known = Callable[[str | Connection], Connection | None]
+
+DATABASES = ("postgres", "mysql", "sqlite", "duckdb")
+LAKES = ("delta_local", "delta_s3", "iceberg")
+WAREHOUSES = ("snowflake", "bigquery", "redshift")
+FILES = "object_store_"
+"""How the kinds of folders of files begin."""
+
+_PLACE = {
+    **dict.fromkeys((*DATABASES, *LAKES, *WAREHOUSES), "table"),
+    "kafka": "topic",
+    "pubsub": "topic",
+    "rabbitmq": "queue",
+    "kinesis": "partition_key_prefix",
+}
+_PLACES = ("table", "topic", "queue", "prefix", "partition_key_prefix")
+_SOURCES = ("kafka", "rabbitmq", "pubsub", "kinesis", *LAKES)
+
+
+def given(reference: str | Connection) -> Connection | None:
+    """Give a connection that was written out; what a name means is known when the stream is planned."""
+    return reference if isinstance(reference, Connection) else None
+
+
+def check_stream(stream: Stream, known: Known = given) -> None:
+    """Refuse a stream that no run could do; `known` gives the connections whose kind can be judged."""
+    _refuse_twins(stream)
+    _check_sql(stream)
+    _check_state(stream)
+    _check_join(stream)
+    _check_dead_letters(stream, known)
+    for source in stream.sources:
+        _check_source(known(source.connection))
+        _check_replaced(stream, known(source.connection))
+    for target in stream.targets:
+        _check_target(target, known(target.connection))
+        if stream.cdc is not None and target.table is None:
+            message = f"cdc= changes and deletes rows, which {target.place!r} of {target.connection_name!r} cannot"
+            raise DeclareError(message, hint="write to a table of a database or a lake.")
+    for name, lookup in stream.lookups.items():
+        connection = known(lookup.connection)
+        if connection is not None and connection.kind not in DATABASES:
+            message = f"lookup {name!r} is on a {connection.kind} connection"
+            raise DeclareError(message, hint=f"lookups are read from {_listed(DATABASES)}.")
+
+
+def place_of(kind: str) -> str | None:
+    """Give the word that says where in a connection of this kind rows go; None where none can."""
+    return "prefix" if kind.startswith(FILES) else _PLACE.get(kind)
+
+
+def _refuse_twins(stream: Stream) -> None:
+    """Refuse two targets that are the same place."""
+    seen: set[tuple[str, str]] = set()
+    for one in stream.targets:
+        if (one.connection_name, one.place) in seen:
+            message = f"two targets are {one.place!r} of connection {one.connection_name!r}"
+            raise DeclareError(message, hint="every row would be written twice.")
+        seen.add((one.connection_name, one.place))
+
+
+def _check_sql(stream: Stream) -> None:
+    functions = (*stream.udfs, *stream.aggregate_udfs)
+    check_functions(functions)
+    used = {
+        "lookups=": stream.lookups,
+        "udfs= and aggregate_udfs=": functions,
+        "optional_fields=": stream.transform.optional_fields,
+    }
+    unused = next((what for what, given in used.items() if given), "")
+    if stream.transform.sql is None and unused:
+        message = f"{unused} need transform_sql="
+        raise DeclareError(message, hint="only SQL can use them.")
+    if stream.cdc is not None and stream.is_stateful:
+        message = "cdc= goes neither with window= nor with join="
+        raise DeclareError(message)
+    if stream.transform.engine == "distributed" and stream.is_stateful:
+        message = 'engine = "distributed" goes neither with a window nor with a join'
+        raise DeclareError(message, hint="leave engine out: Spark distributes the work.")
+    if stream.transform.engine == "datafusion" and (stream.transform.peers or stream.transform.tls):
+        message = 'peers and tls belong to engine = "distributed" or "auto"'
+        raise DeclareError(message)
+
+
+def _check_state(stream: Stream) -> None:
+    store, window = stream.state_store, stream.window
+    if stream.needs_state_store and store is None:
+        message = f"a {'join' if stream.join is not None else 'session window'} needs state_store="
+        raise DeclareError(message, hint='for example StateStore(kind="postgres", url="${STATE_DSN}").')
+    if store is not None and window is not None and window.kind != SESSION:
+        message = f"a {window.kind} window takes no state_store="
+        raise DeclareError(message, hint="its state is kept with the stream's position.")
+    if window is not None and window.kind == SESSION and any(one.is_approximate for one in window.aggregations):
+        message = "the state of an approximate count_distinct cannot be kept in a state store"
+        raise DeclareError(message, hint='use mode="exact" with max_distinct_values_per_group=.')
+    if store is not None and store.kind == IN_MEMORY and stream.is_stateful:
+        text = f"stream {stream.name!r} keeps its state in memory only: it is lost when the process ends"
+        warnings.warn(text, UserWarning, stacklevel=2)
+
+
+def _check_join(stream: Stream) -> None:
+    join = stream.join
+    if join is None:
+        return
+    if stream.window is not None:
+        message = "a stream has window= or join=, not both"
+        raise DeclareError(message)
+    if stream.transform.sql is not None:
+        message = "a join takes no transform_sql=: it joins the sources as they are"
+        raise DeclareError(message)
+    queries = [source.query for source in stream.sources]
+    for side in (join.left_source, join.right_source):
+        if queries.count(side) != 1:
+            message = f"{side!r} of the join is the query of {queries.count(side)} sources"
+            raise DeclareError(message, hint=f"the sources read {_listed(queries)}.")
+
+
+def _check_dead_letters(stream: Stream, known: Known) -> None:
+    if stream.dlq_store != "topic":
+        return
+    if stream.dead_letter_topic is None:
+        message = 'dlq_store="topic" needs dead_letter_topic='
+        raise DeclareError(message)
+    kinds = [None if one is None else one.kind for one in (known(source.connection) for source in stream.sources)]
+    if "kafka" not in kinds and None not in kinds:
+        message = 'dlq_store="topic" needs a Kafka source'
+        raise DeclareError(message, hint='use dlq_store="table" or "auto".')
+
+
+def _check_source(connection: Connection | None) -> None:
+    if connection is None or connection.kind in _SOURCES or connection.kind.startswith(FILES):
+        return
+    message = f"a stream cannot read from {connection.kind} connection {connection.name!r}"
+    hint = f"streams read from {_listed((*_SOURCES, FILES + '*'))}; @ematix.pipeline reads from databases."
+    raise DeclareError(message, hint=hint)
+
+
+def _check_replaced(stream: Stream, connection: Connection | None) -> None:
+    if connection is None or connection.kind.startswith(FILES):
+        return
+    if any(target.write.on_replaced != ERROR for target in stream.targets):
+        message = f"on_replaced= is about files, and stream {stream.name!r} reads from {connection.kind}"
+        raise DeclareError(message)
+
+
+def _check_target(target: StreamTarget, connection: Connection | None) -> None:
+    said = [name for name in _PLACES if getattr(target, name) is not None]
+    if connection is None:
+        _check_one_place(said)
+        return
+    kind, wanted = connection.kind, place_of(connection.kind)
+    if wanted is None:
+        message = f"a stream cannot write to {kind} connection {connection.name!r}"
+        raise DeclareError(message)
+    is_folder = wanted == "prefix"
+    allowed = (wanted, "table") if is_folder and target.declared_table is not None else (wanted,)
+    for name in said:
+        if name not in allowed:
+            message = f"{name}= does not go with {kind} connection {connection.name!r}"
+            raise DeclareError(message, hint=f"it takes {wanted}=.")
+    if not said:
+        message = f"{kind} connection {connection.name!r} as a target needs {wanted}="
+        raise DeclareError(message, hint=f"say target_{wanted}=, or {wanted}= in Target(...).")
+    _check_options(target, kind, wanted)
+    if is_folder:
+        _check_format(target, getattr(connection, "format", ""))
+
+
+def _check_one_place(said: list[str]) -> None:
+    """Refuse what no kind of connection could take, where the kind is not known yet."""
+    if not said or (len(said) > 1 and set(said) != {"table", "prefix"}):
+        message = f"a target says where rows go once, not {len(said)} times"
+        raise DeclareError(message, hint=f"with one of {_listed(f'{name}=' for name in _PLACES)}.")
+
+
+def _check_options(target: StreamTarget, kind: str, wanted: str) -> None:
+    foreign = {
+        "primary_key": bool(target.primary_key) and wanted != "table",
+        "create_table": target.create_table and wanted != "table",
+        "message_key_column": target.message_key_column is not None and wanted in ("table", "prefix"),
+        **dict.fromkeys((*target.files.given(), *target.read_options), wanted != "prefix"),
+    }
+    for name, wrong in foreign.items():
+        if wrong:
+            message = f"{name}= does not go with a {kind} target"
+            raise DeclareError(message)
+
+
+def _check_format(target: StreamTarget, file_format: str) -> None:
+    if is_open(file_format):
+        return
+    check_written_as(target.files, file_format)
+    if any(READ_OPTIONS[name][0] == file_format for name in target.read_options):
+        # A target may bring the options of both formats, of which those of its own count.
+        return
+    for name in READ_OPTIONS:
+        check_read_options(name, target.read_options.get(name), file_format)
+
+
+def _listed(words: Iterable[str]) -> str:
+    return ", ".join(words)

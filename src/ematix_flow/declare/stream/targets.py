@@ -1,0 +1,180 @@
+"""The targets of a stream as declared values: what each says itself, and what it takes over from its stream."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.declare.pipeline.fan_out import refuse_untaken, takes
+from ematix_flow.declare.pipeline.file_options import FILE_OPTIONS, READ_OPTIONS, check_read_options, file_options
+from ematix_flow.declare.pipeline.keywords import duration
+from ematix_flow.declare.pipeline.pipeline import TargetDeclaration, connection_reference
+from ematix_flow.declare.pipeline.targets import Target
+from ematix_flow.declare.pipeline.write import FILES, write
+from ematix_flow.declare.stream.keywords import PLACE_KEYWORDS, STREAM_WRITE_KEYWORDS
+from ematix_flow.declare.stream.stream import StreamTarget
+from ematix_flow.declare.table.class_body import table_of
+from ematix_flow.declare.table.partitions import partition_texts
+from ematix_flow.declare.table.schema import Table, check_name
+from ematix_flow.declare.values import column_names, filled_text, switch
+from ematix_flow.errors import DeclareError, DeclareTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ematix_flow.declare.connection.base import Connection
+    from ematix_flow.declare.pipeline.write import Write
+
+_TEXTS = ("topic", "queue", "partition_key_prefix", "message_key_column")
+TARGET_WORDS = (
+    "table", *_TEXTS, "primary_key", "partition_by", "create_table",
+    *FILE_OPTIONS, *READ_OPTIONS, *STREAM_WRITE_KEYWORDS,
+)  # fmt: skip
+"""What one target of a stream may say besides its connection."""
+
+
+def targets_said(options: Mapping[str, Any]) -> tuple[list[dict[str, Any]], bool]:
+    """Give what each target says itself, and whether the user wrote a list of them."""
+    one, many = options.get("target"), options.get("targets")
+    if many is None:
+        return [_single(options)], False
+    placed = [name for name in ("target", *PLACE_KEYWORDS) if options.get(name) is not None]
+    if placed:
+        message = f"a stream has targets= or {placed[0]}=, not both"
+        raise DeclareError(message, hint="say it in each Target(...)." if one is None else None)
+    if not isinstance(many, list | tuple):
+        message = f"targets= takes a list, not {type(many).__name__}"
+        raise DeclareTypeError(message, hint="write targets=[Target(...)].")
+    if not many:
+        message = "targets= is empty"
+        raise DeclareError(message, hint="name at least one Target(...).")
+    return [_written(entry, options) for entry in many], True
+
+
+def stream_targets(entries: Sequence[Mapping[str, Any]], shared: Mapping[str, Any]) -> tuple[StreamTarget, ...]:
+    """Give the targets; each takes those options of its stream that its mode has and that it does not say itself."""
+    said = {name: shared[name] for name in STREAM_WRITE_KEYWORDS if shared.get(name) is not None}
+    modes = [entry.get("mode") or said.get("mode") or "append" for entry in entries]
+    refuse_untaken(said, modes)
+    return tuple(
+        stream_target({**{name: value for name, value in said.items() if takes(mode, name)}, **entry, "mode": mode})
+        for entry, mode in zip(entries, modes, strict=True)
+    )
+
+
+def _single(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what the keywords of a stream with one target say about it."""
+    target, connection, table = options.get("target"), options.get("target_connection"), options.get("target_table")
+    if target is None and connection is None:
+        message = "a stream has exactly one of target= and targets="
+        raise DeclareError(message, hint="target= is the connection that is written to.")
+    if _declared(target) is not None:
+        if table is not None:
+            message = "a stream says its table twice: target= and target_table="
+            raise DeclareError(message)
+        target, table = None, target
+        connection = "default" if connection is None else connection
+    if target is not None and connection is not None:
+        message = "a stream says its target's connection twice: target= and target_connection="
+        raise DeclareError(message, hint="target_connection= goes with a table class in target=.")
+    placed = {name.removeprefix("target_"): options.get(name) for name in PLACE_KEYWORDS}
+    return _given({**placed, "table": table, "connection": target if connection is None else connection})
+
+
+def _written(entry: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what one entry of a list of targets says."""
+    if isinstance(entry, TargetDeclaration):
+        said = {**entry.given, "table": entry.table, "connection": entry.connection}
+        said.pop("target_connection", None)
+    elif isinstance(entry, Target):
+        said = {one.name: getattr(entry, one.name) for one in fields(entry)}
+    else:
+        message = f"targets= takes Target(...), not {type(entry).__name__}"
+        raise DeclareTypeError(message)
+    said = _given(said)
+    foreign = [name for name in said if name not in ("connection", *TARGET_WORDS)]
+    if foreign:
+        message = f"a target of a stream has no {foreign[0]}="
+        raise DeclareError(message, hint="transform_sql= shapes the rows of a stream.")
+    if "connection" not in said:
+        said["connection"] = options.get("target_connection") or ("default" if _declared(said.get("table")) else None)
+    return said
+
+
+def _given(said: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def stream_target(said: Mapping[str, Any]) -> StreamTarget:
+    """Give the target that says this and nothing else."""
+    table = _table(said.get("table"))
+    files = file_options(**{name: said.get(name) for name in FILE_OPTIONS})
+    texts = {name: filled_text(name, said[name]) for name in _TEXTS if name in said}
+    return StreamTarget(
+        connection=_connection(said.get("connection")),
+        write=_write(said),
+        table=table,
+        primary_key=column_names("primary_key", said["primary_key"]) if "primary_key" in said else (),
+        partition_by=_partitions(table, said.get("partition_by")),
+        create_table=switch("create_table", said.get("create_table", False)),
+        files=files,
+        read_options=_read_options(said),
+        **texts,
+    )
+
+
+def _connection(value: Any) -> str | Connection:
+    reference = connection_reference("target", value)
+    if reference is None:
+        message = "a target of a stream needs a connection"
+        raise DeclareError(message, hint="for example Target(connection=warehouse, table=(...)).")
+    return reference
+
+
+def _write(said: Mapping[str, Any]) -> Write:
+    options = {name: said.get(name) for name in STREAM_WRITE_KEYWORDS if name != "mode"}
+    if options["late_horizon"] is not None:
+        options["late_horizon"] = duration("late_horizon", options["late_horizon"])
+    if options["on_replaced"] is not None:
+        options["incremental"] = FILES  # which a stream of files always is
+    found = replace(write(said.get("mode", "append"), **options), incremental=None)
+    if found.mode == "truncate":
+        message = "a stream cannot replace its target: mode='truncate' knows only whole sources"
+        raise DeclareError(message, hint="use append, merge or scd2.")
+    return found
+
+
+def _read_options(said: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    found = {name: said[name] for name in READ_OPTIONS if name in said}
+    for name, options in found.items():
+        check_read_options(name, options)
+    return {name: dict(options) for name, options in found.items()}
+
+
+def _declared(value: Any) -> Table | None:
+    is_class = isinstance(value, type) and "__table__" in vars(value)
+    return table_of(value) if is_class or isinstance(value, Table) else None
+
+
+def _table(value: Any) -> Table | tuple[str, str] | None:
+    """Give a declared table, or the schema and name of one."""
+    if value is None:
+        return None
+    declared = _declared(value)
+    if declared is not None:
+        return declared
+    parts = tuple(value.split(".")) if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or len(parts) != 2:  # noqa: PLR2004 - schema and name
+        message = f"{value!r} is not a table" if isinstance(value, str) else f"a table cannot be {type(value).__name__}"
+        raise DeclareTypeError(message, hint='use a table class, or ("schema", "name").')
+    schema, name = parts
+    check_name("schema", schema, None)
+    check_name("table", name, None)
+    return schema, name
+
+
+def _partitions(table: Table | tuple[str, str] | None, value: Any) -> tuple[str, ...]:
+    texts = () if value is None else partition_texts("partition_by", value)
+    if isinstance(table, Table):
+        table.check_partitions(texts)
+    return texts

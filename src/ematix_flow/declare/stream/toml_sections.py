@@ -1,0 +1,149 @@
+"""The connections, sources and targets of a stream's TOML: which key belongs to the connection and which to the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.declare.aliases import FIELD_SPELLINGS, kind_named
+from ematix_flow.declare.connection.brokers import SchemaRegistryConnection
+from ematix_flow.declare.connection.registry import KINDS, connection_from_fields, setting_names
+from ematix_flow.declare.stream.checks import FILES
+from ematix_flow.declare.stream.targets import TARGET_WORDS
+from ematix_flow.declare.toml import line_of
+from ematix_flow.errors import DeclareError, DeclareTypeError, Origin, UnsupportedError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ematix_flow.declare.connection.base import Connection
+
+    Path = tuple[str | int, ...]
+
+_REGISTRY = ("schema_registry_basic_auth_user", "schema_registry_basic_auth_password", "schema_registry_kind")
+TABLE_KEYS = ("schema", "name", "primary_key")
+"""What the table of a target's place may say."""
+
+_PLAIN_REGISTRIES = ("confluent", "apicurio")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The text of a configuration, to say where in it something stands."""
+
+    text: str
+    file: str
+
+    def origin(self, path: Path, key: str | None = None) -> Origin:
+        """Give the place of a table or of one of its keys."""
+        return Origin(self.file, line_of(self.text, path, key))
+
+    def name(self, path: Path) -> str:
+        """Give a table as its header is written."""
+        words = [str(part) for part in path if isinstance(part, str)]
+        if not words:
+            return self.file
+        return f"[[{'.'.join(words)}]]" if isinstance(path[-1], int) else f"[{'.'.join(words)}]"
+
+    def table(self, path: Path, value: Any) -> Mapping[str, Any]:
+        """Give a table, or refuse what is none."""
+        if not isinstance(value, Mapping):
+            raise DeclareError(f"{self.name(path)} is no table", origin=self.origin(path))
+        return value
+
+    def refuse_unknown(self, path: Path, table: Mapping[str, Any], known: Iterable[str]) -> None:
+        """Refuse a key that nothing reads, with the nearest one that is read."""
+        words = list(known)
+        for key in table:
+            if key not in words:
+                message = f"{self.name(path)} has an unknown key {key!r}"
+                raise DeclareError(message, hint=did_you_mean(key, words), origin=self.origin(path, key))
+
+    @contextmanager
+    def at(self, path: Path) -> Iterator[None]:
+        """Give errors of a block the place of a table; in a file a wrong type is a wrong value."""
+        try:
+            yield
+        except (DeclareError, DeclareTypeError, UnsupportedError) as error:
+            where = error.origin if error.origin is not None and error.origin.file == self.file else self.origin(path)
+            raise DeclareError(error.what, hint=error.hint, origin=where) from None
+
+
+def connection_in(
+    document: Document, path: Path, table: Mapping[str, Any], role: str, words: Iterable[str]
+) -> tuple[str | Connection, dict[str, Any]]:
+    """Give the connection of a table, named or written out, and what its other keys (`words`) say."""
+    own = tuple(words)
+    named = table.get("connection")
+    said = {key: value for key, value in table.items() if key in own}
+    if named is None:
+        given = {key: value for key, value in table.items() if key not in own}
+        return _written_out(document, path, given, role, own), said
+    document.refuse_unknown(path, table, ("connection", *own))
+    if isinstance(named, str) and named:
+        return named, said
+    inner = (*path, "connection")
+    return _written_out(document, inner, document.table(inner, named), role, ()), said
+
+
+def target_in(document: Document, path: Path, table: Mapping[str, Any], role: str) -> dict[str, Any]:
+    """Give what the table of a target says, its connection included."""
+    kind = _kind(table)
+    # A bucket of lake tables has a prefix of its own; in a bucket of files the prefix is where the rows go.
+    own = kind is not None and not kind.startswith(FILES) and "prefix" in setting_names(KINDS[kind])
+    words = [word for word in TARGET_WORDS if not (own and word == "prefix")]
+    connection, said = connection_in(document, path, table, role, words)
+    place = said.get("table")
+    if isinstance(place, Mapping):
+        inner = (*path, "table")
+        document.refuse_unknown(inner, place, TABLE_KEYS)
+        for key in ("schema", "name"):
+            if key not in place:
+                raise DeclareError(f"{document.name(inner)} has no {key}", origin=document.origin(inner))
+        if "primary_key" in place and "primary_key" in said:
+            raise DeclareError("primary_key is said twice", origin=document.origin(inner, "primary_key"))
+        said |= {"table": (place["schema"], place["name"])}
+        said |= {"primary_key": place["primary_key"]} if "primary_key" in place else {}
+    return {**said, "connection": connection}
+
+
+def _kind(table: Mapping[str, Any]) -> str | None:
+    word = table.get("kind", table.get("type"))
+    kind = kind_named(word, table) if isinstance(word, str) else None
+    return kind if kind in KINDS else None
+
+
+def _written_out(
+    document: Document, path: Path, given: Mapping[str, Any], role: str, words: tuple[str, ...]
+) -> Connection:
+    settings = dict(given)
+    name = settings.pop("name", role)
+    kind = _kind(settings)
+    if kind is not None:
+        more = _REGISTRY if kind == "kafka" else ()
+        known = (*setting_names(KINDS[kind]), *FIELD_SPELLINGS.get(kind, {}), *more, *words)
+        document.refuse_unknown(path, settings, (*known, "kind", "type", "name", "connection"))
+    with document.at(path):
+        if kind == "kafka":
+            _registry(settings)
+        return connection_from_fields(name, settings, origin=document.origin(path))
+
+
+def _registry(settings: dict[str, Any]) -> None:
+    """Put the schema registry of a Kafka connection, in any of its spellings, under one key."""
+    user, password, kind = (settings.pop(name, None) for name in _REGISTRY)
+    table = kind if isinstance(kind, Mapping) else settings.get("schema_registry")
+    if isinstance(table, Mapping):
+        fields = {"kind": "schema_registry", **table}
+        if fields["kind"] in _PLAIN_REGISTRIES:
+            fields["kind"] = "schema_registry"
+        name = str(fields.pop("name", "schema_registry"))
+        settings["schema_registry"] = connection_from_fields(name, fields)
+    elif kind not in (None, *_PLAIN_REGISTRIES):
+        message = f"schema_registry_kind {kind!r} is not known"
+        raise DeclareError(message, hint='confluent, apicurio, or a table: {kind = "glue", registry_name, region}.')
+    if user is not None or password is not None:
+        url = settings.pop("schema_registry_url", "")
+        settings["schema_registry"] = SchemaRegistryConnection("schema_registry", url, user, password)

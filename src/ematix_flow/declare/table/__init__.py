@@ -1,0 +1,1 @@
+"""Declared tables: class bodies, columns, types, partitions and maintenance."""

@@ -1,0 +1,1 @@
+"""What programs call: connections, one-off loads, runs by name and the test helpers."""

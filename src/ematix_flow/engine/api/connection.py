@@ -1,0 +1,243 @@
+"""The connection object that user functions and post steps receive: plain SQL on one database, nothing planned."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, nullcontext
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.clock import SYSTEM_CLOCK
+from ematix_flow.commit.ledger import HistoryRow, Ledger, transaction
+from ematix_flow.connect.redact import safe_text
+from ematix_flow.declare.connection.registry import dsn_of
+from ematix_flow.errors import RunError
+from ematix_flow.plan.post_steps import first_word
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ematix_flow.connect.base import Database, Session
+    from ematix_flow.declare.connection.registry import Connection as Declared
+
+
+ROW_WORK = (
+    "select",
+    "with",
+    "values",
+    "insert",
+    "update",
+    "delete",
+    "replace",
+    "merge",
+    "call",
+    "set",
+    "explain",
+    "show",
+)
+"""First words of statements that stay inside a transaction on databases that commit at any DDL."""
+
+
+class Connection:
+    """SQL on one database, opened at the first use."""
+
+    def __init__(self, database: Database, declared: Declared) -> None:
+        self._database = database
+        self._declared = declared
+        self._session: Session | None = None
+        self._within = False
+
+    @property
+    def connection_ref(self) -> Declared:
+        """Give the declared connection behind this handle."""
+        return self._declared
+
+    @property
+    def database(self) -> Database:
+        """Give the system behind this handle."""
+        return self._database
+
+    def session(self) -> Session:
+        """Give the open session."""
+        if self._session is None:
+            self._session = self._database.session()
+        return self._session
+
+    @contextmanager
+    def _told(self) -> Iterator[Session]:
+        """Run a block whose driver errors become ours, without secrets."""
+        try:
+            yield self.session()
+        except self._database.errors as error:
+            raise RunError(safe_text(error)) from None
+
+    def connection_info(self) -> dict[str, object]:
+        """Give host, port, dbname and user."""
+        return dict(self._database.info())
+
+    def dialect(self) -> str:
+        """Give the name of the database's SQL."""
+        return self._database.dialect
+
+    def dsn(self) -> str | None:
+        """Give the address with its secrets; it is the user's own."""
+        return dsn_of(self._declared)
+
+    def ping(self) -> None:
+        """Ask the database for a sign of life."""
+        with self._told() as session:
+            session.query("SELECT 1")
+
+    def execute(self, sql: str) -> int:
+        """Run one statement and give the rows it changed."""
+        with self._told() as session:
+            if self._within and not self._database.capabilities.transactional_ddl and first_word(sql) not in ROW_WORK:
+                # What this database would do by itself, said aloud: what came before is kept.
+                session.commit()
+                changed = session.execute(sql)
+                session.begin()
+                return changed
+            return session.execute(sql)
+
+    def execute_in_transaction(self, statements: Sequence[str]) -> None:
+        """Run statements in one transaction, all of them or none; inside a post step it is the step's own."""
+        with nullcontext() if self._within else self.transaction():
+            for statement in statements:
+                self.execute(statement)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Run a block in one transaction; any error inside rolls back all of it."""
+        with self._told() as session, transaction(session):
+            self._within = True
+            try:
+                yield
+            finally:
+                self._within = False
+
+    def fetch_scalar_int(self, sql: str) -> int | None:
+        """Give the first value of the first row as a number."""
+        with self._told() as session:
+            rows = session.query(sql)
+        return None if not rows or rows[0][0] is None else int(rows[0][0])
+
+    def query(self, sql: str, max_rows: int | None = None) -> dict[str, Any]:
+        """Give columns, rows and whether rows were left off; a sample, not a way to move data."""
+        with self._told() as session:
+            columns = self._database.describe(session, sql.strip().rstrip(";"))
+            rows = session.query(sql)
+        kept = rows if max_rows is None else rows[:max_rows]
+        labels = {"integer": "int", "decimal": "double", "float": "double", "boolean": "bool", "binary": "binary"}
+        labels |= {"timestamp": "timestamp", "timestamp_tz": "timestamp", "date": "timestamp"}
+        return {
+            "columns": [{"name": c.name, "type": labels.get(c.family, "string")} for c in columns],
+            "rows": [[_plain(value) for value in row] for row in kept],
+            "truncated": len(kept) < len(rows),
+        }
+
+    def read_watermark(self, pipeline_name: str) -> dict[str, str] | None:
+        """Give how far a pipeline has read, or None."""
+        ledger = Ledger(self._database)
+        with self._told() as session:
+            found = ledger.watermark(session, pipeline_name) if ledger.exists(session) else None
+        if found is None:
+            return None
+        return {"pipeline_name": pipeline_name, "column_name": found.column, "last_value": found.value}
+
+    def ensure_table(self, spec_json: str | dict[str, Any], on_drift: str = "error") -> dict[str, Any]:
+        """Create the table of a spec where it is missing; gives the action and the differences."""
+        from ematix_flow.engine.batch.ensure_tables import ensure_table, table_from_spec
+
+        return ensure_table(table_from_spec(spec_json), self, on_drift)
+
+    def record_transform_history(  # noqa: PLR0913 - the columns of one history row
+        self,
+        run_id: str,
+        pipeline_name: str,
+        step_name: str,
+        status: str = "transform_success",
+        *,
+        started_at: datetime | None = None,
+        finished_at: datetime | None = None,
+        parent_run_id: str | None = None,
+        error_message: str | None = None,
+        metrics_json: str | None = None,
+    ) -> None:
+        """Write one step into the run history of this database."""
+        now = SYSTEM_CLOCK.now()
+        row = HistoryRow(
+            run_id=run_id,
+            pipeline=pipeline_name,
+            schema="",
+            table="",
+            mode="transform",
+            path="post",
+            started_at=started_at or now,
+            status=status,
+            finished_at=finished_at or now,
+            error=error_message,
+            parent_run_id=parent_run_id,
+            step=step_name,
+            metrics=metrics_json,
+        )
+        ledger = Ledger(self._database)
+        with self._told() as session:
+            ledger.ensure(session)
+            with transaction(session):
+                ledger.record(session, row)
+
+    def run_append(self, target: Any, source: Any, **keywords: Any) -> dict[str, Any]:
+        """Append a source to a table of this database and give the result."""
+        return self._run("append", target, source, keywords)
+
+    def run_truncate(self, target: Any, source: Any, **keywords: Any) -> dict[str, Any]:
+        """Replace the rows of a table of this database and give the result."""
+        return self._run("truncate", target, source, keywords)
+
+    def run_merge(self, target: Any, source: Any, **keywords: Any) -> dict[str, Any]:
+        """Merge a source into a table of this database and give the result."""
+        return self._run("merge", target, source, keywords)
+
+    def run_scd2(self, target: Any, source: Any, **keywords: Any) -> dict[str, Any]:
+        """Add versions to a table of this database and give the result."""
+        return self._run("scd2", target, source, keywords)
+
+    def _run(self, mode: str, target: Any, source: Any, keywords: dict[str, Any]) -> dict[str, Any]:
+        from ematix_flow.engine.api.sync import sync
+        from ematix_flow.engine.batch.ensure_tables import table_from_spec
+
+        table = table_from_spec(target) if isinstance(target, str | dict) else target
+        return sync(target=table, source=source, target_connection=self, mode=mode, **keywords)
+
+    def close(self) -> None:
+        """Close the session if one was opened."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def __repr__(self) -> str:
+        return f"<connection {self._declared.name!r} ({self._database.kind})>"
+
+
+class PlaceholderConnection:
+    """Stands for a connection while only a plan is wanted; any use says so."""
+
+    def __init__(self, reference: str | Declared) -> None:
+        self.connection_ref = reference
+        self._name = reference if isinstance(reference, str) else reference.name
+
+    def __getattr__(self, attribute: str) -> Any:
+        message = f"connection {self._name!r} is not open while a plan is previewed (its {attribute} was used)"
+        raise RunError(message, hint="compute the SQL without asking the database, or use dry-run.")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None).isoformat()
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    return value if isinstance(value, int | float | str | bool | type(None)) else str(value)

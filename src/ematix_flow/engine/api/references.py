@@ -1,0 +1,80 @@
+"""What a caller may write where a connection is wanted: a name, a URL, a declared connection or an open handle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.registry import DATABASES, FILES, LAKE_SOURCES, open_database, open_system
+from ematix_flow.connect.resolve import resolve_connection
+from ematix_flow.declare.connection.registry import (
+    Connection as Declared,
+)
+from ematix_flow.declare.connection.registry import (
+    connection_from_fields,
+    connection_from_url,
+    register_connection,
+    registered_connections,
+)
+from ematix_flow.engine.api.connection import Connection
+from ematix_flow.errors import DeclareTypeError, FlowError
+
+MEMORY = ":memory:"
+GIVEN = "given"
+"""Name of a connection that a caller spelled out as a URL."""
+
+_remembered: dict[str, Declared] = {}
+"""What `connect` itself put into the registry, by name."""
+
+
+def reference_to(value: Any) -> str | Declared | None:
+    """Give a name or a declared connection for whatever the caller wrote."""
+    if value is None or isinstance(value, Declared):
+        return value
+    if isinstance(value, Connection):
+        return value.connection_ref
+    if not isinstance(value, str):
+        message = f"{type(value).__name__} is not a connection"
+        raise DeclareTypeError(message, hint="use a name, a URL, a typed connection or what connect() gave.")
+    return connection_from_url(GIVEN, value) if value == MEMORY or "://" in value else value
+
+
+def connect(name: str = "default", *, url: str | None = None, **fields: Any) -> Connection:
+    """Give a handle on one database: by its name, or by a URL or fields given here.
+
+    What is given here is also remembered under the name until the next such call, unless the name was declared.
+    """
+    given = {**fields, **({"url": url} if url is not None else {})}
+    if not given:
+        return opened(name)
+    declared = connection_from_fields(name, given)
+    known = registered_connections().get(name)
+    if known is None or known is _remembered.get(name):
+        _remembered[name] = register_connection(declared)
+    return opened(declared)
+
+
+def open_url(url: str) -> Connection:
+    """Give a handle on the database of a URL."""
+    return opened(connection_from_url(GIVEN, url))
+
+
+def opened(reference: str | Declared | None) -> Connection:
+    """Give a handle on a database; no connection is made before its first use."""
+    declared = resolve_connection("default" if reference is None else reference)
+    return Connection(open_database(declared), declared)
+
+
+def check_connection(name: str) -> tuple[bool, str]:
+    """Say whether a connection works, with a sentence about it that holds no secret."""
+    try:
+        declared = resolve_connection(name)
+        if declared.kind not in {*DATABASES, *FILES, *LAKE_SOURCES}:
+            return False, f"connection {name!r} is {declared.kind}, which only `flow doctor` can ask"
+        system = open_system(declared)
+    except FlowError as error:
+        return False, safe_text(error)
+    try:
+        return True, str(system.probe())
+    except (FlowError, OSError, *getattr(system, "errors", ())) as error:
+        return False, safe_text(error)

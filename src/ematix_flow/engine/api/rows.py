@@ -1,0 +1,75 @@
+"""Rows given as Python values, as an Arrow table; the declared columns say the types where the values allow it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.errors import DeclareTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from ematix_flow.declare.table.schema import Column, Table
+
+
+def is_rows(value: Any) -> bool:
+    """Say whether a value is a list of dicts."""
+    return isinstance(value, list | tuple) and all(isinstance(row, dict) for row in value)
+
+
+def arrow_frame(given: Any, table: Table) -> Any:
+    """Give rows or a frame as an Arrow table; a Spark frame stays as it is."""
+    import pyarrow as pa
+
+    from ematix_flow.connect.arrow import arrow_table
+
+    module = type(given).__module__.split(".")[0]
+    if module == "pyspark":
+        return given
+    if is_rows(given):
+        return arrow_rows(given, table)
+    made = arrow_table(given)
+    if isinstance(made, pa.Table):
+        return made
+    message = f"rows cannot be {type(given).__name__}"
+    raise DeclareTypeError(message, hint="use a list of dicts, or a frame of pyarrow, pandas, polars or Spark.")
+
+
+def arrow_rows(rows: Sequence[dict[str, Any]], table: Table) -> pa.Table:
+    """Give the rows as an Arrow table: every name that a row has, and every declared one if there are no rows."""
+    import pyarrow as pa
+
+    declared = {column.name: column for column in table.columns}
+    names = dict.fromkeys(name for row in rows for name in row) or dict.fromkeys(declared)
+    arrays = [_array([row.get(name) for row in rows], declared.get(name)) for name in names]
+    return pa.table(arrays, names=list(names))
+
+
+def _array(values: list[Any], column: Column | None) -> pa.Array:
+    """Give one column: in its declared type, else in the type the values have, else as text."""
+    import pyarrow as pa
+
+    from ematix_flow.connect.arrow import arrow_type
+
+    plain = [_plain(value) for value in values]
+    bare = all(value is None for value in plain)
+    # A normaliser may want the value as the source has it, for example text that it parses.
+    wanted = arrow_type(column.type) if column is not None and (bare or not column.normalizers) else None
+    for data_type in (wanted, None):
+        if data_type is None and bare:
+            continue
+        try:
+            return pa.array(plain, data_type)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+            continue
+    return pa.array([None if value is None else str(value) for value in plain], pa.string())
+
+
+def _plain(value: Any) -> Any:
+    """Give a value that Arrow knows: documents and ids as text."""
+    if isinstance(value, dict | list):
+        return json.dumps(value)
+    return str(value) if type(value).__name__ == "UUID" else value

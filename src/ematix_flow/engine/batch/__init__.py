@@ -1,0 +1,1 @@
+"""Batch loads: inspect, plan, expand, stage, commit and clean up."""

@@ -1,0 +1,106 @@
+"""Fixes the range of an incremental load of files and frames, over the shaped rows; databases are asked elsewhere."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.connect.base import SourceColumn
+from ematix_flow.engine.batch.frame_columns import frame_columns
+from ematix_flow.engine.batch.inspect import with_bounds
+from ematix_flow.engine.batch.stager import raw_frame
+from ematix_flow.errors import RunError
+from ematix_flow.plan.assumed_columns import FAMILIES
+from ematix_flow.plan.bounds import check_comparable, highest_of_some_sql, highest_sql, lower_bound
+from ematix_flow.plan.shape_placement import plan_shape
+from ematix_flow.plan.steps import TASK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+    from ematix_flow.engine.batch.inspect import Look
+    from ematix_flow.engine.batch.source import OpenSource
+    from ematix_flow.plan.batch import Observed
+    from ematix_flow.plan.shape_placement import Shaping
+
+_CARRIED_AS_TEXT = ("json", "uuid")
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows whose range is wanted, and the load that wants it."""
+
+    pipeline: Pipeline
+    target: TargetDeclaration
+    source: OpenSource
+    look: Look
+
+
+def bound_rows(rows: Rows, seen: Observed, spark: Callable[[], Any]) -> Observed:
+    """Give the observation with the range of the load; Spark is asked only where it evaluates the shape."""
+    shaping = _shaping(rows, seen) if seen.source_columns else None
+    if shaping is None or shaping.place.value != TASK:
+        return _bound_in_spark(rows, seen, spark)
+    column = _declared(rows.target)
+    check_comparable(column, "spark")
+    lo = lower_bound(seen.watermark, rows.target.write)
+    sql = highest_of_some_sql(shaping.sql, lo, column, rows.target.write, shaping.dialect)
+    highest, nulls = _highest(rows, sql)
+    if highest is not None and column.family == "timestamp_tz":
+        # As Spark writes it, so that either may go on where the other one ended.
+        highest = highest.removesuffix("+00")
+    return with_bounds(rows.target, seen, lo, highest, nulls)
+
+
+def _shaping(rows: Rows, seen: Observed) -> Shaping:
+    return plan_shape(rows.pipeline, rows.target, replace(seen, bounds=None), "cross_db", None)
+
+
+def _highest(rows: Rows, sql: str) -> tuple[str | None, int]:
+    from ematix_flow.run.read.file_partitions import file_pieces
+    from ematix_flow.run.stage.file_tasks import frame_piece, highest_in
+
+    if rows.look.files is not None:
+        return highest_in(file_pieces(rows.look.files), sql)
+    return highest_in([frame_piece(rows.source.value.frame)], sql)
+
+
+def _declared(target: TargetDeclaration) -> SourceColumn:
+    """Give the watermark's column as the shape gives it."""
+    name = target.write.incremental_column
+    column = next((column for column in target.table.columns if column.name == name), None)
+    if column is None:
+        raise _undeclared(target)
+    family = FAMILIES[column.type.kind]
+    return SourceColumn(column.name, "text" if family in _CARRIED_AS_TEXT else family)
+
+
+def _bound_in_spark(rows: Rows, seen: Observed, spark: Callable[[], Any]) -> Observed:
+    with ExitStack() as kept:
+        raw = raw_frame(spark(), rows.source, rows.look, seen.source_sql, kept)
+        return _bound_of(rows, seen, spark, raw)
+
+
+def _bound_of(rows: Rows, seen: Observed, spark: Callable[[], Any], raw: Any) -> Observed:
+    from ematix_flow.run.read.frames import shaped_frame
+
+    target = rows.target
+    if not seen.source_columns:
+        seen = replace(seen, source_columns=frame_columns(raw))
+    shaping = _shaping(rows, seen)
+    shaped = shaped_frame(spark(), raw, shaping.sql)
+    column = next((c for c in frame_columns(shaped) if c.name == target.write.incremental_column), None)
+    if column is None:
+        raise _undeclared(target)
+    check_comparable(column, "spark")
+    lo = lower_bound(seen.watermark, target.write)
+    sql = highest_sql(shaping.sql, lo, column, target.write, "spark")
+    row = shaped_frame(spark(), raw, sql).collect()[0]
+    return with_bounds(target, seen, lo, row[0], int(row[1] or 0))
+
+
+def _undeclared(target: TargetDeclaration) -> RunError:
+    name = target.write.incremental_column
+    return RunError(f"incremental_column {name!r} must be a declared column when files are read")

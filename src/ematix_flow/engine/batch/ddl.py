@@ -1,0 +1,79 @@
+"""Creates or widens a target's tables as its plan says; it moves no rows and opens no transaction of its own."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.base import FoundColumn
+from ematix_flow.connect.redact import safe_text
+from ematix_flow.errors import CommitError
+from ematix_flow.plan.sql.ddl import WantedColumn, WantedTable, create_table_sql, differences
+from ematix_flow.plan.sql.modes.scd2 import points_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ematix_flow.connect.base import Database, Session, StageColumn, TableName
+    from ematix_flow.plan.steps import TargetPlan
+
+
+ATTEMPTS = 10
+PAUSE_SECONDS = 1.0
+"""How often, and how many seconds apart, a table is created that somebody else may be about to create."""
+
+
+def can_rehearse(database: Database, plan: TargetPlan) -> bool:
+    """Say whether a load can be carried out and rolled back, with its table created or widened in the same transaction."""
+    return database.capabilities.transactional_ddl or not plan.ensure.statements
+
+
+def expand(database: Database, session: Session, plan: TargetPlan) -> None:
+    """Bring the target up to its plan; each statement is idempotent over retries because the plan looked first."""
+    wanted, rows = plan.ensure.wanted, database.data(session)
+    if plan.ensure.statements:
+        if wanted.place.schema:
+            database.create_schema(session, wanted.place.schema)
+        for statement in plan.ensure.statements:
+            _ddl(database, rows, statement, wanted)
+    if plan.commit.load.points is not None and database.capabilities.rolls_back:
+        _expand_points(database, session, plan.commit.load.points, points_columns(plan.commit.load))
+
+
+def _expand_points(database: Database, session: Session, place: TableName, columns: Sequence[StageColumn]) -> None:
+    """Create the table of folded events; it is ours, so it follows its target under every drift policy."""
+    table = WantedTable(place, tuple(WantedColumn(column, nullable=True) for column in columns), (), ())
+    found = database.find_table(session, place)
+    if found is not None:
+        for difference in differences(table, found, database):
+            if difference.cure:
+                _ddl(database, session, difference.cure, table)
+        return
+    if place.schema:
+        database.create_schema(session, place.schema)
+    _ddl(database, session, create_table_sql(table, database), table)
+
+
+def _made(wanted: WantedTable, database: Database) -> list[FoundColumn]:
+    return [FoundColumn(c.column.name, database.ddl_type(c.column.type), c.nullable) for c in wanted.columns]
+
+
+def _ddl(database: Database, session: Session, statement: str, wanted: WantedTable) -> None:
+    creates = "CREATE" in statement
+    if creates and not wanted.partitions and database.make_table(_made(wanted, database)):
+        return
+    # A lake table is a folder before it is a table: somebody may be halfway.
+    patient = creates and not database.capabilities.rolls_back
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            session.execute(statement)
+        except database.errors as error:
+            # A twin, or a statement that outlived its run, may be creating the same table.
+            if creates and database.find_table(session, wanted.place) is not None:
+                return
+            if not patient or attempt == ATTEMPTS or not database.is_transient(error):
+                message = f"the target's table could not be prepared: {safe_text(error)}"
+                raise CommitError(message) from None
+            time.sleep(PAUSE_SECONDS)
+        else:
+            return

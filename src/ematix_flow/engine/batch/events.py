@@ -1,0 +1,94 @@
+"""Tells that a pipeline begins, what a load reads and writes, and how it ends; the work itself is somebody else's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from traceback import format_exception
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.connect.redact import redact, safe_text
+from ematix_flow.engine.batch.result import errors_in, run_ids_of
+from ematix_flow.errors import RunError
+from ematix_flow.events import AttemptBegan, AttemptEnded, PipelineBegan, PipelineEnded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.files import Files
+    from ematix_flow.connect.lake_source import LakeSource
+    from ematix_flow.engine.batch.options import Options
+    from ematix_flow.engine.batch.source import OpenSource
+    from ematix_flow.events import LoadFacts
+    from ematix_flow.observe.bus import Bus
+    from ematix_flow.plan.steps import TargetPlan
+
+
+def facts_about(plan: TargetPlan, target: Database, source: OpenSource | None) -> LoadFacts:
+    """Give what a load reads and writes; to work that out takes a while."""
+    # Loaded here: the way of columns through SQL is only followed for those who ask.
+    from ematix_flow.plan.explain.lineage import Place, facts_of
+
+    def place(system: Database | Files | LakeSource, dialect: str) -> Place:
+        info = dict(system.info())
+        where = str(info["dbname"] or "")
+        if info["host"] is None and where and "://" not in where:
+            info["dbname"] = str(Path(where).expanduser().absolute())
+        return Place(system.kind, dialect, info)
+
+    sides = {side.alias: place(side.system, side.system.dialect) for side in source.sides} if source is not None else {}
+    system = None if source is None else source.database or source.files or source.lake
+    read = None if source is None or system is None else place(system, source.dialect)
+    return facts_of(plan, place(target, target.dialect), read, sides)
+
+
+def told(pipeline: str, slot: str, options: Options, work: Callable[[], Any]) -> Any:
+    """Give what the work gives; whoever listens hears of its beginning and its end, however it ends."""
+    began = options.clock.now()
+    options.bus.emit(PipelineBegan(pipeline, "", slot))
+    try:
+        result = attempted(pipeline, slot, 1, options.bus, work)
+    except BaseException as error:
+        options.bus.emit(_ended(pipeline, slot, options, began, failure=(safe_text(error), type(error).__name__)))
+        raise
+    options.bus.emit(_ended(pipeline, slot, options, began, _failure_in(result), run_ids_of(result)))
+    return result
+
+
+def attempted(pipeline: str, slot: str, attempt: int, bus: Bus, work: Callable[[], Any]) -> Any:
+    """Give what the work on one attempt gives; whoever keeps logs hears where it begins and ends in this thread."""
+    bus.emit(AttemptBegan(pipeline, "", slot, attempt))
+    try:
+        result = work()
+    except BaseException as error:
+        bus.emit(AttemptEnded(pipeline, "", slot, failed=True, traceback=_traceback_of(error)))
+        raise
+    bus.emit(AttemptEnded(pipeline, "", slot, failed=bool(errors_in(result))))
+    return result
+
+
+def _traceback_of(error: BaseException) -> str:
+    """Give where an error came from; a signal came from outside."""
+    return redact("".join(format_exception(error))) if isinstance(error, Exception) else ""
+
+
+def _ended(
+    pipeline: str,
+    slot: str,
+    options: Options,
+    began: datetime,
+    failure: tuple[str, str],
+    run_ids: tuple[str, ...] = (),
+) -> PipelineEnded:
+    now, (message, kind) = options.clock.now(), failure
+    seconds, gave_up = (now - began).total_seconds(), bool(kind)
+    return PipelineEnded(pipeline, "", slot, now, seconds, 1, 1, gave_up, message, kind, run_ids)
+
+
+def _failure_in(result: Any) -> tuple[str, str]:
+    """Give the message and the class of what went wrong with targets that others did not wait for."""
+    errors = errors_in(result)
+    return (
+        ("\n".join(f"{target}: {text}" for target, text in errors.items()), RunError.__name__) if errors else ("", "")
+    )

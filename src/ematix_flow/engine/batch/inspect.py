@@ -1,0 +1,252 @@
+"""Asks source and target what the planner needs to know; it changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ematix_flow.commit.ledger import Ledger, parse_instant
+from ematix_flow.connect.files import ALL_FILES
+from ematix_flow.connect.redact import safe_text
+from ematix_flow.engine.batch.frame_columns import frame_columns, is_spark_frame
+from ematix_flow.engine.batch.joins import look_at_join
+from ematix_flow.engine.batch.new_files import new_files
+from ematix_flow.errors import FlowError, PlanError, RunError
+from ematix_flow.plan.batch import Observed, history_name
+from ematix_flow.plan.bounds import check_comparable, highest_sql, lower_bound, watermark_column
+from ematix_flow.plan.columns import ORDER, ORDER_AT
+from ematix_flow.plan.source import table_query
+from ematix_flow.plan.sql.ddl import wanted_table
+from ematix_flow.plan.sql.render import native_name, render
+from ematix_flow.plan.sql.user.named_tables import tables_named
+from ematix_flow.plan.sql.user.query import statements_in
+from ematix_flow.plan.steps import Bounds
+from ematix_flow.plan.timezones import zoned
+from ematix_flow.wording import quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
+
+    from ematix_flow.connect.base import Database, Session, SourceColumn, TableName
+    from ematix_flow.connect.files import Files, FileSet
+    from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+    from ematix_flow.engine.batch.joins import SeenJoin
+    from ematix_flow.engine.batch.new_files import Loaded
+    from ematix_flow.engine.batch.source import OpenSource
+    from ematix_flow.plan.source import SourceValue
+    from ematix_flow.run.read.message_ranges import Stretch
+
+
+Opener: TypeAlias = "Callable[[Database], Session]"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was seen, and the files that were chosen."""
+
+    observed: Observed
+    files: FileSet | None = None
+    tables: Mapping[str, FileSet] = field(default_factory=dict)
+    """The files of each table that a query over files reads."""
+    join: SeenJoin | None = None
+    """A query over several connections with what is read for it."""
+
+
+def wait_for(database: Database) -> Session:
+    """Open a session as a load does, waiting for whoever holds the database."""
+    return database.session()
+
+
+def glance_at(database: Database) -> Session:
+    """Open a session as a preview does, waiting for nobody."""
+    return database.look()
+
+
+def look_at_source(source: OpenSource, opened: Opener = wait_for, loaded: Loaded | None = None) -> Look:
+    """Describe the source: its SQL, its columns and its files; of these only the new ones where `loaded` tells them."""
+    value = source.value
+    seen = Observed(
+        source_name=source.name,
+        target_name="",
+        source_dialect=source.dialect,
+        user_dialect=source.user_dialect,
+        span=source.span,
+    )
+    if value.frame is not None:
+        columns = frame_columns(value.frame)
+        in_spark = is_spark_frame(value.frame)
+        if source.ordered:
+            order = tuple(name for name in (ORDER_AT, ORDER) if any(column.name == name for column in columns))
+            columns = tuple(column for column in columns if column.name not in order)
+            seen = replace(seen, order=order)
+        return Look(replace(seen, source_columns=columns, rows_in_spark=in_spark, files=source.chosen))
+    if source.sides:
+        return _look_at_sides(source, seen, opened)
+    if source.files is not None:
+        return _look_at_files(source, source.files, seen, loaded)
+    if source.lake is not None:
+        return Look(replace(seen, source_sql=source_query(source)))
+    if source.stream is not None:
+        return Look(_look_at_stretch(source.stream, seen))
+    if source.database is None:
+        return Look(seen)
+    sql = source_query(source)
+    described = _describe(source.database, sql, opened)
+    sql, columns = zoned(sql, described, source.database.timezone, source.dialect)
+    return Look(replace(seen, source_sql=sql, source_columns=columns))
+
+
+def _look_at_sides(source: OpenSource, seen: Observed, opened: Opener) -> Look:
+    join = look_at_join(source.value.sql, source.sides, opened)
+    aliases = tuple(side.alias for side in source.sides)
+    return Look(replace(seen, source_sql=source.value.sql, connections=aliases, tables=join.reads), join=join)
+
+
+def _look_at_stretch(stretch: Stretch, seen: Observed) -> Observed:
+    return replace(
+        seen,
+        source_columns=stretch.columns,
+        source_path=stretch.source.source_id,
+        source_format=stretch.decoder.format,
+        order=stretch.order,
+    )
+
+
+def source_query(source: OpenSource) -> str:
+    """Give the source as a query of its dialect; empty for files and frames without one."""
+    value = source.value
+    if source.lake is not None:
+        return value.sql or f"SELECT * FROM {'.'.join(part for part in value.table or () if part)}"
+    if value.sql and source.database is not None and len(statements_in(value.sql, source.dialect)) != 1:
+        # Asking about the first statement would run the second one.
+        message = f"the source is not one query: {value.sql}"
+        raise PlanError(message, hint="return one SELECT statement.")
+    if value.sql or source.database is None:
+        return value.sql
+    place = source.database.place(*(value.table or ("", "")))
+    return render(table_query(place, value.columns), source.dialect)
+
+
+def _look_at_files(source: OpenSource, files: Files, seen: Observed, loaded: Loaded | None) -> Look:
+    value, choice = source.value, None
+    tables = _queried(files, value) if value.sql else {}
+    if tables:
+        chosen = _joined(list(tables.values()))
+    elif loaded is None:
+        chosen = files.file_set(value.path, value.options)
+    else:
+        choice, chosen = new_files(files, value, loaded)
+    return Look(
+        replace(
+            seen,
+            source_sql=value.sql,
+            source_columns=() if value.sql else chosen.columns,
+            source_path=value.path or files.shown,
+            source_format=chosen.format,
+            files=choice,
+            order=(ORDER,) if source.ordered else (),
+        ),
+        chosen,
+        tables,
+    )
+
+
+def _queried(files: Files, value: SourceValue) -> dict[str, FileSet]:
+    """Return the files of each table that a query over files reads: folders, and `source` for all files.
+
+    A query that names none of them is not ours to refuse: Spark says what it does not know.
+    """
+    named = tables_named(value.sql, (ALL_FILES, *files.folders())) or (ALL_FILES,)
+    return {name: files.file_set("" if name == ALL_FILES else name, value.options) for name in named}
+
+
+def _joined(sets: Sequence[FileSet]) -> FileSet:
+    """Return the files of several tables as one set, which is only for looking at."""
+    paths = dict.fromkeys(path for one in sets for path in one.paths)
+    return replace(sets[0], paths=tuple(paths), columns=(), groups=())
+
+
+def _describe(database: Database, sql: str, opened: Opener) -> tuple[SourceColumn, ...]:
+    if not database.exists():
+        message = f"the source database {database.info()['dbname']} does not exist"
+        raise RunError(message)
+    session = opened(database)
+    try:
+        return database.describe(session, sql)
+    except database.errors as error:
+        message = f"the source query cannot be run: {safe_text(error)}"
+        raise RunError(message) from None
+    finally:
+        session.close()
+
+
+def look_at_target(
+    pipeline: Pipeline, target: TargetDeclaration, database: Database, seen: Observed, opened: Opener = wait_for
+) -> Observed:
+    """Describe the target: its table, and how far the last load came."""
+    if not database.exists():
+        return replace(seen, target_known=True)
+    wanted = wanted_table(target.table, target.write.mode, database)
+    ledger = Ledger(database)
+    session = opened(database)
+    try:
+        found = database.find_table(session, wanted.place)
+        versioned = found is not None and {"valid_from", "is_current"} <= {column.name for column in found.columns}
+        latest = _latest_version(session, target, database, wanted.place) if versioned else None
+        mark = ledger.watermark(session, history_name(pipeline, target.table)) if ledger.exists(session) else None
+    finally:
+        session.close()
+    return replace(seen, target_known=True, found=found, watermark=mark, latest_version=latest)
+
+
+def _latest_version(
+    session: Session, target: TargetDeclaration, database: Database, place: TableName
+) -> datetime | None:
+    """Give the newest `valid_from` of current versions, where a load's own instant begins the new ones."""
+    if target.write.mode != "scd2" or target.write.event_timestamp_column is not None:
+        return None
+    as_text = {"mysql": "CHAR", "spark": "STRING"}.get(database.dialect, "VARCHAR")
+    sql = f"SELECT CAST(MAX(valid_from) AS {as_text}) FROM {native_name(place, database.dialect)} WHERE is_current"
+    rows = database.data(session).query(sql)
+    return parse_instant(rows[0][0]) if rows and rows[0][0] is not None else None
+
+
+def fix_bounds(source: OpenSource, target: TargetDeclaration, seen: Observed) -> Observed:
+    """Fix the range of an incremental load of a database source, once, before anything is read."""
+    write = target.write
+    if write.incremental_column is None or source.database is None:
+        return seen
+    column = watermark_column(write, seen.source_columns)
+    check_comparable(column, source.dialect)
+    lo = lower_bound(seen.watermark, write)
+    session = source.database.session()
+    try:
+        rows = session.query(highest_sql(seen.source_sql, lo, column, write, source.dialect))
+    finally:
+        session.close()
+    return with_bounds(target, seen, lo, rows[0][0], int(rows[0][1] or 0))
+
+
+def with_bounds(target: TargetDeclaration, seen: Observed, lo: str | None, hi: Any, nulls: int) -> Observed:
+    """Give the observation with its bounds; NULLs in the watermark column follow the declared policy."""
+    column = str(target.write.incremental_column)
+    if nulls and target.write.null_watermark == "fail":
+        message = f"{quantity(nulls, 'row')} with NULL in {column!r} would never be seen by an incremental load"
+        hint = "mend the source, or declare null_watermark='load' (with merge) or null_watermark='reject'."
+        raise RunError(message, hint=hint)
+    if str(hi).lower().lstrip("+-") in ("infinity", "inf", "nan"):
+        message = f"the highest {column!r} is {hi}: after it, an incremental load would never see another row"
+        raise RunError(message, hint="leave such rows out in the query, or give them a real value.")
+    return replace(seen, bounds=Bounds(column, lo, None if hi is None else str(hi), nulls))
+
+
+def try_look(pipeline: Pipeline, target: TargetDeclaration, database: Database, seen: Observed) -> Observed:
+    """Describe the target if it can be reached; a preview goes on without it."""
+    try:
+        return look_at_target(pipeline, target, database, seen, glance_at)
+    except FlowError as error:
+        note = f"target {seen.target_name!r} could not be asked: {error.what}"
+    except database.failures as error:
+        note = f"target {seen.target_name!r} could not be asked: {safe_text(error)}"
+    return replace(seen, notes=(*seen.notes, note))

@@ -1,0 +1,278 @@
+"""Queries over several connections: asks each system for its columns, and gives Spark the rows that the query needs of it."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.connect.base import Split
+from ematix_flow.connect.files import ALL_FILES, Files
+from ematix_flow.connect.lake_source import LakeSource
+from ematix_flow.connect.redact import safe_text
+from ematix_flow.engine.batch.frame_columns import frame_columns
+from ematix_flow.engine.batch.target import engine_on
+from ematix_flow.engine.spark.parallelism import most_connected
+from ematix_flow.errors import PlanError, RunError, did_you_mean
+from ematix_flow.plan.sql.render import native_name
+from ematix_flow.plan.sql.user.join_bounds import bound_sql, bounding_column
+from ematix_flow.plan.sql.user.join_conditions import conditions_of
+from ematix_flow.plan.sql.user.joins import read_joined
+from ematix_flow.plan.sql.user.pushdown import conditions_sql, relation_sql
+from ematix_flow.plan.steps import TableRead
+from ematix_flow.plan.timezones import zoned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from ematix_flow.connect.base import Database, Session, SourceColumn
+    from ematix_flow.connect.files import FileSet
+    from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+    from ematix_flow.plan.sql.user.joins import JoinedQuery, JoinedTable
+    from ematix_flow.plan.sql.user.pushdown import Condition
+
+    System = Database | Files | LakeSource
+    Opener = Callable[[Database], Session]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A connection of a query over several, under the word that stands for it there."""
+
+    alias: str
+    name: str
+    system: System
+
+
+@dataclass(frozen=True, slots=True)
+class SeenTable:
+    """A table as its system describes it, and what is read of it."""
+
+    table: JoinedTable
+    side: Side
+    columns: tuple[SourceColumn, ...] = ()
+    """Those that are read; none where Spark knows them better."""
+    described: tuple[SourceColumn, ...] = ()
+    """All that a database describes."""
+    where: tuple[str, ...] = ()
+    """What a database is asked to leave out."""
+    sql: str = ""
+    """What a database is asked."""
+    files: FileSet | None = None
+
+    @property
+    def read(self) -> TableRead:
+        """Return the table as a part of the plan."""
+        names = tuple(column.name for column in self.columns)
+        return TableRead(self.table.shown, self.side.alias, self.side.name, self.side.system.kind, names, self.sql)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenJoin:
+    """A query over several connections with all that is read for it."""
+
+    query: JoinedQuery
+    tables: tuple[SeenTable, ...]
+    versions: Mapping[int, str] = field(default_factory=dict)
+    """Of lake tables the version that this load reads, however long it takes."""
+
+    @property
+    def reads(self) -> tuple[TableRead, ...]:
+        """Return what is read, for the plan."""
+        return tuple(one.read for one in self.tables)
+
+
+def look_at_join(sql: str, sides: Sequence[Side], opened: Opener) -> SeenJoin:
+    """Ask every system about its tables; Spark is not asked, so columns of lake tables stay open."""
+    by_alias = {side.alias: side for side in sides}
+    query = read_joined(sql, by_alias)
+    whole = [_described(table, by_alias[table.alias], opened) for table in query.tables]
+    known = {one.table.number: one.columns for one in whole if one.columns}
+    conditions = conditions_of(query, known)
+    return SeenJoin(query, tuple(_reduced(query, one, conditions.get(one.table.number, ())) for one in whole))
+
+
+def _described(table: JoinedTable, side: Side, opened: Opener) -> SeenTable:
+    if isinstance(side.system, LakeSource):
+        return SeenTable(table, side)
+    if table.travels:
+        message = f"the query reads {table.shown!r} at a version, and {side.system.kind} keeps none"
+        raise PlanError(message, hint="tables of lakes have versions.")
+    if isinstance(side.system, Files):
+        files = _files(table, side.system)
+        return SeenTable(table, side, files.columns, files=files)
+    return SeenTable(table, side, _columns(table, side.system, opened))
+
+
+def _files(table: JoinedTable, system: Files) -> FileSet:
+    """Return the files that a table means: a folder, a path or a glob in backticks, or all of them as `source`."""
+    path = "/".join(part for part in (table.schema, table.name) if part)
+    known = system.folders()
+    if path.lower() == ALL_FILES and path not in known:
+        return system.file_set("", {})
+    if not table.schema and table.name not in known:
+        path = next((name for name in known if name.lower() == table.name.lower()), path)
+    try:
+        return system.file_set(path, {})
+    except RunError as error:
+        if not next(iter(system.seen(path)), None):
+            raise PlanError(f"the query reads {table.shown!r}: {error.what}", hint=did_you_mean(path, known)) from None
+        raise
+
+
+def _columns(table: JoinedTable, database: Database, opened: Opener) -> tuple[SourceColumn, ...]:
+    if not database.exists():
+        message = f"the query reads {table.shown!r}, and the database {database.info()['dbname']} does not exist"
+        raise RunError(message)
+    place = database.place(table.schema, table.name)
+    session = _opened_for(table, database, opened)
+    try:
+        return database.describe(session, f"SELECT * FROM {native_name(place, database.dialect)}")
+    except database.errors as error:
+        said = safe_text(error)
+    finally:
+        session.close()
+    raise _unknown(table, database, opened, said)
+
+
+def _opened_for(table: JoinedTable, database: Database, opened: Opener) -> Session:
+    try:
+        return opened(database)
+    except database.errors as error:
+        message = f"the query reads {table.shown!r}, and its database cannot be asked: {safe_text(error)}"
+        raise RunError(message) from None
+
+
+def _unknown(table: JoinedTable, database: Database, opened: Opener, said: str) -> PlanError:
+    """Return the error for a table that a database does not describe, with the nearest one that it has."""
+    session = _opened_for(table, database, opened)
+    try:
+        found = [(schema, name) for schema, name in database.table_names(session)]
+    except database.errors:
+        found = []
+    finally:
+        session.close()
+    wanted = table.shown.partition(".")[2]
+    names = [f"{schema}.{name}" if table.schema and schema else name for schema, name in found]
+    message = f"the query reads {table.shown!r}, which {database.kind} cannot give: {said.splitlines()[0]}"
+    return PlanError(message, hint=did_you_mean(wanted, [f"{table.alias}.{name}" for name in names]))
+
+
+def _reduced(query: JoinedQuery, seen: SeenTable, conditions: Sequence[Condition]) -> SeenTable:
+    """Return the table with what the query needs of it alone."""
+    needed = query.needed(seen.table, [column.name for column in seen.columns])
+    columns = tuple(column for column in seen.columns if column.name in needed)
+    system = seen.side.system
+    if isinstance(system, LakeSource):
+        return seen
+    if isinstance(system, Files):
+        assert seen.files is not None  # noqa: S101 - described above
+        return replace(seen, columns=columns, files=replace(seen.files, columns=columns))
+    # Times without a zone become instants, which the query compares with other constants than the database would.
+    sendable = [c for c in seen.columns if system.timezone is None or c.family != "timestamp"]
+    where = conditions_sql(conditions, sendable, system.dialect)
+    return _asking(replace(seen, columns=columns, described=seen.columns, where=where), system)
+
+
+def _asking(seen: SeenTable, database: Database) -> SeenTable:
+    """Return the table with the query that its database is asked."""
+    place, names = database.place(seen.table.schema, seen.table.name), {column.name for column in seen.columns}
+    columns = [column for column in seen.described if column.name in names]
+    sql = relation_sql(place, [column.name for column in columns], seen.where, database.dialect)
+    sql, moved = zoned(sql, columns, database.timezone, database.dialect)
+    return replace(seen, columns=moved, sql=sql)
+
+
+def bounded_join(
+    join: SeenJoin, pipeline: Pipeline, target: TargetDeclaration, lo: str | None, hi: str | None
+) -> SeenJoin:
+    """Return the join with the range of an incremental load asked of the database that decides about it, if one does."""
+    known = {one.table.number: one.described for one in join.tables if one.described}
+    found = bounding_column(join.query, known, pipeline, target)
+    if found is None:
+        return join
+    table, column = found
+    seen = join.tables[table.number]
+    database = seen.side.system
+    if isinstance(database, Files | LakeSource) or (database.timezone is not None and column.family == "timestamp"):
+        return join
+    condition = bound_sql(column, lo, hi, target.write.lookback, database.dialect)
+    if not condition:
+        return join
+    narrowed = _asking(replace(seen, where=(*seen.where, condition)), database)
+    return replace(join, tables=tuple(narrowed if one is seen else one for one in join.tables))
+
+
+def with_versions(join: SeenJoin, spark: Callable[..., Any]) -> SeenJoin:
+    """Return the join with the newest versions of its lake tables; later ones are not seen by this load."""
+    versions: dict[int, str] = {}
+    prepared: set[str] = set()
+    for one in join.tables:
+        lake = one.side.system
+        if not isinstance(lake, LakeSource):
+            continue
+        engine = engine_on(spark)
+        if one.side.alias not in prepared:
+            lake.prepare(engine)
+            prepared.add(one.side.alias)
+        if not one.table.travels:
+            try:
+                versions[one.table.number] = lake.newest(engine, one.table.schema, one.table.name)
+            except RunError as error:
+                raise PlanError(f"the query reads {one.table.shown!r}: {error.what}", hint=error.hint) from None
+    return replace(join, versions=versions)
+
+
+def joined_columns(spark: Any, join: SeenJoin) -> tuple[SourceColumn, ...]:
+    """Return the columns that the query gives; nothing is read, and nothing stays in the session."""
+    with ExitStack() as kept:
+        return frame_columns(joined_frame(spark, join, kept, reads=False))
+
+
+def joined_frame(spark: Any, join: SeenJoin, kept: ExitStack, slots: int = 1, *, reads: bool = True) -> Any:
+    """Return the rows of the query; `kept` holds what they need until they were read. Without `reads` the frame is for looking."""
+    from ematix_flow.run.read import frames, relations
+
+    names: dict[int, tuple[str, ...]] = {}
+    views: dict[str, Any] = {}
+    opened = _opened(spark, join, kept, slots) if reads else {}
+    for one in join.tables:
+        system, number = one.side.system, one.table.number
+        if isinstance(system, LakeSource):
+            names[number] = system.relation(one.table.schema, one.table.name)
+            continue
+        view = f"_flow_{uuid.uuid4().hex[:16]}"
+        names[number] = (view,)
+        if isinstance(system, Files):
+            assert one.files is not None  # noqa: S101 - described when it was looked at
+            views[view] = frames.file_frame(spark, one.files, strict=True)
+        elif reads:
+            views[view] = opened[number]
+        else:
+            views[view] = relations.database_relation(spark, system, (Split(one.sql),), one.columns)
+    return frames.view_frame(spark, join.query.over(names, join.versions), views, kept)
+
+
+def _opened(spark: Any, join: SeenJoin, kept: ExitStack, slots: int) -> dict[int, Any]:
+    """Return the frames of databases by the numbers of their tables; what one connection is asked, it is asked at once."""
+    sides: dict[str, list[SeenTable]] = {}
+    for one in join.tables:
+        if one.sql:
+            sides.setdefault(one.side.alias, []).append(one)
+    return {number: frame for tables in sides.values() for number, frame in _side(spark, tables, kept, slots)}
+
+
+def _side(spark: Any, tables: Sequence[SeenTable], kept: ExitStack, slots: int) -> Iterator[tuple[int, Any]]:
+    from ematix_flow.run.read.relations import database_relation
+
+    database = tables[0].side.system
+    assert not isinstance(database, Files | LakeSource)  # noqa: S101 - these are asked no SQL
+    session = database.session()
+    kept.callback(session.close)
+    at_once = most_connected(database, session)
+    reads = database.open_reads(session, [one.sql for one in tables], slots)
+    for one, opened in zip(tables, reads, strict=True):
+        if opened.keep_open is not None:
+            kept.enter_context(opened.keep_open)
+        yield one.table.number, database_relation(spark, database, opened.splits, one.columns, at_once)

@@ -1,0 +1,67 @@
+"""Asks the target which files were loaded before, and the source for the others; what is new is decided by the plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ematix_flow.commit.ledger import Ledger
+from ematix_flow.errors import RunError
+from ematix_flow.plan.new_files import choose_files
+from ematix_flow.records import FileScope
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.files import Files, FileSet
+    from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+    from ematix_flow.engine.batch.inspect import Opener
+    from ematix_flow.plan.source import SourceValue
+    from ematix_flow.plan.steps import FileChoice
+    from ematix_flow.records import SourceFile
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The files that were loaded before, and what happens to those that have changed since."""
+
+    scope: FileScope
+    policy: str
+    files: Mapping[str, SourceFile]
+    """By their ids."""
+
+
+def loaded_before(pipeline: Pipeline, target: TargetDeclaration, database: Database, opened: Opener) -> Loaded | None:
+    """Give the files that this pipeline brought into this target; None where it does not go by files."""
+    if target.write.incremental is None:
+        return None
+    known = Loaded(FileScope(pipeline.name, target.table.qualified_name), target.write.on_replaced, {})
+    if not database.exists():
+        return known
+    session = opened(database)
+    try:
+        return replace(known, files=Ledger(database).loaded_files(session, known.scope))
+    finally:
+        session.close()
+
+
+def refuse_changed(files: Files, paths: Sequence[str], chosen: Sequence[SourceFile]) -> None:
+    """Refuse rows of files that are no longer what the books would remember, half-written ones above all."""
+    changed = files.changed(paths, chosen)
+    if changed:
+        message = f"file {changed[0]} changed while it was read"
+        hint = "nothing was loaded; run again, and have files written under a name that begins with _ or a dot."
+        raise RunError(message, hint=hint)
+
+
+def new_files(files: Files, source: SourceValue, loaded: Loaded) -> tuple[FileChoice, FileSet]:
+    """Give the choice among the files of a source, and the set of those to read.
+
+    That there is no file at all is an error only where none was ever loaded.
+    """
+    paths = {file: path for path, file in files.seen(source.path)}
+    if not paths and not loaded.files:
+        raise files.nothing_like(source.path)
+    choice = choose_files(loaded.scope, loaded.policy, paths, loaded.files)
+    return choice, files.described(tuple(paths[file] for file in choice.chosen), source.options)

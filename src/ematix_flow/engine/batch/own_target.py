@@ -1,0 +1,56 @@
+"""Loads whose query reads their own target before it exists: how they are asked about, and what is said of it; nothing is created."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.errors import FlowError
+from ematix_flow.plan.sql.ddl import wanted_table
+from ematix_flow.plan.sql.user.own_target import without_rows_of
+
+if TYPE_CHECKING:
+    from ematix_flow.connect.base import Database
+    from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
+    from ematix_flow.engine.batch.inspect import Opener
+    from ematix_flow.engine.batch.planner import Asked
+
+
+def over_missing_target(asked: Asked, opened: Opener) -> Asked | None:
+    """Give the load with no rows in the place of its own target; None when it does not read it or the table is there."""
+    source = asked.source
+    database = source.database
+    if database is None or not source.value.sql or database.identity() != asked.database.identity():
+        return None
+    sql = empty_target_in(source.value.sql, asked.target, asked.database)
+    if sql is None or not _is_missing(asked, opened):
+        return None
+    return replace(asked, source=replace(source, value=replace(source.value, sql=sql)))
+
+
+def empty_target_in(sql: str, target: TargetDeclaration, database: Database) -> str | None:
+    """Give a query with no rows in the place of a target; None when it does not read it."""
+    return without_rows_of(wanted_table(target.table, target.write.mode, database), sql, database)
+
+
+def note_about(asked: Asked) -> str:
+    """Give what is said to people about such a load."""
+    name = asked.target.table.qualified_name
+    return f"the query reads {name}, which does not exist yet: a run creates it before it reads, so it has no rows"
+
+
+def _is_missing(asked: Asked, opened: Opener) -> bool:
+    """Say whether the table is surely missing; a database that does not answer is met again by whoever plans."""
+    database = asked.database
+    failures: Any = (FlowError, *database.failures)
+    with suppress(failures):
+        if not database.exists():
+            return False
+        session = opened(database)
+        try:
+            place = database.place(asked.target.table.schema, asked.target.table.name)
+            return database.find_table(session, place) is None
+        finally:
+            session.close()
+    return False

@@ -1,0 +1,201 @@
+"""Builds the plan of one target: the one function behind run, dry run, preview and validate; it changes nothing."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.engine.batch.bounds import Rows, bound_rows
+from ematix_flow.engine.batch.frame_columns import frame_columns
+from ematix_flow.engine.batch.inspect import fix_bounds, look_at_source, look_at_target, wait_for
+from ematix_flow.engine.batch.joins import bounded_join, joined_columns, with_versions
+from ematix_flow.engine.batch.new_files import loaded_before
+from ematix_flow.engine.batch.stager import raw_frame, told, with_functions
+from ematix_flow.engine.batch.target import engine_on
+from ematix_flow.errors import PositionMovedError, TargetAwayError
+from ematix_flow.plan.assumed_columns import assumed_columns
+from ematix_flow.plan.batch import Aim, plan_target
+from ematix_flow.plan.bounds import lower_bound
+from ematix_flow.plan.lake_query import lake_query
+from ematix_flow.plan.new_files import check_source, refused, warning
+from ematix_flow.records import Token, Watermark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from ematix_flow.connect.base import Database
+    from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+    from ematix_flow.engine.batch.inspect import Look
+    from ematix_flow.engine.batch.source import OpenSource
+    from ematix_flow.plan.batch import Observed
+    from ematix_flow.plan.remote_tasks import Away
+    from ematix_flow.plan.steps import Bounds, TargetPlan
+
+
+SKIP = "EMATIX_SKIP_QUALITY"
+"""Environment variable: 1 leaves expectations out, which results tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The load that a plan is wanted for."""
+
+    pipeline: Pipeline
+    target: TargetDeclaration
+    source: OpenSource
+    database: Database
+    token: Token
+    now: datetime
+    local_reason: str = ""
+    """Why this process moves the rows between systems; empty where Spark does."""
+    away: Away | None = None
+    """Where tasks run, if not on this machine."""
+    waits: bool = False
+    """The rows wait in staging until somebody applies them."""
+
+
+def plan_load(asked: Asked, observe: Callable[[Asked], Look]) -> tuple[TargetPlan, Look]:
+    """Give the plan for what `observe` sees, and what it saw."""
+    look = observe(asked)
+    aim = Aim(
+        asked.pipeline,
+        asked.target,
+        asked.source.value,
+        asked.database,
+        asked.token,
+        asked.now,
+        asked.source.database,
+        asked.waits,
+        skip_quality=os.environ.get(SKIP) == "1",
+    )
+    plan = plan_target(aim, look.observed)
+    return plan, look
+
+
+def token_for(pipeline: Pipeline, target: TargetDeclaration, slot: str) -> Token:
+    """Give the token of a load."""
+    return Token(pipeline.name, f"{target.connection_name}:{target.table.qualified_name}", slot)
+
+
+def observing(spark: Callable[[], Any]) -> Callable[[Asked], Look]:
+    """Give the way to observe that a load needs: everything is asked, and what only Spark can read, Spark is asked."""
+
+    def observe(asked: Asked) -> Look:
+        check_source(asked.target.write, asked.source.kind, asked.source.value.sql)
+        look = known_to_spark(asked, _look(asked), spark)
+        seen = look_at_target(asked.pipeline, asked.target, asked.database, look.observed)
+        refuse_moved_on(seen)
+        refuse_gone(asked, seen)
+        seen = fix_bounds(asked.source, asked.target, seen)
+        if asked.target.write.incremental_column is not None and asked.source.database is None and not seen.local_join:
+            rows = Rows(asked.pipeline, asked.target, asked.source, bounded_look(asked, look, seen, None))
+            seen = bound_rows(rows, seen, spark)
+            look = bounded_look(asked, look, seen, seen.bounds)
+            seen = replace(seen, tables=look.observed.tables)
+        return replace(look, observed=seen)
+
+    return observe
+
+
+def refuse_moved_on(seen: Observed) -> None:
+    """Refuse the stretch of a stream that does not begin where the target's rows end."""
+    span = seen.span
+    if span is None:
+        return
+    wanted = Watermark(span.source, span.begin) if span.known else None
+    if seen.watermark != wanted:
+        message = f"the position of {span.source} in the target is not where this load begins"
+        raise PositionMovedError(message, hint="another process runs this stream; nothing was changed.")
+
+
+def refuse_gone(asked: Asked, seen: Observed) -> None:
+    """Refuse to make a table anew that was loaded before: whoever replaces it by another one renames it for a moment."""
+    if asked.source.made and seen.found is None and asked.database.capabilities.answers_sql:
+        raise away(asked.target.table.qualified_name)
+
+
+def away(table: str) -> TargetAwayError:
+    """Return the error for a table that has rows of a stream and is missing."""
+    message = f"table {table} is not there, though earlier batches of the stream are in it"
+    hint = "give it back; or let the stream make it anew: flow stream rewind NAME --to earliest."
+    return TargetAwayError(message, hint=hint)
+
+
+def _look(asked: Asked) -> Look:
+    """Describe the source; without new files nobody is asked for their columns, and the declared ones are taken."""
+    loaded = loaded_before(asked.pipeline, asked.target, asked.database, wait_for)
+    look = look_at_source(asked.source, loaded=loaded)
+    choice = look.observed.files
+    if choice is None:
+        return look
+    error, left_out = refused(choice), warning(choice)
+    if error is not None:
+        raise error
+    if left_out:
+        warnings.warn(left_out, UserWarning, stacklevel=2)
+    if choice.chosen:
+        return look
+    return replace(look, observed=replace(look.observed, source_columns=assumed_columns(asked.target)))
+
+
+def bounded_look(asked: Asked, look: Look, seen: Observed, bounds: Bounds | None) -> Look:
+    """Return the look at a join with the range of the load asked of its tables: as far as it is known, from the last load on."""
+    if look.join is None:
+        return look
+    lo = lower_bound(seen.watermark, asked.target.write)
+    join = bounded_join(look.join, asked.pipeline, asked.target, lo, bounds.hi if bounds is not None else None)
+    return replace(look, join=join, observed=replace(look.observed, tables=join.reads))
+
+
+def known_to_spark(asked: Asked, look: Look, spark: Callable[[], Any]) -> Look:
+    """Return the look with versions of lake tables and columns of queries, which Spark knows without reading rows."""
+    look = replace(look, observed=between(asked, _pinned(asked.source, look.observed, spark)))
+    if look.join is not None:
+        return _known_join(asked.source, look, spark)
+    if not look.observed.source_columns and look.observed.source_sql and asked.source.database is None:
+        with ExitStack() as kept:
+            raw = raw_frame(spark(), asked.source, look, look.observed.source_sql, kept, reads=False)
+            columns = frame_columns(raw)
+        return replace(look, observed=replace(look.observed, source_columns=columns))
+    return look
+
+
+def _known_join(source: OpenSource, look: Look, spark: Callable[[], Any]) -> Look:
+    """Return the look at a query over several connections with its versions and columns, which Spark knows."""
+    assert look.join is not None  # noqa: S101 - asked for joins alone
+    if look.observed.local_join:
+        return look  # the plan refuses it, without Spark
+    join = with_versions(look.join, spark)
+    try:
+        columns = joined_columns(with_functions(spark(), source), join)
+    except Exception as error:
+        raise told(error) from error
+    return replace(look, join=join, observed=replace(look.observed, source_columns=columns))
+
+
+def _pinned(source: OpenSource, seen: Observed, spark: Callable[[], Any]) -> Observed:
+    """Give the observation with the versions of lake tables that this load reads, however long it takes."""
+    if source.lake is None:
+        return seen
+    lake, engine = source.lake, engine_on(spark)
+    lake.prepare(engine)
+    sql = lake_query(source.value, lake.relation, lambda schema, name: lake.newest(engine, schema, name))
+    return replace(seen, source_sql=sql)
+
+
+def between(asked: Asked, seen: Observed) -> Observed:
+    """Give the observation with what follows from source and target together."""
+    source = asked.source.database
+    same = source is not None and source.identity() == asked.database.identity()
+    return replace(
+        seen,
+        target_name=asked.target.connection_name,
+        same_database=same,
+        local_reason=asked.local_reason,
+        away=asked.away,
+        read_paths=asked.source.read_paths,
+    )

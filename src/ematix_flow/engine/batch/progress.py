@@ -1,0 +1,63 @@
+"""Rows staged so far, while tasks are still at work: each attempt keeps its count in a file, a thread adds them up.
+
+It works where driver and tasks share a machine; elsewhere nothing is told until the rows are staged.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.scratch import scratch_folder
+from ematix_flow.events import StageProgress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ematix_flow.engine.batch.options import Options
+    from ematix_flow.plan.steps import TargetPlan
+
+EVERY_SECONDS = 0.5
+
+
+def reporting(plan: TargetPlan, options: Options) -> Callable[[int, int], None] | None:
+    """Give what tells the bus of rows and attempts; None when nobody listens."""
+
+    def report(rows: int, parts: int) -> None:
+        options.bus.emit(StageProgress(plan.pipeline, plan.table_name, rows, parts))
+
+    return report if options.bus.has_subscribers else None
+
+
+@contextmanager
+def counting(report: Callable[[int, int], None] | None) -> Iterator[str]:
+    """Give a folder for the tasks' counts, and report rows and attempts now and then until the block ends."""
+    if report is None:
+        yield ""
+        return
+    with scratch_folder("count") as folder:
+        done = threading.Event()
+        watcher = threading.Thread(target=_watch, args=(Path(folder), report, done), daemon=True)
+        watcher.start()
+        try:
+            yield folder
+        finally:
+            done.set()
+            watcher.join()
+
+
+def _watch(folder: Path, report: Callable[[int, int], None], done: threading.Event) -> None:
+    told = (0, 0)
+    while not done.wait(EVERY_SECONDS):
+        counts = [_rows(file) for file in folder.iterdir()]
+        now = (sum(counts), len(counts))
+        if now != told:
+            report(*now)
+            told = now
+
+
+def _rows(file: Path) -> int:
+    text = file.read_text()
+    return int(text) if text.isdigit() else 0

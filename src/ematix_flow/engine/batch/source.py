@@ -1,0 +1,218 @@
+"""Calls the user's function and says what it gave: the source of a run as a value, with the system it lives in."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.connect.files import Files
+from ematix_flow.connect.lake_source import LakeSource
+from ematix_flow.connect.registry import open_system
+from ematix_flow.connect.resolve import resolve_connection
+from ematix_flow.declare.pipeline.pipeline import arguments_of
+from ematix_flow.engine.api.connection import Connection, PlaceholderConnection
+from ematix_flow.engine.batch.joins import Side
+from ematix_flow.engine.spark.session import OWN, need, readable
+from ematix_flow.errors import PlanError, UnsupportedError
+from ematix_flow.plan.source import SourceValue, source_value
+from ematix_flow.plan.sql.user.stream import spark_sql
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from ematix_flow.connect.base import Database
+    from ematix_flow.declare.connection.registry import Connection as Declared
+    from ematix_flow.declare.pipeline.pipeline import Pipeline
+    from ematix_flow.engine.batch.options import Options
+    from ematix_flow.plan.steps import FileChoice, Span
+    from ematix_flow.run.read.message_ranges import Stretch
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSource:
+    """A source with the system behind it: one of `database`, `files`, `lake` and `stream`, none for rows in memory."""
+
+    value: SourceValue
+    name: str
+    database: Database | None = None
+    files: Files | None = None
+    lake: LakeSource | None = None
+    sides: tuple[Side, ...] = ()
+    """The connections of a query over several of them."""
+    stream: Stretch | None = None
+    span: Span | None = None
+    """The stretch of a stream that the rows are; the target remembers its end."""
+    rejects: pa.Table | DataFrame | None = None
+    """Messages that could not be read before the rows were made, as rejects are staged."""
+    chosen: FileChoice | None = None
+    """The files that rows in memory were made of; the target remembers them."""
+    made: bool = False
+    """Whether earlier loads of a stream are in the target's table, so that it is not made anew when it is missing."""
+    ordered: bool = False
+    """Whether rows of files are told their place, and rows in memory have it, because the last of a key counts."""
+    user_dialect: str = ""
+    """What the user's expressions are written in, where that is not the dialect of the source."""
+    functions: tuple[tuple[Any, ...], tuple[Any, ...]] = ((), ())
+    """Functions and aggregates of the user that the query can call."""
+
+    @property
+    def kind(self) -> str:
+        """Give what the source is, for people and for rules."""
+        if self.sides:
+            return "several connections"
+        if self.files is not None:
+            return "files"
+        if self.lake is not None:
+            return "a lake"
+        if self.stream is not None:
+            return "a stream"
+        return "a database" if self.database is not None else "rows in memory"
+
+    @property
+    def read_paths(self) -> tuple[str, ...]:
+        """Return what of this machine's disk a task needs that reads the source."""
+        if self.stream is not None:
+            return self.stream.source.read_paths
+        if self.sides:
+            return tuple(path for side in self.sides for path in side.system.read_paths)
+        system = self.database or self.files or self.lake
+        return system.read_paths if system is not None else ()
+
+    @property
+    def dialect(self) -> str:
+        """Give the SQL dialect of the source."""
+        return self.database.dialect if self.database is not None else "spark"
+
+
+def open_source(pipeline: Pipeline, *, spark: Callable[[], Any]) -> OpenSource:
+    """Evaluate the pipeline's function and open the system that its source lives in."""
+    reference = pipeline.source_ref()
+    kind, name = _kind_and_name(reference)
+    returned = evaluate(pipeline, spark=spark)
+    opened = attach(source_value(returned, reference, pipeline.source_table, kind), name)
+    return _with_functions(opened, pipeline) if pipeline.udfs or pipeline.aggregate_udfs else opened
+
+
+def _with_functions(source: OpenSource, pipeline: Pipeline) -> OpenSource:
+    """Give the source with the functions of its pipeline; only a query that Spark runs can call them."""
+    if not source.value.sql or (source.files is None and source.lake is None and not source.sides):
+        message = f"udfs= and aggregate_udfs= are for SQL over files or lake tables, and the source is {source.kind}"
+        raise PlanError(message, hint="a stream's transform_sql= can call them too.", origin=pipeline.origin)
+    need(OWN)
+    aggregates = frozenset(one.name for one in pipeline.aggregate_udfs)
+    value = replace(source.value, sql=spark_sql(source.value.sql, "spark", aggregates))
+    return replace(source, value=value, functions=(pipeline.udfs, pipeline.aggregate_udfs))
+
+
+def evaluate(pipeline: Pipeline, *, spark: Callable[[], Any] | None, placeholder: bool = False) -> Any:
+    """Give what the pipeline's function returns; with `placeholder` it gets connections that refuse to be used."""
+    wants = arguments_of(pipeline.function)
+    opened: list[Connection] = []
+    try:
+        arguments = [_argument(n, wants, pipeline, opened, spark, placeholder=placeholder) for n in wants]
+        return called(pipeline.function, *arguments)
+    finally:
+        for handle in opened:
+            handle.close()
+
+
+def called(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Give what the user's function returns, awaited where it is asynchronous."""
+    returned = function(*arguments)
+    return asyncio.run(_awaited(returned)) if inspect.isawaitable(returned) else returned
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+def attach(value: SourceValue, name: str) -> OpenSource:
+    """Open the system that a source value names."""
+    if value.frame is not None or value.result is not None:
+        return OpenSource(value, name)
+    if value.connections:
+        return joining(value, {word: open_system(reference) for word, reference in value.connections.items()})
+    if value.connection is not None and not isinstance(value.connection, str):
+        name = value.connection.name
+    system = open_system(value.connection)
+    return found_in(system, value, name)
+
+
+def joining(value: SourceValue, systems: Mapping[str, Database | Files | LakeSource]) -> OpenSource:
+    """Return a query over several connections with their systems."""
+    sides = []
+    for word, reference in value.connections.items():
+        name = reference if isinstance(reference, str) else reference.name
+        system = systems[word]
+        if isinstance(system, LakeSource):
+            need(system.spark_needs)
+        sides.append(Side(word, name, system))
+    return OpenSource(value, ", ".join(dict.fromkeys(side.name for side in sides)), sides=tuple(sides))
+
+
+def found_in(system: Database | Files | LakeSource, value: SourceValue, name: str) -> OpenSource:
+    """Give the source with the system it was found in."""
+    if isinstance(system, Files):
+        return OpenSource(value, name, files=system)
+    if isinstance(system, LakeSource):
+        need(system.spark_needs)
+        return OpenSource(value, name, lake=system)
+    return OpenSource(value, name, database=system)
+
+
+def source_for(pipeline: Pipeline, options: Options, spark: Callable[[], Any]) -> OpenSource:
+    """Give the source of a run or a dry run: the declared one, or the rows that a test hands in."""
+    if options.source_frame is not None:
+        return given_source(options)
+    return replace(open_source(pipeline, spark=spark), user_dialect=options.user_dialect)
+
+
+def given_source(options: Options) -> OpenSource:
+    """Give the source that a test hands in instead of the declared one: rows in memory."""
+    return OpenSource(SourceValue(None, frame=options.source_frame), "given rows", user_dialect=options.user_dialect)
+
+
+def _kind_and_name(reference: str | Declared | None) -> tuple[str, str]:
+    if reference is not None and not isinstance(reference, str):
+        return reference.kind, reference.name
+    name = reference or "default"
+    return resolve_connection(name).kind, name
+
+
+def _argument(
+    name: str,
+    wanted: tuple[str, ...],
+    pipeline: Pipeline,
+    opened: list[Connection],
+    spark: Callable[[], Any] | None,
+    *,
+    placeholder: bool,
+) -> Any:
+    if name == "spark":
+        if spark is None:
+            message = f"pipeline {pipeline.name!r} builds its source with Spark, which a preview does not start"
+            raise UnsupportedError(message, hint="use dry-run to see its counts.")
+        need(OWN)
+        return readable(spark(), *_given_to(pipeline))
+    connections = [n for n in wanted if n != "spark"]
+    is_target = len(connections) == 2 and connections.index(name) == 1  # noqa: PLR2004 - (source, target)
+    reference = pipeline.targets[0].connection if is_target else pipeline.source_ref()
+    if placeholder:
+        return PlaceholderConnection("default" if reference is None else reference)
+    declared = resolve_connection("default" if reference is None else reference)
+    system = open_system(declared)
+    if isinstance(system, Files | LakeSource):
+        return system
+    opened.append(Connection(system, declared))
+    return opened[-1]
+
+
+def _given_to(pipeline: Pipeline) -> list[Declared]:
+    """Return the connections that a pipeline names by themselves, without a name that means them."""
+    named = [pipeline.source_ref(), *(target.connection for target in pipeline.targets)]
+    return [connection for connection in named if connection is not None and not isinstance(connection, str)]

@@ -1,0 +1,213 @@
+"""Compares a staged load with its target, key by key, in the transaction of a rehearsal that is rolled back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.commit.conflicts import refuse_changed, see
+from ematix_flow.commit.constraint_violations import searchable, without_offenders
+from ematix_flow.commit.measurements import verdicts_of
+from ematix_flow.commit.publish import rehearse
+from ematix_flow.commit.request import staged_alone
+from ematix_flow.declare.table.types import Boolean, Numeric
+from ematix_flow.engine.batch.ddl import can_rehearse, expand
+from ematix_flow.errors import RefusedError, StalePlanError, TransientError, UnsupportedError
+from ematix_flow.plan.explain.diff import Diff, Sample
+from ematix_flow.plan.sql.diff import ADDED, KINDS, REMOVED, diff_queries, repeated_keys
+from ematix_flow.plan.sql.render import bind_staged, native_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ematix_flow.commit.request import Order, Seen
+    from ematix_flow.connect.base import Database, Session
+    from ematix_flow.declare.table.types import ColumnType
+    from ematix_flow.plan.sql.diff import DiffQueries
+    from ematix_flow.plan.steps import TargetPlan
+    from ematix_flow.records import Audited, Counts
+
+BY_COUNT = "rows of one key are there more than once, so that rows are counted and not compared"
+WITHOUT_KEY = "the table has no key, so that rows are counted and not compared"
+
+FILES_COUNTED = "rows of a folder of files are counted and not compared"
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A staged load after its comparison: what it would change, what it was compared with and the order to commit."""
+
+    diff: Diff
+    expected: tuple[Seen, ...]
+    order: Order
+
+
+def compare(order: Order, database: Database, plan: TargetPlan, sample: int) -> Compared:
+    """Compare a load with its target; rows that the target's constraints refuse are set aside as a run would."""
+    eye = _Eye(database, plan, sample)
+    try:
+        return _compared(order, eye)
+    except RefusedError:
+        if not searchable(order, database) or plan.ensure.statements:
+            raise
+    return _compared(without_offenders(order, database), eye)
+
+
+def _compared(order: Order, eye: _Eye) -> Compared:
+    database = eye.database
+    if eye.countable:
+        done = rehearse(order, database, eye.prepare, look=eye.look)
+        counts = done.counts
+    else:
+        # Where the table cannot be prepared and rolled back, the staged rows are all that can be rehearsed.
+        done = rehearse(staged_alone(order), database, eye.prepare, look=eye.look)
+        counts = eye.derived(done.counts)
+    eye.tell(done.audited)
+    return Compared(eye.diff(counts), eye.expected, order)
+
+
+class _Eye:
+    """Looks at the rows of a load and at its target inside the transaction of a rehearsal."""
+
+    def __init__(self, database: Database, plan: TargetPlan, sample: int) -> None:
+        self.database = database
+        self.plan = plan
+        self.sample = sample
+        self.countable = can_rehearse(database, plan)
+        self.expected: tuple[Seen, ...] = ()
+        self.totals = dict.fromkeys(KINDS, 0)
+        self.columns: tuple[tuple[str, int], ...] = ()
+        self.samples: tuple[Sample, ...] = ()
+        self.opened = (0, 0)
+        self.old_rows = 0
+        self.notes = plan.notes
+        self.verdicts: tuple[str, ...] = ()
+
+    def prepare(self, session: Session) -> None:
+        """See the tables as they are, then make them what the load needs, where that is rolled back."""
+        load = self.plan.commit.load
+        places = [load.target]
+        if load.points is not None and self.database.capabilities.rolls_back:
+            places.append(load.points)
+        self.expected = tuple(see(self.database, session, place) for place in places)
+        if self.database.capabilities.transactional_ddl:
+            expand(self.database, session, self.plan)
+
+    def look(self, session: Session, relation: str) -> None:
+        """Ask for everything that the difference tells; refuse to tell it of two states at once."""
+        if not self.database.capabilities.answers_sql:
+            return
+        rows = self.database.data(session)
+        queries = self._queries()
+        if self.mode == "truncate" and (not queries.keys or self._repeated(rows, relation, queries.keys)):
+            self._count(rows, relation, BY_COUNT if queries.keys else WITHOUT_KEY)
+        else:
+            self._compare(rows, relation, queries)
+        try:
+            refuse_changed(self.expected, self.database, session)
+        except StalePlanError as error:
+            raise TransientError(f"{error.what}, while it was compared", hint="plan again.") from None
+
+    @property
+    def mode(self) -> str:
+        """Give the mode of the load."""
+        return self.plan.commit.write.mode
+
+    def diff(self, counts: Counts) -> Diff:
+        """Give what was seen, with the counts of the load."""
+        if not self.database.capabilities.answers_sql:
+            self.totals |= {ADDED: counts.inserted, REMOVED: counts.deleted}
+            self.notes = (*self.notes, FILES_COUNTED)
+        return Diff(
+            table=self.plan.table_name,
+            mode=self.plan.commit.write.spelled,
+            **self.totals,
+            columns=self.columns,
+            samples=self.samples,
+            counts=counts,
+            statements=self.plan.ensure.statements,
+            notes=(*self.notes, *self.verdicts),
+        )
+
+    def tell(self, audited: Audited | None) -> None:
+        """Take what was measured of the rows: whatever does not hold is told."""
+        self.verdicts = () if audited is None else tuple(f"expectation {text}" for text in verdicts_of(audited))
+
+    def derived(self, staged: Counts) -> Counts:
+        """Give the counts that follow from the difference, for a table that has yet to be created or widened."""
+        added, changed, removed = (self.totals[kind] for kind in ("added", "changed", "removed"))
+        match self.mode:
+            case "append":
+                return replace(staged, inserted=staged.staged, unchanged=0)
+            case "truncate":
+                return replace(staged, inserted=staged.staged, deleted=self.old_rows, unchanged=0)
+            case "merge":
+                touched = {"inserted": added, "updated": changed, "deleted": removed}
+                return replace(staged, **touched, unchanged=max(0, staged.staged - added - changed))
+        inserted, closed = self.opened if self.plan.commit.load.event else (added + changed, changed + removed)
+        return replace(staged, inserted=inserted, closed=closed, unchanged=max(0, staged.staged - inserted))
+
+    def _queries(self) -> DiffQueries:
+        load = self.plan.commit.load
+        found = None if self.countable else self.expected[0].columns
+        if found and load.event:
+            message = f"{self.database.kind} cannot show what scd2 by event time does to a table that is widened first"
+            raise UnsupportedError(message, hint="run the pipeline once, or widen the table by hand, and plan again.")
+        return diff_queries(load, self.mode, found, self.sample)
+
+    def _compare(self, rows: Session, relation: str, queries: DiffQueries) -> None:
+        def asked(sql: str) -> list[tuple[Any, ...]]:
+            return rows.query(bind_staged(sql, self.database.dialect, relation))
+
+        self.totals |= {str(kind): int(count) for kind, count in asked(queries.totals)}
+        if queries.changes and self.totals["changed"]:
+            counted = zip(queries.columns, asked(queries.changes)[0], strict=True)
+            self.columns = tuple((name, int(count)) for name, count in counted if count)
+        self.samples = tuple(
+            self._sampled(kind, row, queries)
+            for kind, sql in queries.samples
+            if self.totals[kind]
+            for row in asked(sql)
+        )
+        self.old_rows = sum(self.totals[kind] for kind in ("changed", "removed", "unchanged"))
+        if queries.opened and not self.countable:
+            inserted, closed = asked(queries.opened)[0]
+            self.opened = (int(inserted), int(closed))
+
+    def _sampled(self, kind: str, row: Sequence[Any], queries: DiffQueries) -> Sample:
+        types = {column.name: column.type for column in self.plan.commit.load.columns}
+        keys, width = len(queries.keys), len(queries.columns)
+        names = (*queries.keys, *queries.columns, *queries.columns)
+        named = [(name, _plain(value, types[name])) for name, value in zip(names, row, strict=True)]
+        old, new = dict(named[keys : keys + width]), dict(named[keys + width :])
+        return Sample(kind, dict(named[:keys]), None if kind == ADDED else old, None if kind == REMOVED else new)
+
+    def _repeated(self, rows: Session, relation: str, keys: Sequence[str]) -> bool:
+        load, dialect = self.plan.commit.load, self.database.dialect
+        staged = bind_staged(repeated_keys(load, keys, staged=True), dialect, relation)
+        there = self.plan.ensure.exists
+        return bool(rows.query(staged)) or bool(there and rows.query(repeated_keys(load, keys)))
+
+    def _count(self, rows: Session, relation: str, note: str) -> None:
+        """Count where keys tell no rows apart: every old row goes, every new one comes."""
+        name = native_name(self.plan.commit.load.target, self.database.dialect)
+        new = int(rows.query(f"SELECT COUNT(*) FROM {relation} AS counted")[0][0])
+        self.old_rows = int(rows.query(f"SELECT COUNT(*) FROM {name}")[0][0]) if self.plan.ensure.exists else 0
+        self.totals |= {ADDED: new, REMOVED: self.old_rows}
+        self.notes = (*self.notes, note)
+
+
+def _plain(value: Any, kind: ColumnType) -> Any:
+    """Give a value as JSON can hold it, in one spelling whatever the database."""
+    if value is None:
+        return None
+    match kind:
+        case Numeric():
+            number = Decimal(str(value))
+            return f"{number:.{kind.scale}f}" if number.is_finite() else str(number)
+        case Boolean():
+            return bool(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    return value if isinstance(value, str | int | float) else str(value)

@@ -1,0 +1,191 @@
+"""Plans a pipeline whose rows wait: stages every target, compares it and stores the plan; no table is changed."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.commit.cleanup import drop_stages_of
+from ematix_flow.commit.ledger import PLANNED, HistoryRow, Ledger, transaction
+from ematix_flow.commit.plan_store import Place, PlanStore, StoredPlan, Waiting, new_id
+from ematix_flow.commit.runlog.open import open_run_log
+from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.written import digest_of, written_down
+from ematix_flow.engine.batch.commit_request import order_for
+from ematix_flow.engine.batch.inspect import wait_for
+from ematix_flow.engine.batch.options import Options
+from ematix_flow.engine.batch.own_target import over_missing_target
+from ematix_flow.engine.batch.planner import Asked, observing, plan_load, token_for
+from ematix_flow.engine.batch.progress import reporting
+from ematix_flow.engine.batch.run import as_ours
+from ematix_flow.engine.batch.source import source_for
+from ematix_flow.engine.batch.stager import Staging, stage, stage_name
+from ematix_flow.engine.batch.target import refuse_twins, target_for
+from ematix_flow.engine.review.compare import compare
+from ematix_flow.engine.review.preview import refuse_plain
+from ematix_flow.engine.spark.session import local_reason, session_for, tasks_away
+from ematix_flow.errors import PlanError
+from ematix_flow.plan.batch import history_name
+from ematix_flow.plan.explain.diff import diff_lines
+from ematix_flow.plan.quality import without_functions
+from ematix_flow.records import Fence
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from ematix_flow.commit.runlog.log import RunLog
+    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.written import Written
+    from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+    from ematix_flow.engine.batch.source import OpenSource
+    from ematix_flow.plan.explain.diff import Diff
+
+SAMPLE = 5
+"""How many keys of each kind are shown, unless somebody asks for more."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiffResult:
+    """What a pipeline would change, and the plan that does exactly that when it is applied."""
+
+    plan_id: str
+    pipeline_name: str
+    made_at: str
+    expires_at: str
+    targets: tuple[Diff, ...]
+
+    @property
+    def command(self) -> str:
+        """Give the command that applies the plan."""
+        return f"flow apply {self.plan_id}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the result as plain data."""
+        known = {"plan_id": self.plan_id, "pipeline": self.pipeline_name, "made_at": self.made_at}
+        targets = {target.table: target.to_dict() for target in self.targets}
+        return known | {"expires_at": self.expires_at, "apply": self.command, "targets": targets}
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """Give the result as JSON."""
+        return json.dumps(self.to_dict(), indent=indent, default=str, ensure_ascii=False)
+
+    def text(self) -> str:
+        """Give the result for people."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield f"pipeline {self.pipeline_name}, plan {self.plan_id}"
+        for target in self.targets:
+            yield ""
+            yield from diff_lines(target)
+        yield ""
+        yield f"no table was changed; until {self.expires_at[:16].replace('T', ' ')} UTC this load can be made with"
+        yield f"  {self.command}"
+
+
+def diff_pipeline(pipeline: Pipeline, options: Options | None = None, sample: int = SAMPLE) -> DiffResult:
+    """Stage every target, compare it with what is there and keep the plan for `apply_plan`."""
+    refuse_plain(pipeline)
+    refuse_twins(pipeline)
+    options = options or Options()
+    store = plan_store(options.run_log or open_run_log())
+    plan_id, made_at = new_id(), options.clock.now()
+    written = [written_down(target.connection) for target in pipeline.targets]
+    source = source_for(pipeline, options, session_for(options))
+    if source.value.result is not None:
+        message = f"pipeline {pipeline.name!r} returns a result instead of a source: there is nothing to compare"
+        raise PlanError(message, origin=pipeline.origin)
+    begun: list[Asked] = []
+    waiting: list[Waiting] = []
+    try:
+        for target, place in zip(pipeline.targets, written, strict=True):
+            begun.append(_asked(pipeline, target, source, plan_id, options))
+            waiting.append(_wait(begun[-1], place, options, sample))
+        stored = _stored(pipeline, plan_id, made_at, written, tuple(waiting))
+        store.write(stored)
+    except BaseException as error:
+        for asked in begun:
+            _give_up(asked, error, options)
+        raise as_ours(error, pipeline.origin) from error
+    store.forget_old(made_at)
+    diffs = tuple(one.diff for one in waiting)
+    return DiffResult(plan_id, pipeline.name, made_at.isoformat(), stored.expires_at.isoformat(), diffs)
+
+
+def plan_store(log: RunLog) -> PlanStore:
+    """Give the plans that are kept beside a run log."""
+    return PlanStore(log.folder / "plans")
+
+
+def _asked(pipeline: Pipeline, target: TargetDeclaration, source: OpenSource, slot: str, options: Options) -> Asked:
+    database = target_for(target.connection, target.table, session_for(options))
+    token, reason = token_for(pipeline, target, slot), local_reason(options)
+    return Asked(
+        pipeline, target, source, database, token, options.clock.now(), reason, tasks_away(options), waits=True
+    )
+
+
+def _wait(asked: Asked, written: Written, options: Options, sample: int) -> Waiting:
+    """Stage one target and compare it."""
+    history = _history(asked)
+    _record(asked.database, history)
+    asked = over_missing_target(asked, wait_for) or asked
+    plan, look = plan_load(asked, observing(session_for(options)))
+    staging = Staging(stage_name(asked.token), plan, asked.source, look, asked.database)
+    spec, parts = stage(staging, session_for(options), reporting(plan, options))
+    order = order_for(plan, Fence(plan.history_name, 0), history, spec, parts)
+    compared = compare(order, asked.database, plan, sample)
+    table, place = asked.target.table, Place(written.name, written.settings, digest_of(asked.database))
+    diff = replace(compared.diff, table=asked.pipeline.key_of(asked.target))
+    plan = replace(plan, audit=without_functions(plan.audit))
+    return Waiting(place, table.schema, table.name, plan, spec, parts, compared.expected, diff, compared.order.excluded)
+
+
+def _give_up(asked: Asked, error: BaseException, options: Options) -> None:
+    """Remove what waits for a plan that did not come to be, as far as its target can be reached."""
+    drop_stages_of(asked.database, asked.token)
+    text = safe_text(error)[:4000]
+    with suppress(*asked.database.failures):
+        _record(asked.database, replace(_history(asked), status="failed", finished_at=options.clock.now(), error=text))
+
+
+def _history(asked: Asked) -> HistoryRow:
+    """Give the row that keeps the staging of a plan from being tidied up."""
+    table, name = asked.target.table, history_name(asked.pipeline, asked.target.table)
+    mode = asked.target.write.spelled
+    return HistoryRow(asked.token.run_id, name, table.schema, table.name, mode, "cross_db", asked.now, PLANNED)
+
+
+def _record(database: Database, row: HistoryRow) -> None:
+    ledger, session = Ledger(database), database.session()
+    try:
+        ledger.ensure(session)
+        with transaction(session):
+            ledger.record(session, row)
+    finally:
+        session.close()
+
+
+def _stored(
+    pipeline: Pipeline, plan_id: str, made_at: datetime, written: list[Written], waiting: tuple[Waiting, ...]
+) -> StoredPlan:
+    posts = () if pipeline.fan_out else pipeline.transforms_post
+    reasons = [one.lacking for one in written if one.lacking]
+    if not all(isinstance(step, str) for step in posts):
+        reasons.append("its post steps are Python")
+    if any(one.function for target in pipeline.targets for one in target.quality.expectations):
+        reasons.append("its expectations are Python")
+    return StoredPlan(
+        id=plan_id,
+        pipeline=pipeline.name,
+        made_at=made_at,
+        targets=waiting,
+        fan_out=pipeline.fan_out,
+        continue_on_failure=pipeline.continue_on_failure,
+        continue_on_failure_post=pipeline.continue_on_failure_post,
+        posts=tuple(step for step in posts if isinstance(step, str)),
+        module_needed="; ".join(reasons),
+    )

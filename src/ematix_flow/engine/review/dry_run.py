@@ -1,0 +1,197 @@
+"""Counts what a run would do now: the load is carried out up to its commit and rolled back; nothing is kept."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ematix_flow.commit.constraint_violations import searchable, without_offenders
+from ematix_flow.commit.ledger import HistoryRow
+from ematix_flow.commit.publish import rehearse
+from ematix_flow.commit.request import staged_alone
+from ematix_flow.connect.base import StageSpec
+from ematix_flow.connect.redact import redact, safe_text
+from ematix_flow.connect.registry import open_target
+from ematix_flow.connect.resolve import resolve_connection
+from ematix_flow.connect.scratch import scratch_folder
+from ematix_flow.engine.batch.commit_request import order_for
+from ematix_flow.engine.batch.ddl import can_rehearse, expand
+from ematix_flow.engine.batch.inspect import wait_for
+from ematix_flow.engine.batch.options import Options
+from ematix_flow.engine.batch.own_target import note_about, over_missing_target
+from ematix_flow.engine.batch.planner import Asked, observing, plan_load, token_for
+from ematix_flow.engine.batch.result import counts_of
+from ematix_flow.engine.batch.source import source_for
+from ematix_flow.engine.batch.stager import Staging, stage, stage_name
+from ematix_flow.engine.batch.target import target_for
+from ematix_flow.engine.review.preview import plan_despite_drift, refuse_plain, report
+from ematix_flow.engine.spark.session import local_reason, session_for, tasks_away
+from ematix_flow.errors import DriftError, FlowError, QualityCheckFailed, RefusedError
+from ematix_flow.plan.explain.report import TargetSummary, summary_of
+from ematix_flow.records import Counts, Fence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ematix_flow.commit.publish import Rehearsal
+    from ematix_flow.commit.request import Order
+    from ematix_flow.connect.base import Database, Session
+    from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+    from ematix_flow.engine.batch.inspect import Look
+    from ematix_flow.engine.batch.source import OpenSource
+    from ematix_flow.engine.review.preview import PreviewResult
+    from ematix_flow.plan.steps import TargetPlan
+    from ematix_flow.records import Audited, Part
+
+Spark: TypeAlias = "Callable[[], Any]"
+
+
+def dry_run_pipeline(pipeline: Pipeline, options: Options | None = None) -> PreviewResult:
+    """Give the plan with the counts that a run would have now; errors are kept per target and stop no other target."""
+    refuse_plain(pipeline)
+    options = options or Options()
+    source = source_for(pipeline, options, session_for(options))
+    if source.value.result is not None:
+        note = "the function returns a result instead of a source: nothing is loaded"
+        return report(pipeline, source, (), (note,), is_dry_run=True)
+    targets = [rehearse_target(pipeline, target, source, options) for target in pipeline.targets]
+    notes = ["post steps are not part of a dry run"] if pipeline.transforms_post else []
+    return report(pipeline, source, targets, notes, is_dry_run=True)
+
+
+def rehearse_target(
+    pipeline: Pipeline, target: TargetDeclaration, source: OpenSource, options: Options
+) -> TargetSummary:
+    """Rehearse one target; whatever goes wrong is part of the answer."""
+    summary = TargetSummary(
+        schema_qualified_name=target.table.qualified_name,
+        mode=target.write.spelled,
+        target_connection_name=target.connection_name,
+        declared_columns=target.table.column_names,
+    )
+    try:
+        with _database(target, source, session_for(options)) as (database, reachable):
+            token = token_for(pipeline, target, f"dry-run-{uuid.uuid4().hex}")
+            asked = Asked(
+                pipeline,
+                target,
+                reachable,
+                database,
+                token,
+                options.clock.now(),
+                local_reason(options),
+                tasks_away(options),
+            )
+            for summary in _steps(asked, session_for(options)):  # noqa: B007 - the last one counts, also after an error
+                pass
+    except Exception as error:  # noqa: BLE001 - the engine's boundary: whatever goes wrong is part of the answer
+        summary = replace(summary, dry_run_error=told_error(error))
+        if isinstance(error, QualityCheckFailed):
+            summary = replace(summary, quality=_verdicts(error.audited))
+    return summary
+
+
+def _steps(asked: Asked, spark: Spark) -> Iterator[TargetSummary]:
+    """Plan, then count; gives what is known after each step."""
+    observe = observing(spark)
+    stand_in = over_missing_target(asked, wait_for)
+    own = () if stand_in is None else (note_about(asked),)
+    asked = stand_in or asked
+    try:
+        plan, look = plan_load(asked, observe)
+    except DriftError:
+        yield summary_of(plan_despite_drift(asked, observe))
+        raise
+    plan = replace(plan, connection_info=dict(_place(asked.target).info()), notes=(*plan.notes, *own))
+    countable = can_rehearse(asked.database, plan)
+    if not countable:
+        note = f"{asked.database.kind} cannot roll back a change of a table: the rows of the source are counted instead"
+        plan = replace(plan, notes=(*plan.notes, note))
+    yield summary_of(plan)
+    with _staging(asked, plan, look, spark) as (spec, parts):
+        order = order_for(plan, Fence(plan.history_name, 0), _history(asked), spec, parts)
+        done = _rehearse(order, asked.database, plan) if countable else _tally(order, asked.database, plan)
+    known = {"rows_staged": done.counts.staged, **counts_of(done.counts, plan.commit.write.mode)}
+    yield replace(summary_of(plan), dry_run_rows_affected=known, quality=_verdicts(done.audited))
+
+
+def _place(target: TargetDeclaration) -> Database:
+    return open_target(target.connection, (target.table.schema, target.table.name))
+
+
+def _rehearse(order: Order, database: Database, plan: TargetPlan) -> Rehearsal:
+    """Carry out the load and roll it back, with the target created or widened inside the same transaction."""
+
+    def prepare(session: Session) -> None:
+        expand(database, session, plan)
+
+    try:
+        return rehearse(order, database, prepare if database.capabilities.transactional_ddl else None)
+    except RefusedError:
+        if not searchable(order, database) or plan.ensure.statements:
+            raise
+    return rehearse(without_offenders(order, database), database)
+
+
+def _tally(order: Order, database: Database, plan: TargetPlan) -> Rehearsal:
+    """Count the rows alone; into a table that is missing, every one of them would be inserted."""
+    done = rehearse(staged_alone(order), database)
+    counts = done.counts
+    inserted = 0 if plan.ensure.exists else counts.staged
+    return replace(done, counts=Counts(staged=counts.staged, inserted=inserted, rejected=counts.rejected))
+
+
+def _verdicts(audited: Audited | None) -> dict[str, Any] | None:
+    return None if audited is None else audited.to_dict()
+
+
+@contextmanager
+def _database(target: TargetDeclaration, source: OpenSource, spark: Spark) -> Iterator[tuple[Database, OpenSource]]:
+    """Give the target, or a scratch one in the place of a file that does not exist and must not come to be."""
+    declared = resolve_connection("default" if target.connection is None else target.connection)
+    database = target_for(declared, target.table, spark)
+    if database.exists():
+        yield database, source
+        return
+    with scratch_folder("dry-run") as folder:
+        place = {"warehouse" if hasattr(declared, "warehouse") else "path": str(Path(folder) / "scratch")}
+        scratch = target_for(replace(declared, **place), target.table, spark)  # type: ignore[arg-type]
+        if source.database is not None and source.database.identity() == database.identity():
+            source = replace(source, database=scratch)
+        scratch.session().close()
+        yield scratch, source
+
+
+@contextmanager
+def _staging(
+    asked: Asked, plan: TargetPlan, look: Look, spark: Spark
+) -> Iterator[tuple[StageSpec | None, tuple[Part, ...]]]:
+    """Give the staged rows of a plan, dropped at the end; nothing where the target reads the source itself."""
+    if plan.path.value == "same_db":
+        yield None, ()
+        return
+    name = stage_name(plan.token)
+    try:
+        yield stage(Staging(name, plan, asked.source, look, asked.database), spark)
+    finally:
+        session = asked.database.session()
+        try:
+            asked.database.drop_stage(session, StageSpec(name, b""))
+        finally:
+            session.close()
+
+
+def _history(asked: Asked) -> HistoryRow:
+    table, name = asked.target.table, asked.pipeline.name
+    mode = asked.target.write.spelled
+    return HistoryRow(asked.token.run_id, name, table.schema, table.name, mode, "dry_run", asked.now, "dry_run")
+
+
+def told_error(error: BaseException) -> str:
+    """Give what went wrong, with the hint and without secrets."""
+    if not isinstance(error, FlowError):
+        return safe_text(error)
+    return redact(error.what if not error.hint else f"{error.what}\nHint: {error.hint}")

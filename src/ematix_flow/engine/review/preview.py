@@ -1,0 +1,218 @@
+"""The plan of a pipeline as a report: what a run would do and why, without reading or changing any data."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.connect.redact import redact, safe_text
+from ematix_flow.engine.batch.options import Options
+from ematix_flow.engine.batch.planner import Asked, plan_load, token_for
+from ematix_flow.engine.batch.stager import raw_frame, told
+from ematix_flow.engine.review.inspect_offline import UNKNOWN, UNSEEN, glancing, glimpse_source, glimpse_target
+from ematix_flow.engine.spark.session import local_reason, session_for, tasks_away
+from ematix_flow.errors import DeclareTypeError, DriftError, FlowError
+from ematix_flow.plan.explain.report import mode_of, notes_of, plan_dict, posts_of, summary_of
+from ematix_flow.plan.explain.text import plan_lines
+from ematix_flow.plan.post_steps import post_steps
+from ematix_flow.plan.steps import SPARK, Choice, Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+    from ematix_flow.engine.batch.inspect import Look
+    from ematix_flow.engine.batch.source import OpenSource
+    from ematix_flow.engine.review.inspect_offline import Glimpse, SeenSource
+    from ematix_flow.plan.explain.report import TargetSummary
+    from ematix_flow.plan.steps import TargetPlan
+
+PREVIEW_SLOT = "preview"
+"""Slot of a plan that nobody runs; it only decides about the `_batch_id` that is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewResult:
+    """What a run would do, for people, programs and tests."""
+
+    pipeline_name: str
+    schedule: str | None
+    mode: str | None
+    source_connection_name: str
+    source_connection_info: Mapping[str, object]
+    source_sql: str
+    targets: tuple[TargetSummary, ...]
+    notes: tuple[str, ...]
+    transforms_post: tuple[Mapping[str, str], ...]
+    plan: Plan
+    is_dry_run: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Say whether every target could be loaded, as far as was tried."""
+        return all(target.dry_run_error is None for target in self.targets)
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """Give what would go wrong, by target."""
+        return tuple(f"{t.schema_qualified_name}: {t.dry_run_error}" for t in self.targets if t.dry_run_error)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the report as plain data."""
+        return plan_dict(self.plan, self.targets) | {"is_dry_run": self.is_dry_run}
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """Give the report as JSON."""
+        return json.dumps(self.to_dict(), indent=indent, default=str, ensure_ascii=False)
+
+    def text(self, *, verbose: bool = False) -> str:
+        """Give the report for people; `verbose` adds every statement."""
+        return "\n".join(plan_lines(self.plan, self.targets, verbose=verbose, dry_run=self.is_dry_run))
+
+
+def preview_pipeline(pipeline: Pipeline, options: Options | None = None, *, physical: bool = False) -> PreviewResult:
+    """Give the plan without touching any data; connections that cannot be resolved or reached become notes.
+
+    With `physical`, Spark is asked how it would run what it evaluates; otherwise it is not even loaded.
+    """
+    refuse_plain(pipeline)
+    seen = glimpse_source(pipeline)
+    if seen.source.value.result is not None:
+        note = "the function returns a result instead of a source: nothing is loaded"
+        return report(pipeline, seen.source, (), (*seen.notes, note))
+    targets, notes = [], list(seen.notes)
+    for target in pipeline.targets:
+        asked, found = _asked(pipeline, target, seen, options or Options())
+        summary = summary_of(_plan(asked, seen, found))
+        if physical:
+            summary = _with_physical_plan(summary, asked, seen, found, session_for(options or Options()))
+        targets.append(summary)
+        notes += [note for note in found.notes if note not in notes]
+    result = report(pipeline, seen.source, targets, notes)
+    return result if seen.resolved else _without_place(result)
+
+
+def refuse_plain(pipeline: Pipeline) -> None:
+    """Refuse a pipeline that is a plain function: it has no plan."""
+    if not pipeline.targets:
+        message = f"pipeline {pipeline.name!r} is a plain function, which has no plan"
+        raise DeclareTypeError(message, hint="declare it with @ematix.pipeline and a target.", origin=pipeline.origin)
+
+
+def _asked(pipeline: Pipeline, target: TargetDeclaration, seen: SeenSource, options: Options) -> tuple[Asked, Glimpse]:
+    database, found = glimpse_target(target)
+    token = token_for(pipeline, target, options.slot or PREVIEW_SLOT)
+    asked = Asked(
+        seen.unforced(pipeline),
+        target,
+        seen.source,
+        database,
+        token,
+        options.clock.now(),
+        local_reason(options),
+        tasks_away(options),
+    )
+    return asked, found
+
+
+def _plan(asked: Asked, seen: SeenSource, found: Glimpse) -> TargetPlan:
+    observe = glancing(source_resolved=seen.resolved, target_resolved=found.resolved)
+    try:
+        plan = plan_despite_drift(asked, observe)
+    except FlowError as error:
+        raise error.at(asked.pipeline.origin) from None
+    return _only_known(plan, source=seen.known, place=found.resolved)
+
+
+def _with_physical_plan(
+    summary: TargetSummary, asked: Asked, seen: SeenSource, found: Glimpse, spark: Callable[..., Any]
+) -> TargetSummary:
+    """Return a target with Spark's physical plan, where Spark evaluates something that is known; or with a note."""
+    plan = summary.plan
+    if plan is None or plan.shape.place.value != SPARK or not seen.resolved or asked.source.value.frame is UNSEEN:
+        return summary
+    looks: list[Look] = []
+
+    def observe(asked: Asked) -> Look:
+        looks.append(glancing(source_resolved=True, target_resolved=found.resolved, spark=spark)(asked))
+        return looks[-1]
+
+    try:
+        known = _only_known(plan_despite_drift(asked, observe), source=seen.known, place=found.resolved)
+        return replace(summary_of(known), spark_plan=_physical(asked, known, looks[-1], spark))
+    except Exception as error:  # noqa: BLE001 - whatever keeps Spark from answering is part of the answer
+        note = f"Spark could not be asked how it would run this: {safe_text(told(error))}"
+        return replace(summary, plan=replace(plan, notes=(*plan.notes, note)))
+
+
+def _physical(asked: Asked, plan: TargetPlan, look: Look, spark: Callable[..., Any]) -> str:
+    from ematix_flow.run.read.frames import physical_plan, shaped_frame
+
+    with ExitStack() as kept:
+        raw = raw_frame(spark(), asked.source, look, plan.read.sql, kept, reads=False)
+        return redact(physical_plan(shaped_frame(spark(), raw, plan.shape.sql)))
+
+
+def _only_known(plan: TargetPlan, *, source: bool, place: bool) -> TargetPlan:
+    """Give the plan without what had to be made up: who loads an unknown source, where an open address leads."""
+    if not place:
+        plan = replace(plan, connection_info={})
+    if source:
+        return plan
+    unknown = Choice(None, UNKNOWN)
+    return replace(plan, path=unknown, shape=replace(plan.shape, place=unknown), stage=replace(plan.stage, by=unknown))
+
+
+def _without_place(result: PreviewResult) -> PreviewResult:
+    return replace(result, source_connection_info={}, plan=replace(result.plan, source_info={}))
+
+
+def plan_despite_drift(asked: Asked, observe: Callable[[Asked], Look]) -> TargetPlan:
+    """Give the plan; where drift would stop a run, the plan for a table that is accepted as it is, with a note."""
+    try:
+        return plan_load(asked, observe)[0]
+    except DriftError as error:
+        note = f"a run would be refused: {error.what}"
+    declared = asked.target.write
+    tolerant = replace(asked, target=replace(asked.target, write=replace(declared, on_drift="warn")))
+    plan = plan_load(tolerant, observe)[0]
+    return replace(plan, commit=replace(plan.commit, write=declared), notes=(*plan.notes, note))
+
+
+def report(
+    pipeline: Pipeline,
+    source: OpenSource,
+    targets: Sequence[TargetSummary],
+    notes: Sequence[str],
+    *,
+    is_dry_run: bool = False,
+) -> PreviewResult:
+    """Give the report of planned targets."""
+    system = source.database or source.files or source.lake
+    planned = tuple(target.plan for target in targets if target.plan is not None)
+    plan = Plan(
+        pipeline=pipeline.name,
+        schedule=pipeline.schedule,
+        source_connection=source.name,
+        source_info=dict(system.info()) if system is not None else {},
+        source_sql=source.value.sql or next((p.read.sql for p in planned if source.value.table), ""),
+        targets=planned,
+        posts=post_steps(pipeline),
+        notes=tuple(notes),
+        timeout=None if pipeline.timeout is None else pipeline.timeout.total_seconds(),
+    )
+    return PreviewResult(
+        pipeline_name=pipeline.name,
+        schedule=pipeline.schedule,
+        mode=mode_of([target.mode for target in targets]),
+        source_connection_name=plan.source_connection,
+        source_connection_info=plan.source_info,
+        source_sql=plan.source_sql,
+        targets=tuple(targets),
+        notes=notes_of(plan),
+        transforms_post=tuple(posts_of(plan.posts)),
+        plan=plan,
+        is_dry_run=is_dry_run,
+    )

@@ -1,0 +1,285 @@
+"""Has the databases check what a run would send them: read query, commit statements and post steps; nothing runs."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.connect.base import Database, WorkTable
+from ematix_flow.connect.files import ALL_FILES
+from ematix_flow.connect.redact import redact, safe_text
+from ematix_flow.connect.registry import open_database
+from ematix_flow.declare.pipeline.pipeline import TransformRef
+from ematix_flow.declare.project import PROJECT
+from ematix_flow.engine.batch.options import Options
+from ematix_flow.engine.batch.own_target import empty_target_in
+from ematix_flow.engine.batch.planner import Asked, plan_load, token_for
+from ematix_flow.engine.batch.target import target_for
+from ematix_flow.engine.review.inspect_offline import UNSEEN, glancing, glimpse_source
+from ematix_flow.engine.review.preview import PREVIEW_SLOT, plan_despite_drift, refuse_plain
+from ematix_flow.engine.spark.session import local_reason, session_for, tasks_away
+from ematix_flow.errors import DriftError, FlowError, RunError, did_you_mean
+from ematix_flow.plan.post_steps import first_word, is_maintenance, post_steps
+from ematix_flow.plan.sql.render import bind_staged, native_column
+from ematix_flow.plan.sql.user.joins import check_joined
+from ematix_flow.plan.sql.user.query import check_query, statements_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ematix_flow.connect.base import Session
+    from ematix_flow.connect.files import Files
+    from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+    from ematix_flow.engine.batch.source import OpenSource
+    from ematix_flow.engine.review.inspect_offline import SeenSource
+    from ematix_flow.plan.steps import Post, TargetPlan
+
+EXPLAINABLE = ("select", "insert", "update", "delete", "merge", "replace", "with", "values", "table", "from")
+"""First words of statements that every database can explain."""
+
+CHECKED = "_flow_checked"
+"""Scratch table in the place of the staged rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValidateResult:
+    """What the databases say to a pipeline."""
+
+    pipeline_name: str
+    ok: bool
+    source_sql: str
+    errors: tuple[str, ...]
+    target_connection_name: str
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the answer as plain data."""
+        return asdict(self) | {"errors": list(self.errors), "notes": list(self.notes)}
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """Give the answer as JSON."""
+        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
+
+    def text(self, *, verbose: bool = False) -> str:
+        """Give the answer for people; `verbose` adds the query that was checked."""
+        lines = [f"{self.pipeline_name}: {'ok' if self.ok else 'failed'}"]
+        lines += [f"  error: {_indented(error)}" for error in self.errors]
+        lines += [f"  note: {_indented(note)}" for note in self.notes]
+        if verbose and self.source_sql:
+            lines += [f"  source: {_indented(self.source_sql)}"]
+        return "\n".join(lines)
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n    ")
+
+
+class Findings:
+    """Errors and notes, each once, in the order they were found."""
+
+    def __init__(self) -> None:
+        self.errors: dict[str, None] = {}
+        self.notes: dict[str, None] = {}
+        self.source_sql = ""
+        self.missing = False
+        """True when the first load creates a target, which later statements may speak of."""
+
+    def note(self, *texts: str) -> None:
+        """Remember something that was not checked."""
+        self.notes.update(dict.fromkeys(redact(text) for text in texts))
+
+    def error(self, text: str) -> None:
+        """Remember something that would fail."""
+        self.errors[redact(text)] = None
+
+    @contextmanager
+    def about(self, what: str, *raised: type[BaseException]) -> Iterator[None]:
+        """Run a check whose failure is a finding."""
+        try:
+            yield
+        except FlowError as error:
+            self.error(f"{what}: {error.what}" + (f"\nHint: {error.hint}" if error.hint else ""))
+        except raised as error:
+            self.error(f"{what}: {_said(error)}")
+
+
+def _said(error: BaseException) -> str:
+    """Give what an exception says; those of Python itself often say nothing without their name."""
+    said, name = safe_text(error), type(error).__name__
+    return f"{name}: {said}" if type(error).__module__ == "builtins" and said != name else said
+
+
+def validate_pipeline(pipeline: Pipeline, options: Options | None = None) -> ValidateResult:
+    """Check everything that can be checked without running it; what is wrong comes out as errors, never as a raise."""
+    refuse_plain(pipeline)
+    found = Findings()
+    with found.about("source", Exception):
+        _check_targets(pipeline, glimpse_source(pipeline), options or Options(), found)
+    _check_posts(pipeline, found)
+    return ValidateResult(
+        pipeline_name=pipeline.name,
+        ok=not found.errors,
+        source_sql=found.source_sql,
+        errors=tuple(found.errors),
+        target_connection_name=pipeline.targets[0].connection_name,
+        notes=tuple(found.notes),
+    )
+
+
+def _check_targets(pipeline: Pipeline, seen: SeenSource, options: Options, found: Findings) -> None:
+    if not seen.resolved:
+        found.error(f"source: {'; '.join(seen.notes)}")
+        return
+    found.note(*seen.notes)
+    if seen.source.value.result is not None:
+        found.note("the function returns a result instead of a source: there is nothing to check")
+        return
+    for target in pipeline.targets:
+        with found.about(target.table.qualified_name):
+            _check_target(pipeline, target, seen, options, found)
+
+
+def _check_target(
+    pipeline: Pipeline, target: TargetDeclaration, seen: SeenSource, options: Options, found: Findings
+) -> None:
+    database = target_for(target.connection, target.table, session_for(options))
+    token = token_for(pipeline, target, PREVIEW_SLOT)
+    asked = Asked(
+        seen.unforced(pipeline),
+        target,
+        seen.source,
+        database,
+        token,
+        options.clock.now(),
+        local_reason(options),
+        tasks_away(options),
+    )
+    observe = glancing(source_resolved=True, target_resolved=True)
+    name = target.table.qualified_name
+    try:
+        plan = plan_load(asked, observe)[0]
+    except DriftError as error:
+        found.error(f"{name}: {error.what}")
+        plan = replace(plan_despite_drift(asked, observe), notes=())
+    found.source_sql = found.source_sql or plan.read.sql
+    if plan.ensure.exists is None:
+        found.error(f"{name}: {'; '.join(plan.notes)}")
+    else:
+        found.note(*plan.notes)
+    if plan.ensure.exists is False:
+        sql = empty_target_in(plan.read.sql, target, database) if seen.source.database is not None else None
+        plan = plan if sql is None else replace(plan, read=replace(plan.read, sql=sql))
+    _check_read(plan, seen.source, found)
+    check_commit(plan, database, found)
+
+
+def _check_read(plan: TargetPlan, source: OpenSource, found: Findings) -> None:
+    """Have the source database explain the read; what Spark reads is checked by name, without Spark."""
+    if source.value.frame is UNSEEN:
+        return
+    database = source.database
+    if database is not None and database.exists():
+        with found.about("source query", *database.failures), _closing(database.look()) as session:
+            database.explain(session, plan.read.sql)
+    elif source.sides:
+        _check_join(plan, source, found)
+    elif source.files is not None and source.value.sql:
+        with found.about("source query"):
+            tables = {ALL_FILES: _file_columns(source.files, "", source.value.options)}
+            for folder in source.files.folders():
+                tables[folder] = _file_columns(source.files, folder, source.value.options)
+            check_query(source.value.sql, tables)
+
+
+def _check_join(plan: TargetPlan, source: OpenSource, found: Findings) -> None:
+    """Have each database explain what it is asked for a query over several connections; its columns are checked by name."""
+    systems = {side.alias: side.system for side in source.sides}
+    for table in plan.read.tables:
+        system = systems[table.alias]
+        if table.sql and isinstance(system, Database):
+            with found.about(table.name, *system.failures), _closing(system.look()) as session:
+                system.explain(session, table.sql)
+    with found.about("source query"):
+        check_joined(source.value.sql, plan.read.tables)
+
+
+def _file_columns(files: Files, folder: str, options: Mapping[str, Any]) -> dict[str, str]:
+    try:
+        return {column.name: column.family for column in files.file_set(folder, options).columns}
+    except RunError:
+        return {}
+
+
+def check_commit(plan: TargetPlan, database: Database, found: Findings) -> None:
+    """Have the target explain every statement of the commit, over an empty scratch table of the staged columns."""
+    if plan.ensure.exists is None:
+        return
+    if not plan.ensure.exists:
+        found.missing = True
+        found.note(f"{plan.table_name} does not exist yet: the statements of its commit are not checked")
+        return
+    if plan.ensure.differences or not database.capabilities.answers_sql:
+        return
+    with found.about(f"{plan.table_name}: commit", *database.failures), _closing(database.session()) as session:
+        points = plan.commit.load.points
+        if points is not None and database.find_table(session, points) is None:
+            found.note(f"{plan.table_name} has no table of folded events yet: its commit is not checked")
+            return
+        work = (*plan.commit.program.work_tables, WorkTable(CHECKED, plan.stage.columns))
+        names = {table.name: database.create_work_table(session, table, plan.token.mark) for table in work}
+        for statement in plan.commit.program.statements:
+            database.explain(session, _bound(statement.sql, database.dialect, names))
+
+
+def _bound(sql: str, dialect: str, names: Mapping[str, str]) -> str:
+    for name, actual in names.items():
+        sql = sql.replace(native_column(name, dialect), actual)
+    # Bound last: the relation may itself hold the name of a work table.
+    return bind_staged(sql, dialect, names[CHECKED])
+
+
+def _check_posts(pipeline: Pipeline, found: Findings) -> None:
+    for post in post_steps(pipeline):
+        if isinstance(post.step, TransformRef):
+            known = [*PROJECT.transforms, *PROJECT.pipelines]
+            if post.step.name not in known:
+                hint = did_you_mean(post.step.name, known)
+                found.error(f"{post.name}: no transform or pipeline has this name\nHint: {hint}")
+        elif isinstance(post.step, str):
+            with found.about(post.name):
+                _check_sql_post(post, open_database(pipeline.targets[0].connection), found)
+
+
+def _check_sql_post(post: Post, database: Database, found: Findings) -> None:
+    for sql in statements_in(str(post.step), database.dialect):
+        if is_maintenance(sql):
+            found.note(f"{post.name}: {first_word(sql).upper()} is maintenance, which no database explains")
+        elif first_word(sql) not in EXPLAINABLE:
+            found.note(
+                f"{post.name}: {first_word(sql).upper()} is not checked, a database explains queries and changes"
+            )
+        elif not database.exists():
+            found.note(f"{post.name}: not checked, the database does not exist yet")
+        else:
+            _explain_post(sql, post, database, found)
+
+
+def _explain_post(sql: str, post: Post, database: Database, found: Findings) -> None:
+    try:
+        with _closing(database.session()) as session:
+            database.explain(session, sql)
+    except database.failures as error:
+        if found.missing:
+            found.note(f"{post.name}: not checked before the first load creates its table ({safe_text(error)})")
+        else:
+            found.error(f"{post.name}: {safe_text(error)}")
+
+
+@contextmanager
+def _closing(session: Session) -> Iterator[Session]:
+    try:
+        yield session
+    finally:
+        session.close()

@@ -1,0 +1,1 @@
+"""What runs when: the scheduler, slots, leases, backfills, triggers and status."""

@@ -1,0 +1,108 @@
+"""What operators ask for: pause, resume, cancel, run and run again; told to the run log, where whoever runs pipelines sees it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ematix_flow.commit.runlog.legacy import ASKED, TAKEN
+from ematix_flow.commit.runlog.records import Action, Claim, RequestRow, told
+from ematix_flow.declare.project import PROJECT
+from ematix_flow.errors import UnknownNameError
+from ematix_flow.plan.schedule import retry as retrying
+from ematix_flow.records import PipelineState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ematix_flow.commit.runlog.log import RunLog
+    from ematix_flow.declare.schedule.workflow import Workflow
+
+DONE, FAILED = "done", "failed"
+RUN, RERUN, RESTART = "run", "rerun", "restart"
+_RESUMABLE = (retrying.FAILED, retrying.GAVE_UP, retrying.INTERRUPTED, retrying.CANCELLED)
+
+
+def pause(log: RunLog, name: str) -> PipelineState:
+    """Let no slot of a pipeline begin; one that runs is left alone."""
+    return log.change_state(name, lambda state: replace(state, paused=True))
+
+
+def unpause(log: RunLog, name: str) -> PipelineState:
+    """Let slots begin again; what was missed meanwhile is caught up as the pipeline says."""
+    return log.change_state(name, lambda state: replace(state, paused=False))
+
+
+def resume(log: RunLog, name: str) -> PipelineState:
+    """Have a slot that failed, was given up or interrupted tried at once, as if for the first time."""
+    pipeline = pipeline_of(log, name)
+    now = told(log.book.now())
+
+    def again(state: PipelineState) -> PipelineState:
+        state = replace(state, paused=False)
+        if state.slot_status not in _RESUMABLE:
+            return state
+        state = replace(state, attempt=0, interruptions=0, first_attempt_at="")
+        # At once by any clock that sees the slot, also that of `flow run-due --now`.
+        return replace(state, slot_status=retrying.FAILED, next_attempt_at=state.last_slot or now)
+
+    return log.change_state(pipeline, again)
+
+
+def cancel(log: RunLog, name: str, by: str) -> str:
+    """Ask the run of a pipeline to stop; gives who was asked, empty when nothing of it runs.
+
+    The run stops itself and gives its lease back then: nothing else of the pipeline runs beside it meanwhile.
+    """
+    pipeline = pipeline_of(log, name)
+    state = log.find(PipelineState, pipeline)
+    running = state is not None and state.slot_status == retrying.RUNNING
+    workflow = next((one for one in PROJECT.workflows.values() if one.key == pipeline), None)
+    if workflow is not None and running:
+        return _cancel_workflow(log, workflow, by)
+    if running:
+        # First, so that the slot is not taken up by itself when its process dies before it has stopped.
+        log.change_state(pipeline, lambda found: _marked(found, by))
+    lease = log.cancel_lease(pipeline, by)
+    request = log.cancel_request(pipeline, by)
+    asked = [lease.worker_id] if lease is not None else []
+    asked += [f"process {request.pid} on {request.host}"] if request is not None else []
+    return " and ".join(asked) or ("nobody, because its process is gone" if running else "")
+
+
+def _cancel_workflow(log: RunLog, workflow: Workflow, by: str) -> str:
+    """End a workflow, so that it sets no further job off, and ask those of its jobs to stop that run."""
+    now = log.book.now()
+    log.change_state(workflow.key, lambda state: retrying.cancelled(_marked(state, by), now))
+    asked = [cancel(log, job, by) for job in workflow.jobs if log.find(Claim, job) is not None]
+    return " and ".join(filter(None, asked)) or f"the scheduler of workflow {workflow.name}"
+
+
+def _marked(state: PipelineState, by: str) -> PipelineState:
+    return replace(state, cancelled_by=by) if state.slot_status == retrying.RUNNING else state
+
+
+def ask(log: RunLog, kind: str, pipeline: str, *, run_id: str = "", from_step: str = "", by: str = "") -> Action:
+    """Ask for a run, which the next scheduler or `flow run-due` does."""
+    at = told(log.book.now())
+    return log.ask(Action("", kind, pipeline, run_id=run_id, from_step=from_step, asked_at=at, asked_by=by))
+
+
+def asked_runs(log: RunLog, held: Callable[[str], bool]) -> list[Action]:
+    """Give the runs that were asked for and that nobody is at work on, oldest first."""
+    found = [one for one in log.all(Action) if one.kind in (RUN, RERUN, RESTART) and one.state in (ASKED, TAKEN)]
+    return sorted((one for one in found if not held(one.pipeline)), key=lambda one: one.asked_at)
+
+
+def pipeline_of(log: RunLog, name: str) -> str:
+    """Give the pipeline of a name or of a run's id."""
+    if any(log.find(kind, name) is not None for kind in (PipelineState, Claim, RequestRow)):
+        return name
+    run = log.get_run(name)
+    if run is not None:
+        return run.pipeline
+    before, separator, _ = name.rpartition("@")
+    if separator and log.find(PipelineState, before) is not None:
+        return before
+    message = f"the run log knows neither a pipeline nor a run {name!r}"
+    raise UnknownNameError(message, hint="flow status shows pipelines, flow runs list shows runs.")

@@ -1,0 +1,129 @@
+"""Runs the slots of a stretch of the past, one after the other: resumable, and beside the live schedule under its lease."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.commit.runlog.records import Backfill
+from ematix_flow.connect.redact import safe_text
+from ematix_flow.engine.batch.events import attempted
+from ematix_flow.engine.schedule.lease import Lease
+from ematix_flow.engine.schedule.slot_run import leased, own_slot_id, run_leased, stretch
+from ematix_flow.errors import DeclareError, UnknownNameError
+from ematix_flow.failpoints import failpoint
+from ematix_flow.plan.schedule.cron import count_slots, instant_of, slot_id, slot_text, slots_between
+from ematix_flow.plan.schedule.decide import Skip
+from ematix_flow.plan.schedule.retry import MOMENT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import datetime
+
+    from ematix_flow.commit.runlog.log import RunLog
+    from ematix_flow.declare.pipeline.pipeline import Pipeline
+    from ematix_flow.engine.schedule.slot_run import Keeper
+
+OPEN, DONE, FAILED = "open", "done", "failed"
+WAIT_SECONDS = 2.0
+"""Pause while the live schedule has the pipeline."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotDone:
+    """One slot of a backfill after its run."""
+
+    slot: str
+    result: Any = None
+    error: str = ""
+    number: int = 0
+    of: int = 0
+
+
+def open_backfill(
+    log: RunLog, pipeline: Pipeline, first: datetime, last: datetime, *, again: bool = False
+) -> tuple[Backfill, bool]:
+    """Give the backfill of a stretch, and whether it is one that was interrupted; `again` loads slots that ran before too."""
+    if pipeline.schedule is None:
+        message = f"pipeline {pipeline.name!r} has no schedule, so there are no slots to run"
+        raise DeclareError(message, hint="give it schedule=, or run it now: flow run.", origin=pipeline.origin)
+    if last < first:
+        message = f"the stretch ends ({slot_text(last)}) before it begins ({slot_text(first)})"
+        raise DeclareError(message)
+    wanted = (pipeline.name, slot_text(first), slot_text(last), "again" if again else "")
+    for found in log.all(Backfill):
+        if found.state in (OPEN, FAILED) and (found.pipeline, found.first, found.last, found.note) == wanted:
+            return found, True
+    made = Backfill(f"bf-{uuid.uuid4().hex}", *wanted[:3], note=wanted[3])
+    return log.swap(None, made) or made, False
+
+
+def find_backfill(log: RunLog, backfill_id: str) -> Backfill:
+    """Give a backfill by its id or a unique beginning of it."""
+    found = [one for one in log.all(Backfill) if one.id.startswith(backfill_id)]
+    if len(found) != 1:
+        message = f"no single backfill has the id {backfill_id!r}"
+        raise UnknownNameError(message, hint="flow backfill prints the id when it begins.")
+    return found[0]
+
+
+def slots_of(pipeline: Pipeline, backfill: Backfill) -> Iterator[str]:
+    """Give the slots of a backfill one by one, the first instant included and the last one not."""
+    schedule = pipeline.schedule or ""
+    first, last = instant_of(backfill.first), instant_of(backfill.last)
+    found = slots_between(schedule, pipeline.timezone, first - MOMENT, last)
+    return (slot_text(slot) for slot in found if first <= slot < last)
+
+
+def slot_count(pipeline: Pipeline, backfill: Backfill) -> int:
+    """Give how many slots a backfill has, without going through all of them."""
+    first, last = instant_of(backfill.first), instant_of(backfill.last)
+    return count_slots(pipeline.schedule or "", pipeline.timezone, first, last)
+
+
+def run_backfill(
+    pipeline: Pipeline, backfill: Backfill, keeper: Keeper, stopped: Callable[[], bool] = lambda: False
+) -> Iterator[SlotDone]:
+    """Run the slots that are not done yet and give each after its run; the first failure ends it, and it can be resumed."""
+    total = slot_count(pipeline, backfill)
+    done: list[str] = json.loads(backfill.done or "[]")
+    known = frozenset(done)
+    for number, slot in enumerate(slots_of(pipeline, backfill), 1):
+        if slot in known or stopped():
+            continue
+        error, result = _run_slot(pipeline, backfill, slot, keeper)
+        if not error:
+            done.append(slot)
+        state = FAILED if error else DONE if len(done) == total else OPEN
+        kept = keeper.log.swap(backfill, replace(backfill, done=json.dumps(done), state=state))
+        backfill = kept or find_backfill(keeper.log, backfill.id)
+        failpoint("backfill.noted")
+        yield SlotDone(slot, result, error, number, total)
+        if error:
+            return
+
+
+def _run_slot(pipeline: Pipeline, backfill: Backfill, slot: str, keeper: Keeper) -> tuple[str, Any]:
+    """Run one slot with the token that the live schedule has for it; one that ran then is found in the target."""
+    again = f"#{backfill.id}" if backfill.note else ""
+    shown, name = f"{slot_id(pipeline.name, slot)}{again}", f"{own_slot_id(pipeline, slot, keeper)}{again}"
+    if not pipeline.targets and _has_run(keeper.log, name):
+        return "", {"recovered": True}
+    while isinstance(token := leased(pipeline, keeper), Skip):
+        keeper.options.clock.sleep(WAIT_SECONDS)
+    with Lease(keeper.log, pipeline.name, token, keeper.lease_seconds) as lease:
+        try:
+            within, bus = stretch(pipeline, slot), keeper.options.bus
+            return "", attempted(
+                pipeline.name, shown, 1, bus, lambda: run_leased(pipeline, name, keeper, lease, within)
+            )
+        except Exception as error:  # noqa: BLE001 - the engine's boundary: a failed slot is an outcome
+            return f"{type(error).__name__}: {safe_text(error)}", None
+
+
+def _has_run(log: RunLog, name: str) -> bool:
+    """Say whether the run log knows that a slot of a plain function has run; a load asks its target."""
+    found = log.get_run(name)
+    return found is not None and found.run_id == name and found.status == "succeeded"

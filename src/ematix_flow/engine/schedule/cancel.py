@@ -1,0 +1,73 @@
+"""Stops runs that somebody cancels or that take too long: it watches what was asked for; how work is interrupted stands in `halting`."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from ematix_flow.commit.runlog import requests
+from ematix_flow.connect.halting import Halt
+from ematix_flow.engine.schedule.lease import LOOK_SECONDS, cancelled
+from ematix_flow.errors import RunLogError, RunTimeoutError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import timedelta
+
+    from ematix_flow.commit.runlog.log import RunLog
+    from ematix_flow.declare.pipeline.pipeline import Pipeline
+    from ematix_flow.engine.batch.options import Options
+    from ematix_flow.records import Request
+
+
+@contextmanager
+def stoppable(pipeline: Pipeline, request: Request, log: RunLog, options: Options) -> Iterator[Halt]:
+    """Give what stops the run in this block: its lease or a request that is cancelled, and the limit of its time."""
+    halt = options.halt or Halt(lambda one: _look(one, request, log))
+    with halt.over(), _watched(halt, request, log, options), _limited(halt, pipeline.name, pipeline.timeout):
+        yield halt
+
+
+@contextmanager
+def _watched(halt: Halt, request: Request, log: RunLog, options: Options) -> Iterator[None]:
+    """Look now and then whether somebody has cancelled a run by hand; the keeper of a lease looks itself."""
+    if options.halt is not None:
+        yield
+        return
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(LOOK_SECONDS) and halt.error is None:
+            _look(halt, request, log)
+
+    watcher = threading.Thread(target=watch, name=f"request-{request.pipeline}", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def _look(halt: Halt, request: Request, log: RunLog) -> None:
+    with suppress(RunLogError):  # a load never fails because of its run log
+        by = requests.cancelled_by(log.book, request)
+        if by:
+            halt.stop(cancelled(request.pipeline, by))
+
+
+@contextmanager
+def _limited(halt: Halt, name: str, limit: timedelta | None) -> Iterator[None]:
+    """Stop the run when its time is over."""
+    if limit is None:
+        yield
+        return
+    message = f"the run of {name} took longer than its timeout of {limit.total_seconds():g} s"
+    error = RunTimeoutError(message, hint="nothing of it was committed; timeout= is the longest time of one attempt.")
+    timer = threading.Timer(limit.total_seconds(), halt.stop, (error,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -1,0 +1,169 @@
+"""Asks how fresh the tables of pipelines are, also of those that do not run; it reads, and changes nothing."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.clock import SYSTEM_CLOCK
+from ematix_flow.commit.ledger import parse_instant
+from ematix_flow.commit.runlog.open import open_run_log
+from ematix_flow.connect.redact import safe_text
+from ematix_flow.declare.pipeline.keywords import duration
+from ematix_flow.declare.project import PROJECT
+from ematix_flow.engine.batch.options import Options
+from ematix_flow.engine.batch.target import target_for
+from ematix_flow.engine.spark.session import session_for
+from ematix_flow.errors import FlowError, RunError
+from ematix_flow.events import FreshnessChanged
+from ematix_flow.observe.bus import Bus
+from ematix_flow.plan.schedule.freshness import BREACHED, LAST_SUCCESS, Freshness, lag_of, state_of
+from ematix_flow.plan.sql.render import native_column, native_name
+from ematix_flow.records import PipelineState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from datetime import datetime
+
+    from ematix_flow.commit.runlog.log import RunLog
+    from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
+
+EVERY = timedelta(minutes=1)
+RECENT = 500
+"""So many of the newest successful runs are looked through for one of a target."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sla:
+    """A limit, and whose it is."""
+
+    pipeline: str
+    sla: timedelta
+    target: TargetDeclaration | None = None
+    key: str = ""
+
+    @property
+    def column(self) -> str | None:
+        """Give the column whose newest value counts; None where the last success does."""
+        return None if self.target is None else self.target.quality.column
+
+
+def register_freshness_sla(pipeline: str, sla: Any) -> None:
+    """Let a pipeline have a limit for the age of its last success, besides what its declaration says."""
+    PROJECT.slas[pipeline] = duration("freshness_sla", sla)
+
+
+def registered_slas() -> dict[str, timedelta]:
+    """Give the limits by the names of their pipelines; of several targets the strictest one."""
+    found: dict[str, timedelta] = {}
+    for one in _slas():
+        found[one.pipeline] = min(one.sla, found.get(one.pipeline, one.sla))
+    return found
+
+
+def evaluate_freshness(
+    names: Iterable[str] | None = None, *, now: datetime | None = None, run_log: RunLog | None = None
+) -> list[Freshness]:
+    """Give how fresh every table with a limit is, or those of some pipelines."""
+    log, wanted = run_log or open_run_log(), None if names is None else set(names)
+    at = now or SYSTEM_CLOCK.now()
+    return [_evaluated(one, at, log) for one in _slas() if wanted is None or one.pipeline in wanted]
+
+
+class FreshnessEvaluator:
+    """Remembers the states from one look to the next and tells of those that changed."""
+
+    def __init__(self, bus: Bus | None = None, run_log: RunLog | None = None) -> None:
+        self._bus = bus or Bus()
+        self._log = run_log
+        self._states: dict[tuple[str, str], str] = {}
+
+    def evaluate(self, now: datetime | None = None) -> list[Freshness]:
+        """Look at everything with a limit; whoever enters or leaves `breached` is told on the bus."""
+        found = evaluate_freshness(now=now, run_log=self._log)
+        for one in found:
+            before = self._states.get((one.pipeline, one.target), "")
+            self._states[one.pipeline, one.target] = one.state
+            if (one.state == BREACHED) != (before == BREACHED):
+                self._bus.emit(_told(one, before))
+        return found
+
+
+class FreshnessWatch:
+    """Looks again and again, also when nothing runs; a scheduler asks it in every tick."""
+
+    def __init__(self, bus: Bus, run_log: RunLog) -> None:
+        self._bus, self._log = bus, run_log
+        self._looked: datetime | None = None
+
+    def __call__(self, now: datetime) -> None:
+        """Tell of everything with a limit, once a minute; whoever alerts knows what has been told before."""
+        if self._looked is not None and now - self._looked < EVERY:
+            return
+        self._looked = now
+        for one in evaluate_freshness(now=now, run_log=self._log):
+            self._bus.emit(_told(one, ""))
+
+
+def _told(one: Freshness, before: str) -> FreshnessChanged:
+    lag = None if one.lag is None else one.lag.total_seconds()
+    return FreshnessChanged(one.pipeline, one.target, one.state, before, lag, one.sla.total_seconds())
+
+
+def last_success(log: RunLog, pipeline: str, target: str) -> datetime | None:
+    """Give when a pipeline, or one target of it, last succeeded."""
+    declared = PROJECT.pipelines.get(pipeline)
+    state = log.find(PipelineState, pipeline) if declared is None or len(declared.targets) <= 1 else None
+    if state is not None and state.last_success_at:
+        return parse_instant(state.last_success_at)
+    runs, _ = log.list_runs(pipeline=pipeline, status="succeeded", limit=RECENT)
+    for run in runs:
+        if run.finished_at and (not target or run.target == target):
+            return parse_instant(run.finished_at)
+    return None
+
+
+def _slas() -> Iterator[_Sla]:
+    for pipeline in PROJECT.pipelines.values():
+        for target in pipeline.targets:
+            if target.quality.sla is not None:
+                yield _Sla(pipeline.name, target.quality.sla, target, pipeline.key_of(target))
+    for name, sla in PROJECT.slas.items():
+        yield _Sla(name, sla)
+
+
+def _evaluated(one: _Sla, now: datetime, log: RunLog) -> Freshness:
+    last, basis, note = _last(one, log)
+    state = state_of(last, now, one.sla)
+    return Freshness(one.pipeline, one.key, state, one.sla, lag_of(last, now), last, basis, note)
+
+
+def _last(one: _Sla, log: RunLog) -> tuple[datetime | None, str, str]:
+    """Give the moment that counts, what it is and what stood in the way of a better one."""
+    note = ""
+    if one.target is not None and one.column is not None:
+        try:
+            return _newest(one.target, one.column), f"newest {one.column}", ""
+        except FlowError as error:
+            note = f"the table could not be asked: {safe_text(error)}"
+    return last_success(log, one.pipeline, one.key), LAST_SUCCESS, note
+
+
+def _newest(target: TargetDeclaration, column: str) -> datetime | None:
+    """Ask a table for the newest value of a column; None where there is no table or no value."""
+    database = target_for(target.connection, target.table, session_for(Options()))
+    place = database.place(target.table.schema, target.table.name)
+    name = native_column(column, database.dialect)
+    try:
+        if not database.exists():
+            return None
+        with closing(database.look()) as session:
+            if database.find_table(session, place) is None:
+                return None
+            sql = f"SELECT MAX({name}) FROM {native_name(place, database.dialect)}"
+            value = database.data(session).query(sql)[0][0]
+    except database.failures as error:
+        raise RunError(safe_text(error)) from None
+    return None if value is None else parse_instant(value)

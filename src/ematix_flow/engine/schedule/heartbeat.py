@@ -1,0 +1,56 @@
+"""Whether anybody looks for what is due: a scheduler that leads, or a `flow run-due` that was called lately."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from ematix_flow.commit.runlog.records import Chore, Claim, instant, told
+from ematix_flow.errors import RunLogError
+from ematix_flow.plan.schedule.cron import slot_text
+
+if TYPE_CHECKING:
+    from ematix_flow.commit.runlog.log import RunLog
+
+LEADER = "_scheduler_singleton"
+"""The lease that one scheduler has at a time."""
+
+LATELY = timedelta(minutes=5)
+"""A `flow run-due` that was called earlier than this is not called regularly any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """Who looks for what is due."""
+
+    alive: bool
+    text: str
+    """In words: who it is, or when somebody was seen last."""
+
+
+def who_looks(log: RunLog) -> Looking:
+    """Give who looks for what is due, by the clock of the run log."""
+    lead, round_, now = log.find(Claim, LEADER), log.find(Chore, _chore(log)), log.book.now()
+    if lead is not None and lead.claim_token and instant(lead.expires_at) > now:
+        return Looking(alive=True, text=f"{lead.worker_id} leads")
+    seen = [instant(lead.claimed_at)] if lead is not None and lead.claimed_at else []
+    if round_ is not None:
+        last = instant(round_.done_at)
+        if now - last < LATELY:
+            return Looking(alive=True, text=f"flow run-due was called at {slot_text(last)}")
+        seen.append(last)
+    ever = f"the last one was seen at {slot_text(max(seen))}" if seen else "the run log has never seen one"
+    return Looking(alive=False, text=f"no scheduler is alive and no flow run-due was called lately; {ever}")
+
+
+def note_round(log: RunLog) -> None:
+    """Write down that somebody has looked for what is due; a run log that is away hears nothing."""
+    with suppress(RunLogError):
+        found = log.find(Chore, _chore(log))
+        log.swap(found, Chore(_chore(log), told(log.book.now())))
+
+
+def _chore(log: RunLog) -> str:
+    return f"run-due {log.project.mark}".strip()

@@ -1,0 +1,75 @@
+"""Sees whether messages have come to a topic, stream or folder since a workflow last looked; it takes none of them away."""
+
+from __future__ import annotations
+
+from concurrent.futures import wait
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ematix_flow.background import in_background
+from ematix_flow.connect.registry import open_stream
+from ematix_flow.connect.resolve import resolve_connection
+from ematix_flow.connect.stream import LATEST, as_text, from_text
+from ematix_flow.errors import TransientError, UnsupportedError
+from ematix_flow.plan.explain.guarantees import QUEUES
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from ematix_flow.declare.pipeline.pipeline import Source
+
+PATIENCE = 5.0
+"""Seconds that everything else waits for a look at messages; one that takes longer is asked for its answer next time."""
+
+_LOOKS: list[Look] = []
+"""Looks that are under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Up to where messages were seen, and whether there were new ones."""
+
+    seen: str
+    fires: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Look:
+    """A look at a source from a place on, under way in the background."""
+
+    source: Source
+    seen: str
+    found: Future[News | None]
+
+
+def news(source: Source, seen: str) -> News | None:
+    """Give what is new behind a place in the source; None when nothing is.
+
+    A workflow that has never looked begins with the messages that come from now on.
+    """
+    before = next((look for look in _LOOKS if look.source is source and look.seen == seen), None)
+    look = before or Look(source, seen, in_background(lambda: _look(source, seen), "messages"))
+    if before is None:
+        _LOOKS.append(look)
+    if not wait([look.found], PATIENCE if before is None else 0).done:
+        message = f"{source.query or source.path} has not answered yet"
+        raise TransientError(message)
+    _LOOKS.remove(look)
+    return look.found.result()
+
+
+def _look(source: Source, seen: str) -> News | None:
+    connection = resolve_connection(source.connection)
+    if connection.kind in QUEUES:
+        message = f"on_message= cannot look at {connection.kind} without taking messages away"
+        hint = "kafka, kinesis and folders of files can be watched; for a queue, declare a stream that consumes it."
+        raise UnsupportedError(message, hint=hint)
+    opened = open_stream(connection, source.query or source.path or "")
+    try:
+        latest = opened.start(LATEST)
+        if not seen:
+            return News(as_text(latest), fires=False)
+        before = from_text(seen)
+        return News(as_text(latest), fires=True) if opened.distance(before, latest) else None
+    finally:
+        opened.close()

@@ -1,0 +1,84 @@
+"""Carries out runs that an operator asked for: under the pipeline's lease, with a token of their own, and without a slot."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.commit.runlog.legacy import TAKEN
+from ematix_flow.commit.runlog.records import told
+from ematix_flow.connect.redact import safe_text
+from ematix_flow.engine.batch.events import attempted
+from ematix_flow.engine.batch.result import run_ids_of
+from ematix_flow.engine.schedule.actions import DONE, FAILED, RESTART
+from ematix_flow.engine.schedule.lease import Lease
+from ematix_flow.engine.schedule.slot_run import leased, run_leased
+from ematix_flow.events import PipelineBegan, PipelineEnded
+from ematix_flow.plan.schedule.cron import slot_id
+from ematix_flow.plan.schedule.decide import Skip
+
+if TYPE_CHECKING:
+    from ematix_flow.commit.runlog.log import RunLog
+    from ematix_flow.commit.runlog.records import Action
+    from ematix_flow.declare.pipeline.pipeline import Pipeline
+    from ematix_flow.engine.schedule.slot_run import Keeper
+
+
+@dataclass(frozen=True, slots=True)
+class AskedRun:
+    """A run that was asked for, after it."""
+
+    result: Any = None
+    error_message: str = ""
+    error_type: str = ""
+    """The class of what went wrong; empty after a success."""
+
+
+def carry_out_asked(action: Action, pipeline: Pipeline, keeper: Keeper) -> Skip | AskedRun:
+    """Do what was asked for and write down how it went."""
+    token = leased(pipeline, keeper)
+    if isinstance(token, Skip):
+        return token
+    with Lease(keeper.log, pipeline.name, token, keeper.lease_seconds) as lease:
+        begun = keeper.log.swap(action, replace(action, state=TAKEN, taken_by=keeper.worker_id))
+        if begun is None:
+            return Skip(pipeline.name, f"{action.id} was taken by another run")
+        return _run(begun, pipeline, keeper, lease)
+
+
+def _run(action: Action, pipeline: Pipeline, keeper: Keeper, lease: Lease) -> AskedRun:
+    run, clock, began = _slot(action, pipeline, keeper.log), keeper.options.clock, time.monotonic()
+    keeper.options.bus.emit(PipelineBegan(pipeline.name, "", run))
+    said, kind, result = "", "", None
+    try:
+        result = attempted(pipeline.name, run, 1, keeper.options.bus, lambda: run_leased(pipeline, run, keeper, lease))
+    except Exception as error:  # noqa: BLE001 - the engine's boundary: a failed run is an outcome
+        said, kind = safe_text(error), type(error).__name__
+    now = clock.now()
+    keeper.log.record_run(pipeline.name, now, not kind)
+    keeper.log.swap(action, replace(action, state=FAILED if kind else DONE, ended_at=told(now), outcome=said[:1000]))
+    keeper.options.bus.emit(
+        PipelineEnded(
+            pipeline.name,
+            "",
+            run,
+            now,
+            time.monotonic() - began,
+            gave_up=bool(kind),
+            error_message=said,
+            error_type=kind,
+            run_ids=run_ids_of(result),
+        )
+    )
+    return AskedRun(result, said, kind)
+
+
+def _slot(action: Action, pipeline: Pipeline, log: RunLog) -> str:
+    """Give the name of the load: a restart has that of the run before it, so that only what is missing is done."""
+    if action.kind == RESTART:
+        before = log.get_run(action.run_id)
+        if before is not None and before.request_id:
+            return before.request_id
+    # The action's id is part of the name: after a crash the same work is taken up, and is done once.
+    return slot_id(pipeline.name, action.id)

@@ -1,0 +1,266 @@
+"""Runs what is due once, one pipeline after the other: `flow run-due`; several hosts may do so at the same time."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.commit.runlog.open import forgotten_run_log, open_run_log
+from ematix_flow.declare.project import PROJECT
+from ematix_flow.engine.batch.options import Options
+from ematix_flow.engine.schedule.abandon import UNSETTLED, lose
+from ematix_flow.engine.schedule.actions import asked_runs
+from ematix_flow.engine.schedule.heartbeat import note_round
+from ematix_flow.engine.schedule.lease import default_worker, held_now
+from ematix_flow.engine.schedule.pools import pool_sizes
+from ematix_flow.engine.schedule.requests import carry_out_asked
+from ematix_flow.engine.schedule.slot_run import Keeper, Outcome, carry_out, take
+from ematix_flow.engine.schedule.workflows import advance_workflows
+from ematix_flow.errors import RunLogError
+from ematix_flow.events import PipelineSkipped
+from ematix_flow.observe.bus import Bus
+from ematix_flow.observe.observers import book_in, observers
+from ematix_flow.plan.schedule import retry as retrying
+from ematix_flow.plan.schedule.cron import aware, instant_of, last_slot, slot_text
+from ematix_flow.plan.schedule.decide import Fire, Lose, Situation, Skip, decide
+from ematix_flow.records import PipelineState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from datetime import datetime
+
+    from ematix_flow.commit.runlog.log import RunLog
+    from ematix_flow.declare.pipeline.pipeline import Pipeline
+    from ematix_flow.observe.alerts.alert import Alerter
+    from ematix_flow.observe.metrics.run import MetricsSink
+
+WINDOW = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, slots=True)
+class FiredEvent:
+    """A pipeline that ran."""
+
+    name: str
+    result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class FailedEvent:
+    """A pipeline that failed, and which attempt it was."""
+
+    name: str
+    error_message: str
+    error_type: str
+    attempt_count: int
+    gave_up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedEvent:
+    """A pipeline that was due and did not run."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunDueResult:
+    """What one round did."""
+
+    fired: list[FiredEvent] = field(default_factory=list)
+    failed: list[FailedEvent] = field(default_factory=list)
+    skipped: list[SkippedEvent] = field(default_factory=list)
+
+    def names(self) -> set[str]:
+        """Give the pipelines that were dealt with."""
+        events: tuple[FiredEvent | FailedEvent | SkippedEvent, ...] = (*self.fired, *self.failed, *self.skipped)
+        return {event.name for event in events}
+
+    def with_all(self, more: RunDueResult) -> RunDueResult:
+        """Give what two rounds did."""
+        return RunDueResult(self.fired + more.fired, self.failed + more.failed, self.skipped + more.skipped)
+
+
+Telling = Callable[[str, str, str], None]
+"""Hears `firing`, `failed` or `skipping`, the name of the pipeline and more words about it."""
+
+
+def run_due(
+    keeper: Keeper, *, window: timedelta = WINDOW, catchup: str | None = None, tell: Telling | None = None
+) -> RunDueResult:
+    """Run every slot that is due now; one that any host has begun is not begun again."""
+    keeper, at = look(keeper, window, catchup)
+    note_round(keeper.log)
+    asked, result = _asked(keeper, at, tell), RunDueResult()
+    while True:
+        done = result.names()
+        names = [name for name, one in at.project.pipelines.items() if name not in done and _concerns(one, at)]
+        one_round = _round(at.project.order(names), keeper, at, tell)
+        result = result.with_all(one_round)
+        if not at.project.workflows or not one_round.fired:
+            return asked.with_all(result)
+        keeper, at = look(keeper, window, catchup)  # a success may have set a workflow off
+
+
+def _concerns(pipeline: Pipeline, at: Situation) -> bool:
+    """Say whether a round tells of a pipeline: something of it is due, or its slot of the window runs elsewhere."""
+    state = at.state(pipeline.name)
+    elsewhere = pipeline.name in at.held and state.slot_status == retrying.RUNNING
+    return decide(pipeline, at) is not None or (elsewhere and instant_of(state.last_slot) > at.now - at.window)
+
+
+def _asked(keeper: Keeper, at: Situation, tell: Telling | None) -> RunDueResult:
+    """Do the runs that operators asked for."""
+    result = RunDueResult()
+    for action in asked_runs(keeper.log, lambda name: name in at.held):
+        pipeline = at.project.pipelines.get(action.pipeline)
+        if pipeline is None:
+            continue
+        if tell is not None:
+            tell("firing", pipeline.name, f"{action.kind} asked for by {action.asked_by or 'somebody'}")
+        said = carry_out_asked(action, pipeline, keeper)
+        if isinstance(said, Skip):
+            _note(result, said, tell, keeper)
+        elif said.error_type:
+            result.failed.append(FailedEvent(pipeline.name, said.error_message, said.error_type, 1, gave_up=True))
+        else:
+            result.fired.append(FiredEvent(pipeline.name, said.result))
+    return result
+
+
+def run_named(names: Sequence[str], keeper: Keeper, tell: Telling | None = None) -> RunDueResult:
+    """Run pipelines that somebody found to be due, with the same gates; a slot that has been begun is not begun again."""
+    keeper, at = look(keeper, WINDOW, None)
+    asked = {name: _newest_slot(at.project.pipeline(name), at) for name in names}
+    return _round(at.project.order(list(names)), keeper, replace(at, asked=asked), tell)
+
+
+def run_due_with_dag_detailed(
+    due: Sequence[str],
+    *,
+    now: datetime | None = None,
+    run_log: RunLog | None = None,
+    alerters: Sequence[Alerter | str] | None = None,
+    metrics: MetricsSink | str | None = None,
+) -> RunDueResult:
+    """Run pipelines that the caller found to be due, what is depended on first, and give what became of each."""
+    log = run_log if run_log is not None else open_run_log()
+    with observers(alerters or (), metrics, incidents=book_in(log)) as heard_by:
+        bus = Bus()
+        heard_by.subscribe_to(bus)
+        options = Options(run_log=log, bus=bus)
+        sizes = pool_sizes(PROJECT)
+        return run_named(due, Keeper(log, options, default_worker("run-due"), sizes=sizes, now=now and aware(now)))
+
+
+def run_due_with_dag(due: Sequence[str], **options: Any) -> list[str]:
+    """Run pipelines that the caller found to be due and give the names of those that ran."""
+    return [event.name for event in run_due_with_dag_detailed(due, **options).fired]
+
+
+def look(keeper: Keeper, window: timedelta, catchup: str | None) -> tuple[Keeper, Situation]:
+    """Give what decisions are made from; when the run log is away, one that is empty and ends with this process."""
+    try:
+        return keeper, seen(keeper, window, catchup)
+    except RunLogError as error:
+        text = f"{error.what}; slots that ran before are known by their targets only"
+        warnings.warn(text, UserWarning, stacklevel=3)
+        keeper = replace(keeper, log=forgotten_run_log())
+        return keeper, seen(keeper, window, catchup)
+
+
+def seen(keeper: Keeper, window: timedelta, catchup: str | None) -> Situation:
+    """Give what the run log knows, with workflows set off and ended."""
+    log = keeper.log
+    states = {state.pipeline: state for state in log.all(PipelineState)}
+    at = Situation(PROJECT, keeper.moment(), states, held_now(log), window, catchup)
+    return advance_workflows(at, log)
+
+
+def _newest_slot(pipeline: Pipeline, at: Situation) -> str:
+    if pipeline.schedule is None:
+        return slot_text(at.now)
+    return slot_text(last_slot(pipeline.schedule, pipeline.timezone, at.now) or at.now)
+
+
+def _round(names: Iterable[str], keeper: Keeper, at: Situation, tell: Telling | None) -> RunDueResult:
+    """Go through pipelines in order; what one does counts for those behind it."""
+    result, states = RunDueResult(), dict(at.states)
+    for name in names:
+        now = replace(at, states=states)
+        for step in _steps(at.project.pipelines[name], keeper, now, tell):
+            _note(result, step, tell, keeper)
+            if isinstance(step, Outcome):
+                states[name] = step.state
+                now = replace(at, states=states)
+    return result
+
+
+def _steps(pipeline: Pipeline, keeper: Keeper, at: Situation, tell: Telling | None) -> Iterator[Outcome | Skip]:
+    """Give what is done with a pipeline: with `catchup="all"` one slot after the other."""
+    while True:
+        decided = decide(pipeline, at)
+        if isinstance(decided, Lose):
+            settled = lose(pipeline, decided, keeper)
+            at = _with_state(at, settled)
+            if settled.slot_status == retrying.RUNNING:
+                yield Skip(pipeline.name, UNSETTLED)
+                return
+            continue
+        if not isinstance(decided, Fire):
+            yield decided or Skip(pipeline.name, _rest(pipeline, at))
+            return
+        outcome = _fired(pipeline, decided, keeper, at, tell)
+        yield outcome
+        if isinstance(outcome, Skip) or not outcome.success:
+            return
+        at = _with_state(at, outcome.state)
+        if not isinstance(decide(pipeline, at), Fire):
+            return
+
+
+def _fired(pipeline: Pipeline, fire: Fire, keeper: Keeper, at: Situation, tell: Telling | None) -> Outcome | Skip:
+    taken = take(pipeline, fire, keeper, lambda state: decide(pipeline, under_lease(at, state)))
+    if isinstance(taken, Skip):
+        return taken
+    if tell is not None:
+        tell("firing", pipeline.name, fire.slot)
+    return carry_out(taken, keeper)
+
+
+def under_lease(at: Situation, state: PipelineState) -> Situation:
+    """Give the situation as it is for whoever has the lease and reads the state anew."""
+    held = {name: holder for name, holder in at.held.items() if name != state.pipeline}
+    return replace(_with_state(at, state), held=held)
+
+
+def _with_state(at: Situation, state: PipelineState) -> Situation:
+    return replace(at, states={**at.states, state.pipeline: state})
+
+
+def _rest(pipeline: Pipeline, at: Situation) -> str:
+    slot = at.asked.get(pipeline.name) or at.state(pipeline.name).last_slot
+    holder = at.held.get(pipeline.name)
+    return f"slot {slot} has run" if holder is None else f"running on {holder}"
+
+
+def _note(result: RunDueResult, step: Outcome | Skip, tell: Telling | None, keeper: Keeper) -> None:
+    if isinstance(step, Skip) or step.overtaken:
+        reason = step.reason if isinstance(step, Skip) else f"slot {step.slot} was taken over by another run"
+        result.skipped.append(SkippedEvent(step.pipeline, reason))
+        keeper.options.bus.emit(PipelineSkipped(step.pipeline, "", reason))
+        said = ("skipping", reason)
+    elif step.success:
+        result.fired.append(FiredEvent(step.pipeline, step.result))
+        return
+    else:
+        state = step.state
+        tried, gave_up = state.attempt - state.interruptions, state.slot_status == retrying.GAVE_UP
+        result.failed.append(FailedEvent(step.pipeline, step.error_message, step.error_type, tried, gave_up))
+        said = ("failed", step.error_message)
+    if tell is not None:
+        tell(said[0], step.pipeline, said[1])

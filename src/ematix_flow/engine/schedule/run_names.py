@@ -1,0 +1,42 @@
+"""What a person means by a word: a pipeline, a workflow, a slot or a run, of which the beginning of the id is enough."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ematix_flow.declare.project import PROJECT
+from ematix_flow.declare.schedule.workflow import workflow_key
+from ematix_flow.errors import UnknownNameError, did_you_mean
+from ematix_flow.records import PipelineState
+
+if TYPE_CHECKING:
+    from ematix_flow.commit.runlog.log import RunLog
+    from ematix_flow.records import RunRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """A pipeline or workflow, under the name that the run log knows it by, and the run of it that was named, if one was."""
+
+    pipeline: str
+    run: RunRecord | None = None
+
+
+def meant(log: RunLog, word: str) -> Meant:
+    """Give what a word means: something declared first, then a name of the run log, then a slot or a run."""
+    if word in PROJECT.pipelines or word in PROJECT.streams:
+        return Meant(word)
+    if word in PROJECT.workflows:
+        return Meant(workflow_key(word))
+    states = {state.pipeline for state in log.all(PipelineState)}
+    known = next((name for name in (word, workflow_key(word), word.partition("@")[0]) if name in states), None)
+    if known is not None:
+        return Meant(known)
+    run = log.get_run(word)
+    if run is not None:
+        return Meant(run.pipeline, run)
+    if log.list_runs(pipeline=word, limit=1)[0]:
+        return Meant(word)
+    hint = did_you_mean(word, {*PROJECT.pipelines, *PROJECT.workflows, *states})
+    raise UnknownNameError(f"no pipeline and no single run is named {word!r}", hint=hint)

@@ -1,0 +1,220 @@
+"""How everything that is declared stands now: read from the run log at once, decided as a scheduler would, and nothing changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.commit.runlog import requests
+from ematix_flow.declare.project import PROJECT
+from ematix_flow.engine.schedule.lease import held_now
+from ematix_flow.engine.schedule.pools import full, pool_sizes
+from ematix_flow.plan.schedule import retry as retrying
+from ematix_flow.plan.schedule.cron import instant_of, next_slot, slot_text
+from ematix_flow.plan.schedule.decide import Fire, Lose, Situation, Skip, attempts_of, decide, next_fire
+from ematix_flow.plan.schedule.workflows import advanced, missing
+from ematix_flow.records import PipelineState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from ematix_flow.commit.runlog.log import RunLog
+    from ematix_flow.declare.pipeline.pipeline import Pipeline
+    from ematix_flow.declare.schedule.workflow import Workflow
+    from ematix_flow.declare.stream.stream import Stream
+
+WINDOW = timedelta(seconds=60)
+SILENCE = timedelta(minutes=3)
+"""A stream that has written nothing about itself for so long has ended without a word."""
+
+_TRIED = (retrying.RUNNING, retrying.FAILED, retrying.GAVE_UP, retrying.INTERRUPTED, retrying.CANCELLED)
+"""What a slot is in while its attempts count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How one pipeline, workflow or stream stands; instants are in ISO form, None where there is none."""
+
+    name: str
+    kind: str
+    schedule: str | None
+    timezone: str | None
+    last_run_at: str | None
+    outcome: str | None
+    attempt: int
+    max_attempts: int
+    next_eligible_at: str | None
+    gave_up: bool
+    depends_on: tuple[str, ...]
+    next_run_at: str | None
+    state: str
+    """running, due, waiting, paused, backoff, gave_up, interrupted, cancelled or idle."""
+    reason: str | None
+    """Why it does not run now although it is due, or where it runs."""
+    backoff: str | None = None
+    """How pauses between attempts grow; None without a policy."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give it as plain data."""
+        told = {name: getattr(self, name) for name in self.__slots__ if name != "backoff"}
+        return {**told, "depends_on": list(self.depends_on)}
+
+
+def status_snapshot(log: RunLog, now: datetime) -> list[dict[str, Any]]:
+    """Give how everything declared stands, by name, as plain data."""
+    return [standing.as_dict() for standing in standings(log, now)]
+
+
+def standings(log: RunLog, now: datetime) -> list[Standing]:
+    """Give how everything declared stands, by name."""
+    states = {state.pipeline: state for state in log.all(PipelineState)}
+    at = foreseen(Situation(PROJECT, now, states, held_now(log), WINDOW))
+    sizes, by_hand = pool_sizes(PROJECT), requests.worked_on(log.book)
+    found = [_of_pipeline(pipeline, at, sizes, by_hand) for pipeline in PROJECT.pipelines.values()]
+    found += [_of_workflow(workflow, at) for workflow in PROJECT.workflows.values()]
+    found += [_of_stream(stream, log, now) for stream in PROJECT.streams.values()]
+    return sorted(found, key=lambda one: (one.name, one.kind))
+
+
+def foreseen(at: Situation) -> Situation:
+    """Give the situation as a scheduler would make it: workflows set off or ended; messages are not looked for."""
+    states = dict(at.states)
+    for _ in at.project.workflows:
+        moved = False
+        for workflow in at.project.workflows.values():
+            after = None if workflow.on_message else advanced(workflow, replace(at, states=states))
+            if after is not None:
+                states[workflow.key], moved = after, True
+        if not moved:
+            break
+    return replace(at, states=states)
+
+
+def running_now(log: RunLog) -> set[str]:
+    """Give the pipelines that run: under a lease, or because somebody of this machine asked for it."""
+    return {*held_now(log), *requests.worked_on(log.book)}
+
+
+def _of_pipeline(pipeline: Pipeline, at: Situation, sizes: Mapping[str, int], by_hand: Mapping[str, str]) -> Standing:
+    state = at.state(pipeline.name)
+    what, reason = _now(pipeline, state, at, sizes, by_hand)
+    counts = state.slot_status in _TRIED
+    eligible = state.next_attempt_at if state.slot_status == retrying.FAILED else ""
+    return Standing(
+        name=pipeline.name,
+        kind="pipeline",
+        schedule=pipeline.schedule,
+        timezone=pipeline.timezone,
+        last_run_at=_told(state.last_run_at),
+        outcome=state.last_outcome or None,
+        attempt=state.attempt - state.interruptions if counts else 0,
+        max_attempts=attempts_of(pipeline),
+        next_eligible_at=_told(eligible),
+        gave_up=state.slot_status == retrying.GAVE_UP,
+        depends_on=pipeline.depends_on,
+        next_run_at=None if state.paused else _next(eligible, next_fire(pipeline, at)),
+        state=what,
+        reason=reason,
+        backoff=pipeline.retry.backoff if pipeline.retry is not None and attempts_of(pipeline) > 1 else None,
+    )
+
+
+def _now(
+    pipeline: Pipeline, state: PipelineState, at: Situation, sizes: Mapping[str, int], by_hand: Mapping[str, str]
+) -> tuple[str, str | None]:
+    """Give in a word what a pipeline does, and why."""
+    if pipeline.name in at.held:
+        stopping = f", and asked to stop by {state.cancelled_by}" if state.cancelled_by else ""
+        return "running", f"running on {at.held[pipeline.name]}{stopping}"
+    if pipeline.name in by_hand:
+        return "running", f"run by hand, {by_hand[pipeline.name]}"
+    decided = decide(pipeline, at)
+    if state.paused:
+        return "paused", "paused"
+    match decided:
+        case Fire():
+            taken = full(pipeline, at.held, at.project, sizes)
+            return ("waiting", taken) if taken else ("due", f"slot {decided.slot} is due")
+        case Lose():
+            return (
+                ("cancelled", f"cancelled by {state.cancelled_by}; its process is gone")
+                if state.cancelled_by
+                else (
+                    "interrupted",
+                    "interrupted, and not repeated by itself",
+                )
+            )
+        case Skip():
+            return _word(state), decided.reason
+    return _word(state, "idle"), None
+
+
+def _word(state: PipelineState, otherwise: str = "waiting") -> str:
+    words = {retrying.GAVE_UP: "gave_up", retrying.INTERRUPTED: "interrupted", retrying.CANCELLED: "cancelled"}
+    if state.slot_status == retrying.FAILED and state.next_attempt_at:
+        return "backoff"
+    return words.get(state.slot_status, otherwise)
+
+
+def _of_workflow(workflow: Workflow, at: Situation) -> Standing:
+    state = at.state(workflow.key)
+    running = state.slot_status == retrying.RUNNING
+    trigger = workflow.triggered_by
+    waits = missing(trigger, state.last_slot, at) if trigger is not None and not running else ()
+    fires = workflow.schedule and next_slot(workflow.schedule, workflow.timezone, at.now)
+    what = "running" if running else "paused" if state.paused else "waiting" if waits else "idle"
+    reasons = {"running": f"slot {state.last_slot}", "paused": "paused", "waiting": f"waits for {', '.join(waits)}"}
+    return Standing(
+        name=workflow.name,
+        kind="workflow",
+        schedule=workflow.schedule,
+        timezone=workflow.timezone,
+        last_run_at=_told(state.last_run_at),
+        outcome=state.last_outcome or None,
+        attempt=0,
+        max_attempts=1,
+        next_eligible_at=None,
+        gave_up=False,
+        depends_on=() if trigger is None else trigger.leaves(),
+        next_run_at=None if state.paused else _next("", fires or None),
+        state=what,
+        reason=reasons.get(what),
+    )
+
+
+def _of_stream(stream: Stream, log: RunLog, now: datetime) -> Standing:
+    runs, _ = log.list_runs(pipeline=stream.name, limit=1)
+    run = runs[0] if runs else None
+    heard = None if run is None else instant_of(str(run.extras.get("snapshot_at") or run.started_at))
+    open_ = run is not None and run.status == "running"
+    silent = open_ and heard is not None and now - heard > SILENCE
+    running = open_ and not silent
+    return Standing(
+        name=stream.name,
+        kind="stream",
+        schedule=None,
+        timezone=None,
+        last_run_at=None if run is None else _told(run.finished_at or run.started_at),
+        outcome=None if run is None or open_ else "success" if run.status == "succeeded" else "failure",
+        attempt=0,
+        max_attempts=1,
+        next_eligible_at=None,
+        gave_up=False,
+        depends_on=(),
+        next_run_at=None,
+        state="running" if running else "interrupted" if silent else "idle",
+        reason=f"silent since {slot_text(heard)}" if silent and heard else None,
+    )
+
+
+def _next(eligible: str, fires: datetime | None) -> str | None:
+    """Give the earlier of the next attempt and the next slot."""
+    moments = [instant_of(eligible)] if eligible else []
+    moments += [fires] if fires is not None else []
+    return slot_text(min(moments)) if moments else None
+
+
+def _told(text: str) -> str | None:
+    return slot_text(instant_of(text)) if text else None

@@ -1,0 +1,52 @@
+"""Sets workflows off and ends them in the run log; what their jobs do then is decided like for every other pipeline."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.redact import safe_text
+from ematix_flow.engine.schedule.message_triggers import news
+from ematix_flow.errors import FlowError
+from ematix_flow.plan.schedule.workflows import advanced, set_off
+
+if TYPE_CHECKING:
+    from ematix_flow.commit.runlog.log import RunLog
+    from ematix_flow.declare.schedule.workflow import Workflow
+    from ematix_flow.plan.schedule.decide import Situation
+    from ematix_flow.records import PipelineState
+
+
+def advance_workflows(at: Situation, log: RunLog) -> Situation:
+    """Give the situation after every workflow was set off or ended that could be; one of many schedulers does each step."""
+    states = dict(at.states)
+    moved = True
+    while moved:  # a workflow that ends may set off another one
+        moved = False
+        for workflow in at.project.workflows.values():
+            after = _after(workflow, replace(at, states=states))
+            if after is None:
+                continue
+            kept = log.swap(states.get(workflow.key), after)
+            states[workflow.key] = kept or log.find(type(after), workflow.key) or after
+            moved = moved or kept is not None
+    return replace(at, states=states)
+
+
+def _after(workflow: Workflow, at: Situation) -> PipelineState | None:
+    state = at.state(workflow.key)
+    if workflow.on_message is None or state.slot_status == "running":
+        return advanced(workflow, at)
+    if state.paused:
+        return None
+    try:
+        found = news(workflow.on_message, state.trigger)
+    except FlowError as error:
+        # One broker that is away must not hold up everything else that is due.
+        text = f"nobody can see whether workflow {workflow.name!r} has messages: {safe_text(error)}"
+        warnings.warn(text, UserWarning, stacklevel=2)
+        return None
+    if found is None:
+        return None
+    return set_off(workflow, found.seen, at) if found.fires else replace(state, trigger=found.seen)

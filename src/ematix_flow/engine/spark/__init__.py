@@ -1,0 +1,1 @@
+"""Which Spark a run gets: sessions, the warm engine, parallelism and clusters."""

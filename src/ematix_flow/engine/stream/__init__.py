@@ -1,0 +1,1 @@
+"""Streams: their loop, restarts, dead letters, lookups and offsets."""

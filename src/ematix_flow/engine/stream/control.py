@@ -1,0 +1,141 @@
+"""What an operator may ask of a stream that stands still: where each target is, and to go on from somewhere else."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.file_stream import FileStream
+from ematix_flow.connect.sinks import Way
+from ematix_flow.engine.stream.names import filled_in
+from ematix_flow.engine.stream.offsets import position_in, remember
+from ematix_flow.engine.stream.sinks.broker import is_broker, sink_of
+from ematix_flow.engine.stream.sinks.broker_from_files import shown
+from ematix_flow.engine.stream.sinks.from_files import file_position
+from ematix_flow.engine.stream.sinks.table import books_of
+from ematix_flow.engine.stream.sources import source_of
+from ematix_flow.errors import PlanError, StreamLostError, UnknownNameError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ematix_flow.connect.stream import Position, StreamSource
+    from ematix_flow.declare.stream.stream import Stream, StreamTarget
+    from ematix_flow.engine.stream.options import StreamOptions
+
+LEDGER = "ledger"
+"""The word for the positions that the targets remember."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where one target of a stream stands."""
+
+    target: str
+    position: Position | None
+    """None before the first load."""
+    waiting: Mapping[str, int]
+    """Messages that wait for it, by part of the source."""
+    problem: str | None = None
+    """Why it cannot go on from there."""
+
+    @property
+    def lag(self) -> int:
+        """Give how many messages wait in all."""
+        return sum(self.waiting.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A target of a stream that goes on from somewhere else."""
+
+    target: str
+    before: Position | None
+    after: Position
+
+
+def stream_status(stream: Stream, options: StreamOptions) -> list[Standing]:
+    """Give where every target of a stream stands and what waits for it."""
+    stream = filled_in(stream)
+    with closing(source_of(stream, options)) as source:
+        return [_standing(stream, target, source, options) for target in stream.targets]
+
+
+def _standing(stream: Stream, target: StreamTarget, source: StreamSource, options: StreamOptions) -> Standing:
+    key = stream.key_of(target)
+    try:
+        position = _position(stream, target, source, options)
+        if position is None:
+            return Standing(key, None, source.waiting(source.start("earliest")))
+        source.ahead(position, 1)  # refuses a position whose messages are gone
+    except StreamLostError as error:
+        return Standing(key, None, {}, error.what)
+    return Standing(key, position, source.waiting(position))
+
+
+def move_stream(
+    stream: Stream, where: str, options: StreamOptions, only: Sequence[str] = (), *, healthy: bool = False
+) -> list[Moved]:
+    """Let targets go on from another position: a word, an instant, or a position as JSON; all targets, or some.
+
+    With `healthy`, only targets that stand somewhere can be moved. The word `ledger` moves nothing.
+    """
+    stream = filled_in(stream)
+    chosen = _chosen(stream, only)
+    with closing(source_of(stream, options)) as source:
+        stays = where == LEDGER
+        before = [_before(stream, t, source, options, healthy=healthy or stays, stays=stays) for t in chosen]
+        if stays:
+            return [Moved(stream.key_of(t), at, at) for t, at in zip(chosen, before, strict=True) if at is not None]
+        after = [source.moved(at, where) for at in before]
+        for target, position in zip(chosen, after, strict=True):
+            _move(stream, target, source, position, options)
+    return [Moved(stream.key_of(t), was, now) for t, was, now in zip(chosen, before, after, strict=True)]
+
+
+def _chosen(stream: Stream, only: Sequence[str]) -> list[StreamTarget]:
+    keys = {stream.key_of(target): target for target in stream.targets}
+    for key in only:
+        if key not in keys:
+            message = f"stream {stream.name!r} has no target {key!r}"
+            raise UnknownNameError(message, hint=did_you_mean(key, keys))
+    return [target for key, target in keys.items() if not only or key in only]
+
+
+def _before(
+    stream: Stream, target: StreamTarget, source: StreamSource, options: StreamOptions, *, healthy: bool, stays: bool
+) -> Position | None:
+    """Give where a target stands; None where that says nothing about this source, which only one that stays minds."""
+    try:
+        found = _position(stream, target, source, options)
+    except StreamLostError:
+        if stays:
+            raise
+        return None
+    if found is None and healthy:
+        message = f"target {stream.key_of(target)!r} of stream {stream.name!r} has loaded nothing yet"
+        raise PlanError(message, hint="flow stream reset NAME --from ... says where a stream begins.")
+    return found
+
+
+def _position(stream: Stream, target: StreamTarget, source: StreamSource, options: StreamOptions) -> Position | None:
+    if is_broker(target):
+        with closing(sink_of(stream, target)) as sink:
+            found = sink.position(Way(stream.name, source.source_id))
+            return None if found is None else shown(found)
+    if isinstance(source, FileStream):
+        return file_position(stream, target, source, options, stream.name)
+    books = books_of(stream, target, options, stream.name)
+    return position_in(books, source.source_id)
+
+
+def _move(
+    stream: Stream, target: StreamTarget, source: StreamSource, position: Position, options: StreamOptions
+) -> None:
+    if is_broker(target):
+        with closing(sink_of(stream, target)) as sink:
+            sink.remember(Way(stream.name, source.source_id), position)
+        return
+    books = books_of(stream, target, options, stream.name)
+    remember(books, source.source_id, position, options.clock)

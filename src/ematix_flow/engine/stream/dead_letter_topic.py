@@ -1,0 +1,117 @@
+"""Copies of dead letters for a topic: written after the commit that keeps them, and again after a crash in between."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any, TypedDict, cast
+
+from ematix_flow.commit.ledger import parse_instant
+from ematix_flow.commit.rejects import settle_rejects
+from ematix_flow.connect.kafka_dead_letters import DeadLetter, send
+from ematix_flow.connect.resolve import resolve_connection
+from ematix_flow.connect.stream import UNREADABLE, payload_of
+from ematix_flow.engine.rejects import list_rejects
+from ematix_flow.errors import PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    import pyarrow as pa
+
+    from ematix_flow.connect.base import Database
+    from ematix_flow.declare.connection.brokers import KafkaConnection
+    from ematix_flow.declare.pipeline.pipeline import Pipeline
+    from ematix_flow.declare.stream.stream import Stream
+    from ematix_flow.engine.rejects import Reject
+
+SENT = "sent"
+"""Status of a dead letter that its topic has."""
+
+AT_ONCE = 10_000
+"""Dead letters that are read at a time."""
+
+
+def wants_topic(stream: Stream) -> bool:
+    """Say whether dead letters go to a topic, or refuse what cannot be."""
+    if stream.dead_letter_topic is None or stream.dlq_store == "table":
+        if stream.dlq_store == "topic":
+            message = f"stream {stream.name!r} says dlq_store='topic' and no dead_letter_topic="
+            raise PlanError(message, origin=stream.origin)
+        return False
+    source = resolve_connection(stream.sources[0].connection)
+    if source.kind != "kafka":
+        message = f"dead_letter_topic= of stream {stream.name!r} needs a Kafka source, and it reads {source.kind}"
+        raise PlanError(message, hint="drop it: dead letters are kept in the target.", origin=stream.origin)
+    return True
+
+
+def forward(stream: Stream, pipeline: Pipeline, database: Database) -> int:
+    """Copy dead letters that wait into the topic and note that it has them; gives how many there were."""
+    count = 0
+    while letters := list_rejects(pipeline, status="pending", limit=AT_ONCE):
+        _send(stream, [_kept(reject) for reject in letters])
+        count += settle_rejects(database, [letter.reject_id for letter in letters], SENT)
+    return count
+
+
+def send_rejects(stream: Stream, rejects: pa.Table, now: datetime) -> None:
+    """Write messages that no table keeps into the topic, before the batch that they belong to counts as done.
+
+    A batch that is tried again writes them again, under the same ids.
+    """
+    _send(stream, [_unkept(stream, row, now) for row in rejects.to_pylist()])
+
+
+def send_again(stream: Stream, rejects: Sequence[dict[str, Any]], attempts: Mapping[str, int], now: datetime) -> None:
+    """Write messages that have failed again into the topic; `attempts` tells by their place how often that was."""
+    letters = [_unkept(stream, row, now) for row in rejects]
+    for letter in letters:
+        letter["attempt"] = attempts.get(letter["place"], 1)
+        letter["id"] = f"{letter['id']}:{letter['attempt']}"
+    if letters:
+        _send(stream, letters)
+
+
+def _send(stream: Stream, letters: Sequence[_Letter]) -> None:
+    connection = cast("KafkaConnection", resolve_connection(stream.sources[0].connection))
+    shared = (stream.name, stream.sources[0].id, connection.payload_format or "json")
+    send(connection, str(stream.dead_letter_topic), [DeadLetter(*shared, **letter) for letter in letters])
+
+
+class _Letter(TypedDict):
+    """What is told of one message."""
+
+    id: str
+    stage: str
+    error: str
+    place: str
+    failed_at_ms: int
+    attempt: int
+    payload: bytes
+
+
+def _unkept(stream: Stream, row: dict[str, Any], now: datetime) -> _Letter:
+    place = row["source_position"]
+    return {
+        "id": str(uuid.uuid5(uuid.NAMESPACE_OID, f"{stream.name}\x1f{place}\x1f{row['row_json']}")),
+        "stage": "transform",
+        "error": row["reason"],
+        "place": place or "",
+        "failed_at_ms": int(now.timestamp() * 1000),
+        "attempt": 1,
+        "payload": payload_of(row["row_json"]),
+    }
+
+
+def _kept(reject: Reject) -> _Letter:
+    about = reject.column_name not in (None, UNREADABLE)
+    return {
+        "id": reject.reject_id,
+        "stage": "transform" if reject.is_message else "write",
+        "error": f"{reject.column_name}: {reject.reason}" if about else reject.reason,
+        "place": reject.source_position or "",
+        "failed_at_ms": int(parse_instant(reject.rejected_at).timestamp() * 1000),
+        "attempt": reject.attempt or 1,
+        "payload": payload_of(reject.row_json),
+    }

@@ -1,0 +1,208 @@
+"""Dead letters of a stream: what its tables hold as rejects; counted, shown, sent through the stream again, set aside, removed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.commit.rejects import settle_rejects
+from ematix_flow.connect.registry import open_target
+from ematix_flow.connect.stream import payload_of
+from ematix_flow.engine.batch.load import load_target
+from ematix_flow.engine.batch.source import OpenSource
+from ematix_flow.engine.rejects import list_rejects, replay_slot
+from ematix_flow.engine.stream.dead_letter_topic import SENT
+from ematix_flow.engine.stream.names import filled_in
+from ematix_flow.engine.stream.options import StreamOptions
+from ematix_flow.engine.stream.sinks.table import needs_order, pipeline_into, pipeline_of, typed_declaration
+from ematix_flow.engine.stream.sinks.table_schema import name_of
+from ematix_flow.engine.stream.sources import source_of
+from ematix_flow.engine.stream.transform import StreamRows
+from ematix_flow.errors import RunError, UnknownNameError, UnsupportedError
+from ematix_flow.plan.source import SourceValue
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ematix_flow.declare.stream.stream import Stream, StreamTarget
+    from ematix_flow.engine.rejects import Reject
+
+ATTEMPTS = 3
+"""How often a message is tried before it is parked, the first time included."""
+
+EVERYTHING = 1_000_000
+
+WAITING = ("pending", SENT)
+"""Statuses of dead letters that may be tried again: those that a topic has a copy of are kept in the table too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which dead letters are meant: some by id, the first so many, or all."""
+
+    ids: tuple[str, ...] = ()
+    first: int | None = None
+
+    @classmethod
+    def of(cls, value: dict[str, Any]) -> Selection:
+        """Give the selection that its plain form says."""
+        match value.get("kind"):
+            case "all":
+                return cls()
+            case "first_n":
+                return cls(first=int(value["n"]))
+            case "ids":
+                return cls(ids=tuple(str(one) for one in value["ids"]))
+            case other:
+                message = f"a selection of kind {other!r} is not known"
+                raise RunError(message, hint="all, first_n or ids.")
+
+    def among(self, letters: Sequence[Reject]) -> list[Reject]:
+        """Give those that are meant, oldest first."""
+        oldest = sorted(letters, key=lambda letter: (letter.rejected_at, letter.reject_id))
+        if not self.ids:
+            return oldest if self.first is None else oldest[: self.first]
+        missing = [one for one in self.ids if not any(letter.reject_id.startswith(one) for letter in oldest)]
+        if missing:
+            message = f"no dead letter has the id {missing[0]!r}"
+            raise UnknownNameError(message, hint="flow dlq list shows the ids.")
+        return [letter for letter in oldest if letter.reject_id.startswith(self.ids)]
+
+
+def stats(stream: Stream) -> dict[str, Any]:
+    """Give how many dead letters there are, by status and by target."""
+    letters = records(stream, status=None, limit=EVERYTHING)
+    by_status = Counter(letter.status for letter in letters)
+    by_target = Counter(letter.target_name for letter in letters if letter.status == "pending")
+    counts = {status: by_status.get(status, 0) for status in ("pending", "parked", "sent", "replayed")}
+    return {"pipeline": stream.name, **counts, "pending_by_target": dict(by_target)}
+
+
+def records(stream: Stream, *, status: str | None = "pending", limit: int = 100) -> list[Reject]:
+    """Give the dead letters of all tables that a stream writes to, newest first."""
+    stream = filled_in(stream)
+    found: list[Reject] = []
+    for target in _tables(stream):
+        found += list_rejects(pipeline_into(stream, target, stream.name), status=status, limit=limit)
+    return sorted(found, key=lambda letter: (letter.rejected_at, letter.reject_id), reverse=True)[:limit]
+
+
+def record_by_id(stream: Stream, letter_id: str) -> Reject:
+    """Give one dead letter by its id or a beginning of it."""
+    found = Selection(ids=(letter_id,)).among(records(stream, status=None, limit=EVERYTHING))
+    if len(found) > 1:
+        message = f"{len(found)} dead letters begin with {letter_id!r}"
+        raise UnknownNameError(message)
+    return found[0]
+
+
+def park(stream: Stream, chosen: Selection) -> int:
+    """Set dead letters aside, so that a replay of all leaves them; gives how many there were."""
+    return _settle(stream, chosen.among(waiting(stream)), "parked")
+
+
+def purge(stream: Stream, chosen: Selection) -> int:
+    """Remove dead letters, those that are parked or were replayed too; gives how many there were."""
+    return _settle(stream, chosen.among(records(stream, status=None, limit=EVERYTHING)), None)
+
+
+def replay(stream: Stream, chosen: Selection, options: StreamOptions | None = None) -> dict[str, Any]:
+    """Send dead letters through the stream again, each in a load that also marks them: a crash doubles nothing.
+
+    What fails again is a new dead letter with one attempt more, and is parked when that was the last.
+    """
+    options, stream = options or StreamOptions(), filled_in(stream)
+    started = options.clock.now()
+    done = _replayed(stream, chosen, options)
+    return {
+        "taken": done["taken"],
+        "succeeded": done["succeeded"],
+        "redeadlettered": done["redeadlettered"],
+        "parked": done["parked"],
+        "started_at_ms": int(started.timestamp() * 1000),
+        "finished_at_ms": int(options.clock.now().timestamp() * 1000),
+    }
+
+
+def _replayed(stream: Stream, chosen: Selection, options: StreamOptions) -> Counter[str]:
+    if not any(map(_is_table, stream.targets)):
+        from ematix_flow.engine.stream.topic_replay import replay_topic
+
+        return Counter(replay_topic(stream, chosen, options, stream.dlq_max_attempts or ATTEMPTS))
+    letters = chosen.among(waiting(stream))
+    done = Counter({"taken": len(letters)})
+    with ExitStack() as kept:
+        source = kept.enter_context(closing(source_of(stream, options)))
+        again = _Replay(stream, StreamRows(stream, source, options, kept), options)
+        for target in _tables(stream):
+            for group in _groups(letters, target):
+                done.update(again.load(target, group))
+    return done
+
+
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    stream: Stream
+    rows: StreamRows
+    options: StreamOptions
+
+    def load(self, target: StreamTarget, letters: Sequence[Reject]) -> dict[str, int]:
+        """Load the dead letters of one target that have the same attempts and come from the same stage."""
+        attempt = (letters[0].attempt or 1) + 1
+        last = attempt >= (self.stream.dlq_max_attempts or ATTEMPTS)
+        payloads = [(payload_of(letter.row_json), letter.source_position or "") for letter in letters]
+        found = self.rows.of_payloads(payloads, transform=letters[0].is_message)
+        declared, rows = typed_declaration(self.stream, target, found.rows, refuse=False)
+        declared = replace(declared, write=replace(declared.write, on_bad_row="reject"))
+        value = SourceValue(self.stream.sources[0].connection, frame=rows)
+        source = OpenSource(value, "dead letters", rejects=found.rejects, ordered=needs_order(target))
+        ids = tuple(letter.reject_id for letter in letters)
+        again = replace(self.options.load, replays=ids, attempt=attempt, last_attempt=last)
+        pipeline = pipeline_of(self.stream, declared, self.stream.name)
+        counts = load_target(pipeline, declared, source, replay_slot(letters), again).committed.counts
+        failed = counts.rejected
+        return {
+            "succeeded": len(letters) - failed,
+            "redeadlettered": 0 if last else failed,
+            "parked": failed if last else 0,
+        }
+
+
+def _groups(letters: Sequence[Reject], target: StreamTarget) -> list[list[Reject]]:
+    groups: dict[tuple[int, bool], list[Reject]] = {}
+    for letter in letters:
+        if _belongs(letter, target):
+            groups.setdefault((letter.attempt or 1, letter.is_message), []).append(letter)
+    return list(groups.values())
+
+
+def waiting(stream: Stream) -> list[Reject]:
+    """Return the dead letters that may be tried again."""
+    return [letter for status in WAITING for letter in records(stream, status=status, limit=EVERYTHING)]
+
+
+def _settle(stream: Stream, letters: Sequence[Reject], status: str | None) -> int:
+    stream, changed = filled_in(stream), 0
+    for target in _tables(stream):
+        mine = [letter.reject_id for letter in letters if _belongs(letter, target)]
+        if mine:
+            changed += settle_rejects(open_target(target.connection, name_of(target)), mine, status)
+    return changed
+
+
+def _belongs(letter: Reject, target: StreamTarget) -> bool:
+    return letter.target_name.endswith(f":{'.'.join(name_of(target))}")
+
+
+def _tables(stream: Stream) -> list[StreamTarget]:
+    found = [target for target in stream.targets if _is_table(target)]
+    if not found:
+        message = f"stream {stream.name!r} writes to no table, so its dead letters are in its dead-letter topic"
+        raise UnsupportedError(message)
+    return found
+
+
+def _is_table(target: StreamTarget) -> bool:
+    return target.table is not None or target.prefix is not None

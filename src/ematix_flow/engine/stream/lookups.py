@@ -1,0 +1,168 @@
+"""Rows of databases that the SQL of a stream joins: read at the start, and again in the background; a batch sees one state."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.registry import open_database
+from ematix_flow.engine.batch.inspect import wait_for
+from ematix_flow.engine.batch.stager import told
+from ematix_flow.engine.spark.parallelism import most_connected
+from ematix_flow.errors import FlowError, RunError
+from ematix_flow.plan.source import table_query
+from ematix_flow.plan.sql.render import render
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from ematix_flow.connect.base import Database, Session
+    from ematix_flow.declare.stream.options import Lookup
+
+
+class LookupRows:
+    """The rows of one lookup, as they were read last: by this process, or as a frame that tasks of Spark have read."""
+
+    def __init__(self, name: str, lookup: Lookup, spark: Callable[[], Any] | None = None) -> None:
+        self.name = name
+        self._lookup = lookup
+        self._spark = spark
+        self._database = open_database(lookup.connection)
+        self._failures: tuple[type[BaseException], ...] = (FlowError, *self._database.failures)
+        self._over = threading.Event()
+        self._first = threading.Lock()
+        self._before: Any = None
+        self._rows: Any = self._read() if spark is None else None
+        self.column_names: Sequence[str] = self._described() if self._rows is None else self._rows.column_names
+        """The names of its columns; nobody has to read rows for them."""
+        if lookup.refresh_interval_ms is not None:
+            threading.Thread(target=self._refresh, name=f"flow-lookup-{name}", daemon=True).start()
+
+    def __call__(self) -> pa.Table | DataFrame:
+        """Give the rows."""
+        with self._first:
+            if self._rows is None:
+                self._rows = self._read()
+        return self._rows
+
+    def close(self) -> None:
+        """Read no more."""
+        self._over.set()
+        self._release(self._before, self._rows)
+
+    def _release(self, *frames: Any) -> None:
+        """Let Spark forget frames."""
+        for frame in frames if self._spark is not None else ():
+            # Spark may be gone, with everything it kept.
+            with suppress(Exception):
+                if frame is not None:
+                    frame.unpersist()
+
+    def _refresh(self) -> None:
+        assert self._lookup.refresh_interval_ms is not None  # noqa: S101 - or there would be no thread
+        pause = self._lookup.refresh_interval_ms / 1000
+        while not self._over.wait(pause):
+            if self._rows is None:
+                continue
+            try:
+                rows = self._read()
+            except self._failures as error:
+                self._say(f"could not be read again, the rows from before stay: {safe_text(error)}")
+                continue
+            if rows.schema != self._rows.schema:
+                self._say("has other columns now; the rows from before stay until the stream is started again")
+                self._release(rows)
+                continue
+            # A batch that is under way may still read those from before.
+            self._release(self._before)
+            self._before, self._rows = self._rows, rows
+
+    def _say(self, text: str) -> None:
+        warnings.warn(f"lookup {self.name!r} {text}", UserWarning, stacklevel=2)
+
+    def _read(self) -> Any:
+        sql = _query(self._lookup, self._database)
+        if self._spark is None:
+            return read_rows(self._database, sql)
+        try:
+            return read_frame(self._database, sql, self._spark())
+        except Exception as error:
+            reason = told(error)
+            raise reason if isinstance(reason, FlowError) else error from error
+
+    def _described(self) -> list[str]:
+        with _asking(self._database) as session:
+            found = self._database.describe(session, _query(self._lookup, self._database))
+            return [column.name for column in found]
+
+
+def open_lookups(
+    lookups: Mapping[str, Lookup], kept: ExitStack, spark: Callable[[], Any] | None = None
+) -> dict[str, LookupRows]:
+    """Give the rows of all lookups; `kept` ends their threads. With `spark` tasks read them."""
+    opened = {}
+    for name, lookup in lookups.items():
+        try:
+            opened[name] = LookupRows(name, lookup, spark)
+        except FlowError as error:
+            error.what = f"lookup {name!r}: {error.what}"
+            raise
+        kept.callback(opened[name].close)
+    return opened
+
+
+def read_rows(database: Database, sql: str) -> pa.Table:
+    """Give the rows of a query."""
+    import pyarrow as pa
+
+    from ematix_flow.run.read.frames import declared_batch, declared_schema, interchange_query
+
+    with _asking(database) as session, ExitStack() as kept:
+        columns = database.describe(session, sql)
+        opened = database.open_read(session, interchange_query(database, columns, sql), 1)
+        if opened.keep_open is not None:
+            kept.enter_context(opened.keep_open)
+        batches = [declared_batch(batch, columns) for split in opened.splits for batch in database.read(split)]
+    return pa.Table.from_batches(batches) if batches else declared_schema(columns).empty_table()
+
+
+def read_frame(database: Database, sql: str, spark: Any) -> DataFrame:
+    """Return the rows of a query as a frame that tasks have read and Spark keeps."""
+    from ematix_flow.run.read.frames import database_frame, interchange_query
+
+    with _asking(database) as session, ExitStack() as kept:
+        columns = database.describe(session, sql)
+        opened = database.open_read(session, interchange_query(database, columns, sql), 1)
+        if opened.keep_open is not None:
+            kept.enter_context(opened.keep_open)
+        frame = database_frame(spark, database, opened.splits, columns, most_connected(database, session)).persist()
+        frame.count()
+    return frame
+
+
+@contextmanager
+def _asking(database: Database) -> Iterator[Session]:
+    """Give a session of a database, and report what it refuses as an error of the lookup's query."""
+    if not database.exists():
+        message = f"the database {database.info()['dbname']} does not exist"
+        raise RunError(message)
+    session = wait_for(database)
+    try:
+        yield session
+    except database.errors as error:
+        message = f"the query cannot be run: {safe_text(error)}"
+        raise RunError(message) from None
+    finally:
+        session.close()
+
+
+def _query(lookup: Lookup, database: Database) -> str:
+    if lookup.query is not None:
+        return lookup.query
+    return render(table_query(database.place(lookup.schema, str(lookup.table)), None), database.dialect)

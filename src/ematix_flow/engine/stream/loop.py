@@ -1,0 +1,253 @@
+"""The loop of a stream that runs: one round after the other over its targets; a target that rests does not hold up the others."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.event_times import forget_events, newest_event
+from ematix_flow.connect.redact import safe_text
+from ematix_flow.errors import FencedError, FlowError, PositionMovedError, RefusedError, TargetAwayError
+from ematix_flow.events import StreamFailed, StreamIdle, StreamLag, StreamWatermark, StretchLoaded
+from ematix_flow.failpoints import failpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+    from ematix_flow.connect.stream import Position, StreamSource
+    from ematix_flow.declare.stream.stream import Stream
+    from ematix_flow.engine.stream.options import StreamOptions
+    from ematix_flow.engine.stream.restart_policy import Patience
+    from ematix_flow.engine.stream.sinks.base import Lane
+    from ematix_flow.records import Counts
+
+MOST = 100_000
+"""Messages of a batch, where nobody says."""
+
+TIDY_AFTER = 100
+"""Batches after which the books of a target are tidied."""
+
+AWAY_SECONDS = 30.0
+"""How long a table that was loaded before is waited for when it is gone."""
+
+_MISSING = re.compile(r"does not exist|doesn't exist|no such table|not found", re.IGNORECASE)
+"""How databases say that a table went away between the plan and the commit."""
+
+MOVES = 3
+"""How often a target may have moved on before its first load; a process that goes on moving it is alive."""
+
+LAG_EVERY = 5.0
+"""Seconds: how often a source is asked how much waits in it."""
+
+
+@dataclass
+class Tally:
+    """What a stream has done, over all of its restarts, and where it ends."""
+
+    rows: int = 0
+    batches: int = 0
+    goal: Position | None = None
+
+
+@dataclass
+class Track:
+    """A target of a stream and how it fares."""
+
+    key: str
+    open: Callable[[], Lane]
+    """Asks the target where it stands."""
+    patience: Patience
+    lane: Lane | None = None
+    position: Position | None = None
+    """Where it stood when it was last seen."""
+    until: float | None = None
+    """When a target that failed is tried again, in ticks of the clock."""
+    loads: int = 0
+    loads_before: int = 0
+    """How many loads there were when the target was last asked where it stands."""
+    moves: int = 0
+    """How often it had moved on before the first load after that question."""
+    measured: float | None = None
+
+    def asks_again(self) -> bool:
+        """Have the target asked again where it stands; False where another process goes on moving it.
+
+        The commit of a process that was killed counts when the next one settles it, or arrives when that waits for it:
+        between the question and the first load.
+        """
+        if self.loads > self.loads_before or self.moves >= MOVES:
+            return False
+        self.moves += 1
+        self.close()
+        return True
+
+    def close(self) -> None:
+        """Let go of the target; it is asked anew where it stands before it goes on."""
+        if self.lane is not None:
+            self.lane.close()
+        self.lane = None
+
+
+@dataclass
+class Loop:
+    """A stream that runs."""
+
+    stream: Stream
+    source: StreamSource
+    options: StreamOptions
+    tally: Tally
+    tracks: list[Track]
+    furthest: Position | None = None
+    """How far the target has come that is ahead of the others."""
+    newest: datetime | None = None
+    """The newest event time that was told."""
+    told: list[Position] = field(default_factory=list)
+    """The positions that the source has heard of."""
+
+    def run(self) -> None:
+        """Load until there is a reason to stop."""
+        while not self.options.stop.is_set():
+            if self._round():
+                continue
+            if self._arrived():
+                return
+            self.options.bus.emit(StreamIdle(self.stream.name, ""))
+            self.options.stop.wait(self.stream.idle_pause_ms / 1000)
+
+    def close(self) -> None:
+        """Let go of all targets."""
+        for track in self.tracks:
+            track.close()
+        forget_events(self.source)
+
+    def _round(self) -> bool:
+        """Load what is new into every target; one that fails does not keep the others from theirs."""
+        failed: list[tuple[Track, Exception]] = []
+        moved = False
+        for track in self.tracks:
+            if self.options.stop.is_set():
+                break
+            if track.until is not None and track.until > self.options.clock.ticks():
+                continue
+            try:
+                moved |= self._advance(track)
+            except Exception as error:
+                if len(self.tracks) == 1 or isinstance(error, FencedError):
+                    raise
+                failed.append((track, error))
+            else:
+                self._measure(track)
+        self._settle()
+        for track, reason in failed:
+            self._rest(track, reason)
+        return moved
+
+    def _advance(self, track: Track) -> bool:
+        lane = self._opened(track)
+        most = self.options.most or self.stream.max_rows_per_batch or MOST
+        begin, end = lane.position, self.source.ahead(lane.position, most, self.tally.goal)
+        messages = self.source.distance(begin, end)
+        if not messages:
+            return False
+        begun = self.options.clock.ticks()
+        try:
+            counts = self._loaded(track, lane, end)
+        except PositionMovedError:
+            if not track.asks_again():
+                raise
+            return True
+        failpoint("stream.after_batch")
+        seconds = self.options.clock.ticks() - begun
+        fresh = self._further(lane.position)
+        track.position, track.loads, track.moves = lane.position, track.loads + 1, 0
+        self.tally.rows += counts.staged + counts.rejected
+        self.tally.batches += bool(fresh)
+        track.patience.got_on()
+        self.options.bus.emit(StretchLoaded(self.stream.name, track.key, counts, seconds, messages, fresh))
+        self._watermark()
+        if track.loads % TIDY_AFTER == 0:
+            lane.tidy()
+        return True
+
+    def _loaded(self, track: Track, lane: Lane, end: Position) -> Counts:
+        """Load, and again after a pause while the table of the target is gone, as it is when another one takes its name."""
+        clock, pause = self.options.clock, 0.1
+        deadline = clock.ticks() + AWAY_SECONDS
+        while True:
+            try:
+                return lane.load(end)
+            except (TargetAwayError, RefusedError) as error:
+                gone = isinstance(error, TargetAwayError) or (lane.made and _MISSING.search(error.what))
+                if not gone or clock.ticks() + pause > deadline:
+                    raise
+                self.options.bus.emit(StreamFailed(self.stream.name, track.key, safe_text(error), pause))
+                if self.options.stop.wait(pause):
+                    raise
+            pause = min(2 * pause, 5.0)
+
+    def _watermark(self) -> None:
+        """Tell how far event time has come: the newest event that was seen, less what may come late."""
+        newest = newest_event(self.source)
+        if newest is not None and newest != self.newest:
+            self.newest = newest
+            declared = self.stream.watermark
+            late = timedelta(milliseconds=(declared.lateness_ms or 0) if declared is not None else 0)
+            self.options.bus.emit(StreamWatermark(self.stream.name, "", self.source.query, newest - late))
+
+    def _opened(self, track: Track) -> Lane:
+        if track.lane is None:
+            track.lane, track.until = track.open(), None
+            track.position, track.loads_before = track.lane.position, track.loads
+            self._further(track.position)
+        return track.lane
+
+    def _further(self, position: Position) -> int:
+        """Note how far a target has come and give how many messages no other one had before."""
+        fresh = 0 if self.furthest is None else self.source.distance(self.furthest, position)
+        if fresh or self.furthest is None:
+            self.furthest = position
+        return fresh
+
+    def _settle(self) -> None:
+        """Tell the source how far all targets are; one that was never reached keeps everything, and so does a range."""
+        if self.options.ranged:
+            return
+        positions = [track.position for track in self.tracks if track.position is not None]
+        if len(positions) == len(self.tracks) and positions != self.told:
+            self.source.settled(positions)
+            self.told = positions
+
+    def _rest(self, track: Track, error: Exception) -> None:
+        """Leave a target alone for a while; when none is left, or the error stays, it is the stream's error."""
+        track.close()
+        last = track.patience.end_of(error) if self.options.restart else error
+        if last is not None:
+            raise last
+        pause = track.patience.pause()
+        track.until = self.options.clock.ticks() + pause
+        if all(other.lane is None for other in self.tracks):
+            raise error
+        self.options.bus.emit(StreamFailed(self.stream.name, track.key, safe_text(error), pause))
+
+    def _measure(self, track: Track) -> None:
+        """Tell how much waits for a target; a source that cannot be asked now says so when it is read."""
+        now = self.options.clock.ticks()
+        if track.lane is None or (track.measured is not None and now - track.measured < LAG_EVERY):
+            return
+        track.measured = now
+        with suppress(FlowError):
+            self.options.bus.emit(StreamLag(self.stream.name, track.key, self._waiting(track.lane.position)))
+
+    def _waiting(self, position: Position) -> Mapping[str, int]:
+        if self.tally.goal is not None:
+            return {self.source.query: self.source.distance(position, self.tally.goal)}
+        return self.source.waiting(position)
+
+    def _arrived(self) -> bool:
+        goal = self.tally.goal
+        lanes = [track.lane for track in self.tracks]
+        return goal is not None and all(lane and not self.source.distance(lane.position, goal) for lane in lanes)

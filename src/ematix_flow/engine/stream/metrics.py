@@ -1,0 +1,49 @@
+"""Who hears of a stream that runs: the numbers, their server and the run log; each is only there if it was asked for."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from ematix_flow.commit.runlog.open import open_run_log
+from ematix_flow.engine.stream.run_records import StreamRecord
+from ematix_flow.observe.metrics.stream_stats import StatsKeeper
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ematix_flow.declare.stream.stream import Stream
+    from ematix_flow.engine.stream.options import StreamOptions
+
+
+@contextmanager
+def observed(streams: Sequence[Stream], options: StreamOptions) -> Iterator[None]:
+    """Let everybody hear of streams who was asked for: by a port for metrics, by a run log."""
+    with ExitStack() as kept:
+        _serve(streams, options, kept)
+        log = options.run_log
+        if log is None and options.run_log_url is not None:
+            log = open_run_log(options.run_log_url)
+        if log is not None:
+            keeper = StatsKeeper(options.clock)
+            options.bus.subscribe(keeper)
+            for stream in streams:
+                record = StreamRecord(stream.name, keeper.begin(stream.name), log, options.clock)
+                options.bus.subscribe(record)
+                kept.push(lambda _, error, __, record=record: record.end(error))
+        yield
+
+
+def _serve(streams: Sequence[Stream], options: StreamOptions, kept: ExitStack) -> None:
+    ports = {stream.metrics_port for stream in streams if stream.metrics_port is not None}
+    if not ports:
+        return
+    # Loaded here: a stream without metrics does not need it.
+    from ematix_flow.observe.metrics.stream import StreamMetrics, served
+
+    metrics = StreamMetrics()
+    for stream in streams:
+        metrics.begin(stream.name)
+    options.bus.subscribe(metrics)
+    for port in sorted(ports):
+        kept.enter_context(served(metrics, port))

@@ -1,0 +1,81 @@
+"""Opens a stream for a run or a look: its source, what its messages become, and each target as what it is."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.file_stream import FileStream
+from ematix_flow.connect.lake_stream import LakeStream
+from ematix_flow.connect.resolve import resolve_connection
+from ematix_flow.connect.stream import EARLIEST
+from ematix_flow.declare.stream.checks import check_stream
+from ematix_flow.engine.spark.distributed import check_distribution
+from ematix_flow.engine.stream.sinks.base import Road
+from ematix_flow.engine.stream.sinks.broker import BrokerLane, broker_lane, is_broker
+from ematix_flow.engine.stream.sinks.broker_from_files import FileMessagesLane
+from ematix_flow.engine.stream.sinks.from_files import file_lane
+from ematix_flow.engine.stream.sinks.from_lake import LakeLane
+from ematix_flow.engine.stream.sinks.table import TableLane, table_lane
+from ematix_flow.engine.stream.sources import source_of
+from ematix_flow.engine.stream.transform import StreamRows
+from ematix_flow.errors import FlowError, UnsupportedError
+from ematix_flow.plan.explain.guarantees import refuse_unkept
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from ematix_flow.declare.stream.stream import Stream, StreamTarget
+    from ematix_flow.engine.stream.options import StreamOptions
+    from ematix_flow.engine.stream.sinks.base import Lane
+
+
+def road_of(stream: Stream, options: StreamOptions, kept: ExitStack) -> Road:
+    """Open a stream; what has to be let go is put into `kept`."""
+    source = kept.enter_context(closing(source_of(stream, options)))
+    rows = StreamRows(stream, source, options, kept)
+    return Road(stream, source, rows, options.begin or _beginning(stream), options, kept_as(stream, options))
+
+
+def lane_for(road: Road, target: StreamTarget, *, looks: bool = False) -> Lane:
+    """Give a target as what it is, where it stands; whoever only `looks` leaves everything as it is."""
+    source = road.source
+    if is_broker(target):
+        kind = FileMessagesLane if isinstance(source, FileStream) else BrokerLane
+        return broker_lane(road, target, kind, looks=looks)
+    if isinstance(source, FileStream):
+        return file_lane(road, target, source)
+    return table_lane(road, target, LakeLane if isinstance(source, LakeStream) else TableLane, looks=looks)
+
+
+def kept_as(stream: Stream, options: StreamOptions) -> str:
+    """Give the name under which targets remember how far a run has come.
+
+    A range has positions of its own, so that a run over it that was killed goes on and the stream is not moved.
+    """
+    return f"{stream.name}@{options.begin or ''}..{options.end or ''}" if options.ranged else stream.name
+
+
+def refuse_impossible(stream: Stream) -> None:
+    """Refuse what no run could do, now that every connection is known, and a promise that a target cannot keep."""
+    for what, value in (("window=", stream.window), ("join=", stream.join), ("cdc=", stream.cdc)):
+        if value is not None:
+            message = f"stream {stream.name!r} uses {what}, which is not built yet"
+            raise UnsupportedError(message, origin=stream.origin)
+    if len(stream.sources) > 1:
+        message = f"stream {stream.name!r} has several sources, which only a join would put together"
+        raise UnsupportedError(message, origin=stream.origin)
+    check_distribution(stream)
+    try:
+        check_stream(stream, resolve_connection)
+    except FlowError as error:
+        raise error.at(stream.origin) from None
+    source = resolve_connection(stream.sources[0].connection).kind
+    for target in stream.targets:
+        refuse_unkept(source, resolve_connection(target.connection).kind, stream.delivery, stream.origin)
+
+
+def _beginning(stream: Stream) -> str:
+    """Give where a stream begins that was never run: with everything that is there, unless the connection says otherwise."""
+    connection = resolve_connection(stream.sources[0].connection)
+    return getattr(connection, "auto_offset_reset", None) or EARLIEST

@@ -1,0 +1,1 @@
+"""Where a stream writes: tables and brokers, from messages and from files."""

@@ -1,0 +1,71 @@
+"""A target of a stream that runs: where it stands and how it goes on; what it does with messages is its own business."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ematix_flow.connect.stream import Position, StreamSource
+    from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+    from ematix_flow.declare.stream.stream import Stream
+    from ematix_flow.engine.batch.source import OpenSource
+    from ematix_flow.engine.stream.options import StreamOptions
+    from ematix_flow.engine.stream.transform import StreamRows
+    from ematix_flow.records import Counts
+
+
+@dataclass(frozen=True, slots=True)
+class Road:
+    """What all targets of a run of a stream share."""
+
+    stream: Stream
+    source: StreamSource
+    rows: StreamRows
+    begin: str
+    """Where a target begins that stands nowhere."""
+    options: StreamOptions
+    name: str
+    """What positions are kept under."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A stretch of a stream as the load path knows loads."""
+
+    pipeline: Pipeline
+    target: TargetDeclaration
+    source: OpenSource
+    slot: str
+
+
+class Lane(ABC):
+    """One target of a stream."""
+
+    key: str
+    """Its name in results."""
+    position: Position
+    """Everything before it is in the target."""
+    made: bool = False
+    """Whether earlier batches are in the target's table, so that it has to be there."""
+
+    @abstractmethod
+    def load(self, end: Position) -> Counts:
+        """Bring the messages up to a position into the target, once, and stand there."""
+
+    def batch(self, end: Position) -> Batch | None:
+        """Give what `load` would load; None where nothing goes down the load path of tables."""
+        del end
+        return None
+
+    @property
+    def reads_first(self) -> bool:
+        """Say whether messages have to be read before anything is known of a load."""
+        return True
+
+    def tidy(self) -> None:  # noqa: B027 - not every target keeps books
+        """Forget what nobody can ask for any more; called now and then, never in a load."""
+
+    def close(self) -> None:  # noqa: B027 - a table holds none
+        """Let go of connections."""

@@ -1,0 +1,90 @@
+"""Tables as targets of streams of files: a batch is a load of the files that the target has not seen; its books know which."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.stream import as_text
+from ematix_flow.declare.pipeline.write import ERROR
+from ematix_flow.engine.batch.load import load_target
+from ematix_flow.engine.batch.source import OpenSource
+from ematix_flow.engine.stream.sinks.base import Batch, Lane
+from ematix_flow.engine.stream.sinks.shaped_files import (
+    loaded_into,
+    pipeline_of_files,
+    position_among,
+    shaped_file_lane,
+)
+from ematix_flow.engine.stream.sinks.table import books_of, needs_order
+from ematix_flow.plan.source import SourceValue
+
+if TYPE_CHECKING:
+    from ematix_flow.connect.file_stream import FileStream
+    from ematix_flow.connect.stream import Position
+    from ematix_flow.declare.pipeline.pipeline import Pipeline
+    from ematix_flow.declare.stream.stream import Stream, StreamTarget
+    from ematix_flow.engine.batch.options import Options
+    from ematix_flow.engine.stream.options import StreamOptions
+    from ematix_flow.engine.stream.sinks.base import Road
+    from ematix_flow.records import Counts
+
+
+@dataclass
+class FileLane(Lane):
+    """A declared table that takes new files."""
+
+    key: str
+    position: Position
+    source: FileStream
+    pipeline: Pipeline
+    options: Options
+    ordered: bool = False
+    """Whether of several rows for one key the last has to be known."""
+    made: bool = False
+
+    def load(self, end: Position) -> Counts:
+        """Load the files that the target has not seen; those that come meanwhile may be among them."""
+        batch = self.batch(end)
+        loaded = load_target(batch.pipeline, batch.target, batch.source, batch.slot, self.options)
+        self.position, self.made = end, True
+        return loaded.committed.counts
+
+    reads_first = False
+
+    def batch(self, end: Position) -> Batch:
+        """Give the load of the files that the target has not seen."""
+        value = SourceValue(self.pipeline.source_connection, path=self.source.query)
+        opened = OpenSource(value, self.source.name, files=self.source.files, made=self.made, ordered=self.ordered)
+        # What a batch has depends on what becomes of replaced files: a load that left them out is not one that takes them.
+        policy = self.pipeline.targets[0].write.on_replaced
+        chosen = "" if policy == ERROR else f" {policy}"
+        slot = f"{self.source.source_id} {as_text(self.position)} {as_text(end)}{chosen}"
+        return Batch(self.pipeline, self.pipeline.targets[0], opened, slot)
+
+
+def file_lane(road: Road, target: StreamTarget, source: FileStream) -> Lane:
+    """Give a target where it stands."""
+    if target.declared_table is None or road.rows.transforms:
+        return shaped_file_lane(road, target, source)
+    pipeline = pipeline_of_files(road.stream, target, road.name)
+    loaded = loaded_into(
+        road.stream, target, books_of(road.stream, target, road.options, road.name).database, road.name
+    )
+    return FileLane(
+        road.stream.key_of(target),
+        position_among(source, loaded),
+        source,
+        pipeline,
+        road.options.load,
+        needs_order(target),
+        made=bool(loaded.files),
+    )
+
+
+def file_position(
+    stream: Stream, target: StreamTarget, source: FileStream, options: StreamOptions, name: str
+) -> Position:
+    """Give where a target stands in a folder."""
+    database = books_of(stream, target, options, name).database
+    return position_among(source, loaded_into(stream, target, database, name))

@@ -1,0 +1,31 @@
+"""Tables as targets of streams of lake tables: the rows of a commit go down the load path as a frame of Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.lake_stream import LakeStream
+from ematix_flow.engine.batch.source import OpenSource
+from ematix_flow.engine.spark.session import session_for
+from ematix_flow.engine.stream.sinks.table import TableLane, declaration_of
+from ematix_flow.engine.stream.sources import lake_frame
+from ematix_flow.plan.source import SourceValue
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
+    from ematix_flow.plan.steps import Span
+
+
+@dataclass
+class LakeLane(TableLane):
+    """A table that takes the rows of another one."""
+
+    def exact(self, span: Span) -> tuple[TargetDeclaration, OpenSource] | None:
+        """Give the rows as Spark reads them; None where SQL of the stream, or the rows themselves, make the table."""
+        table, source = self.target.declared_table, self.road.source
+        if table is None or self.road.rows.transforms or not isinstance(source, LakeStream):
+            return None
+        frame = lake_frame(source, span, session_for(self.road.options.load))
+        opened = OpenSource(SourceValue(source.name, frame=frame), source.name, span=span)
+        return declaration_of(self.road.stream, self.target, table), opened

@@ -1,0 +1,158 @@
+"""Targets of streams of files whose rows SQL or their own types shape: new files are read, shaped and loaded with their books."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.stream import EARLIEST, as_text
+from ematix_flow.declare.pipeline.write import FILES
+from ematix_flow.engine.batch.inspect import wait_for
+from ematix_flow.engine.batch.load import load_target
+from ematix_flow.engine.batch.new_files import loaded_before, refuse_changed
+from ematix_flow.engine.batch.planner import away
+from ematix_flow.engine.batch.source import OpenSource
+from ematix_flow.engine.stream.sinks.base import Batch, Lane
+from ematix_flow.engine.stream.sinks.table import (
+    books_of,
+    framed_declaration,
+    needs_order,
+    pipeline_into,
+    pipeline_of,
+    typed_declaration,
+)
+from ematix_flow.engine.stream.sinks.table_schema import is_there, name_of
+from ematix_flow.plan.new_files import choose_files, refused
+from ematix_flow.plan.source import SourceValue
+from ematix_flow.records import Counts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.file_stream import FileStream
+    from ematix_flow.connect.stream import Position
+    from ematix_flow.declare.pipeline.pipeline import Pipeline
+    from ematix_flow.declare.stream.stream import Stream, StreamTarget
+    from ematix_flow.engine.batch.new_files import Loaded
+    from ematix_flow.engine.stream.sinks.base import Road
+    from ematix_flow.plan.steps import FileChoice
+    from ematix_flow.records import SourceFile
+    from ematix_flow.run.read.infer_messages import TypedRows
+    from ematix_flow.run.transform.frame_sql import FrameRows
+
+BYTES = 64 << 20
+"""Bytes of files that one batch reads at most, unless one file has more: their rows are in memory together."""
+
+
+@dataclass
+class ShapedFileLane(Lane):
+    """A table, or a folder of files, that takes the rows of new files."""
+
+    key: str
+    position: Position
+    road: Road
+    target: StreamTarget
+    source: FileStream
+    database: Database
+    made: bool = False
+
+    def load(self, end: Position) -> Counts:
+        """Load the files that the target has not seen, some at a time; those that come meanwhile may be among them."""
+        loaded, choice, paths = self._new()
+        some = some_of(choice)
+        if not some.chosen:
+            self.position = end
+            return Counts()
+        batch = self._batch(some, paths, end)
+        done = load_target(batch.pipeline, batch.target, batch.source, batch.slot, self.road.options.load)
+        self.made = True
+        known = (*loaded.files.values(), *some.chosen)
+        self.position = end if some == choice else self.source.look_at(known)
+        return done.committed.counts
+
+    def batch(self, end: Position) -> Batch | None:
+        """Give the load of the files that the target has not seen, as many as one batch reads."""
+        _, choice, paths = self._new()
+        some = some_of(choice)
+        return self._batch(some, paths, end) if some.chosen else None
+
+    def _new(self) -> tuple[Loaded, FileChoice, Mapping[SourceFile, str]]:
+        """Give the files that the target has, the choice among those that are there, and the paths of these."""
+        loaded = loaded_into(self.road.stream, self.target, self.database, self.road.name)
+        paths = {file: path for path, file in self.source.files.seen(self.source.query)}
+        choice = choose_files(loaded.scope, loaded.policy, paths, loaded.files)
+        error = refused(choice)
+        if error is not None:
+            raise error
+        return loaded, choice, paths
+
+    def _batch(self, choice: FileChoice, there: Mapping[SourceFile, str], end: Position) -> Batch:
+        from ematix_flow.run.read.infer_files import file_rows
+
+        if self.made and not is_there(self.target, self.database):
+            raise away(".".join(name_of(self.target)))
+        paths = tuple(there[file] for file in choice.chosen)
+        files = self.source.files.described(paths, {})
+        road = self.road
+        shown = road.rows.transforms or not self.database.capabilities.constraints
+        found: TypedRows | FrameRows
+        if road.rows.frames is not None:
+            found = road.rows.frames.of_files(files)
+            declared, rows = framed_declaration(road.stream, self.target, found.rows, self.database)
+        else:
+            found = road.rows.transformed(file_rows(files, shown=shown))
+            declared, rows = typed_declaration(
+                road.stream, self.target, found.rows, refuse=road.rows.transforms, database=self.database
+            )
+        refuse_changed(self.source.files, files.paths, choice.chosen)
+        declared = replace(declared, write=replace(declared.write, incremental=FILES))
+        value = SourceValue(self.source.name, path=self.source.query, frame=rows)
+        known = OpenSource(value, self.source.name, files=self.source.files, rejects=found.rejects, chosen=choice)
+        opened = replace(known, ordered=needs_order(self.target), made=self.made)
+        slot = f"{self.source.source_id} {as_text(self.source.look_at(choice.chosen))} {as_text(end)}"
+        return Batch(pipeline_of(road.stream, declared, road.name), declared, opened, slot)
+
+
+def shaped_file_lane(road: Road, target: StreamTarget, source: FileStream) -> ShapedFileLane:
+    """Give a target where it stands."""
+    database = books_of(road.stream, target, road.options, road.name).database
+    loaded = loaded_into(road.stream, target, database, road.name)
+    position, made = position_among(source, loaded), bool(loaded.files)
+    return ShapedFileLane(road.stream.key_of(target), position, road, target, source, database, made)
+
+
+def position_among(source: FileStream, loaded: Loaded) -> Position:
+    """Give where a target with some files stands: at the folder as it is where it has all, before all of them otherwise."""
+    seen = source.seen()
+    return source.look_at(seen) if set(loaded.files.values()).issuperset(seen) else source.start(EARLIEST)
+
+
+def pipeline_of_files(stream: Stream, target: StreamTarget, name: str) -> Pipeline:
+    """Give the pipeline whose loads of new files are the batches of a stream."""
+    pipeline = pipeline_into(stream, target, name)
+    (declared,) = pipeline.targets
+    return replace(pipeline, targets=(replace(declared, write=replace(declared.write, incremental=FILES)),))
+
+
+def loaded_into(stream: Stream, target: StreamTarget, database: Database, name: str) -> Loaded:
+    """Give the files that a target has."""
+    pipeline = pipeline_of_files(stream, target, name)
+    loaded = loaded_before(pipeline, pipeline.targets[0], database, wait_for)
+    assert loaded is not None  # noqa: S101 - it goes by files
+    return loaded
+
+
+def some_of(choice: FileChoice) -> FileChoice:
+    """Give as many of the chosen files as one batch reads."""
+    total = 0
+    keys: set[str] = set()
+    for file in choice.chosen:
+        if keys and total + file.size > BYTES:
+            break
+        total += file.size
+        keys.add(file.key)
+    new = tuple(file for file in choice.new if file.key in keys)
+    # What is replaced and refused is told by the plan, whatever is chosen.
+    replaced = tuple(file for file in choice.replaced if file.key in keys or choice.policy != "load")
+    return replace(choice, new=new, replaced=replaced)

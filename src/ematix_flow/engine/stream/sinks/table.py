@@ -1,0 +1,280 @@
+"""Tables as targets of streams: a stretch of messages goes down the load path of batches, and moves the position with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ematix_flow.commit.metadata_cleanup import forget_batches
+from ematix_flow.connect.codecs import schema_decoder
+from ematix_flow.connect.payloads import JsonDecoder, RawDecoder
+from ematix_flow.connect.registry import open_target
+from ematix_flow.connect.stream import EARLIEST, as_text
+from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+from ematix_flow.declare.pipeline.write import DROP
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import Text
+from ematix_flow.engine.batch.load import load_target
+from ematix_flow.engine.batch.planner import away, token_for
+from ematix_flow.engine.batch.source import OpenSource
+from ematix_flow.engine.batch.target import target_for
+from ematix_flow.engine.spark.session import session_for
+from ematix_flow.engine.stream.dead_letter_topic import forward, wants_topic
+from ematix_flow.engine.stream.offsets import Books, ended_at, onward, position_in, remember
+from ematix_flow.engine.stream.sinks.base import Batch, Lane
+from ematix_flow.engine.stream.sinks.table_schema import UNKNOWN, columns_there, is_there, name_of, table_of, with_drift
+from ematix_flow.errors import PlanError, did_you_mean
+from ematix_flow.plan.batch import history_name
+from ematix_flow.plan.source import SourceValue
+from ematix_flow.plan.steps import Span
+from ematix_flow.run.read.message_ranges import Stretch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.payloads import Decoder
+    from ematix_flow.connect.stream import Position, StreamSource
+    from ematix_flow.declare.stream.stream import Stream, StreamTarget
+    from ematix_flow.engine.stream.options import StreamOptions
+    from ematix_flow.engine.stream.sinks.base import Road
+    from ematix_flow.records import Counts
+    from ematix_flow.run.read.infer_messages import TypedRows
+    from ematix_flow.run.transform.frame_sql import FrameRows
+
+
+EVENT_KIND = "timestamp_tz"
+"""What the time of an event is read as where the table has no column for it."""
+
+_BAD_ROWS = {"dlq": "reject", "drop": DROP}
+"""What becomes of messages that are no rows, by what the stream says about errors."""
+
+
+@dataclass
+class TableLane(Lane):
+    """A table of a database or a lake, or a folder of files."""
+
+    key: str
+    position: Position
+    known: bool
+    """Whether the target remembers the position already."""
+    road: Road
+    target: StreamTarget
+    books: Books
+    forwards: bool = False
+    """Whether dead letters are copied into a topic."""
+    beside: frozenset[str] | None = None
+    """What the table has a column for that messages tell beside their payload; None before that was asked."""
+    made: bool = False
+
+    def load(self, end: Position) -> Counts:
+        """Load the messages up to a position, and stand there."""
+        end = onward(self.position, end)
+        batch = self.batch(end)
+        loaded = load_target(batch.pipeline, batch.target, batch.source, batch.slot, self.road.options.load)
+        self.position, self.known, self.made = end, True, True
+        if self.forwards and loaded.committed.counts.rejected:
+            forward(self.road.stream, batch.pipeline, self.books.database)
+        return loaded.committed.counts
+
+    def batch(self, end: Position) -> Batch:
+        """Give the load of the messages up to a position; they are read when it is made, unless SQL needs them before."""
+        span = Span(self.road.source.source_id, as_text(self.position), as_text(end), self.known)
+        declared, opened = self.exact(span) or self._typed(span)
+        opened = replace(opened, made=self.made)
+        pipeline = pipeline_of(self.road.stream, declared, self.road.name)
+        return Batch(pipeline, declared, opened, f"{span.source} {span.begin} {span.end}")
+
+    @property
+    def reads_first(self) -> bool:
+        """Say whether messages have to be read before anything is known of a load."""
+        return self.target.declared_table is None or self.road.rows.transforms
+
+    def exact(self, span: Span) -> tuple[TargetDeclaration, OpenSource] | None:
+        """Give the messages as the table's columns, converted by nobody on the way; None where that cannot be."""
+        table = self.target.declared_table
+        decoder = (
+            None if table is None or self.road.rows.transforms else decoder_for(self.road.source, self.target, table)
+        )
+        if table is None or decoder is None:
+            return None
+        wanted = _wanted(self.target, table)
+        beside = tuple(column.name for column in self.road.source.columns if column.name in wanted)
+        stretch = Stretch(self.road.source, span, decoder, beside, ordered=needs_order(self.target))
+        opened = OpenSource(SourceValue(self.road.source.name), self.road.source.name, stream=stretch, span=span)
+        return declaration_of(self.road.stream, self.target, table), opened
+
+    def tidy(self) -> None:
+        """Forget old batches in the books of the target."""
+        forget_batches(self.books.database, self.road.name, self.books.name, self.road.options.clock.now())
+
+    def _typed(self, span: Span) -> tuple[TargetDeclaration, OpenSource]:
+        """Give the messages as rows in the types they show."""
+        if self.made and not is_there(self.target, self.books.database):
+            raise away(".".join(name_of(self.target)))
+        found: TypedRows | FrameRows
+        if self.road.rows.frames is not None:
+            found = self.road.rows.frames.rows(span)
+            declared, rows = framed_declaration(self.road.stream, self.target, found.rows, self.books.database)
+        else:
+            found = self.road.rows.rows(span, self._beside())
+            declared, rows = typed_declaration(
+                self.road.stream,
+                self.target,
+                found.rows,
+                refuse=self.road.rows.transforms,
+                database=self.books.database,
+            )
+        value = SourceValue(self.road.source.name, frame=rows)
+        ordered = needs_order(self.target)
+        return declared, OpenSource(value, self.road.source.name, span=span, rejects=found.rejects, ordered=ordered)
+
+    def _beside(self) -> frozenset[str]:
+        if self.beside is None:
+            sides = frozenset(column.name for column in self.road.source.columns)
+            self.beside = sides & columns_there(self.target, self.books.database)
+        return self.beside
+
+
+def table_lane(road: Road, target: StreamTarget, kind: type[TableLane], *, looks: bool = False) -> TableLane:
+    """Give a target where it stands; one that stands nowhere begins where the stream begins.
+
+    Whoever only `looks` leaves everything as it is.
+    """
+    source, begin = road.source, road.begin
+    books = books_of(road.stream, target, road.options, road.name)
+    found = position_in(books, source.source_id)
+    position = source.start(begin) if found is None else found
+    if found is None and begin != EARLIEST and not looks:
+        # The end of a topic is another one a second later.
+        remember(books, source.source_id, position, road.options.clock)
+    known = found is not None or (begin != EARLIEST and not looks)
+    forwards = wants_topic(road.stream)
+    if forwards and found is not None and not looks:
+        forward(road.stream, pipeline_into(road.stream, target, road.name), books.database)
+    made = found is not None and ended_at(books, source.source_id, position)
+    return kind(road.stream.key_of(target), position, known, road, target, books, forwards, made=made)
+
+
+def books_of(stream: Stream, target: StreamTarget, options: StreamOptions, name: str) -> Books:
+    """Give where a target remembers how far a stream has come."""
+    pipeline = pipeline_into(stream, target, name)
+    declared = pipeline.targets[0]
+    database = target_for(target.connection, declared.table, session_for(options.load))
+    token = token_for(pipeline, declared, "")
+    return Books(database, history_name(pipeline, declared.table), token.pipeline, token.target)
+
+
+def pipeline_into(stream: Stream, target: StreamTarget, name: str) -> Pipeline:
+    """Give the pipeline into a target, as far as that is known before there are rows."""
+    table = target.declared_table or Table(*name_of(target), (Column(Text(), name=UNKNOWN),), stamped=False)
+    return pipeline_of(stream, declaration_of(stream, target, table), name)
+
+
+def declaration_of(stream: Stream, target: StreamTarget, table: Table) -> TargetDeclaration:
+    """Give a target of a stream as the load path knows targets."""
+    write = replace(target.write, on_bad_row=_BAD_ROWS.get(stream.transform.on_error, target.write.on_bad_row))
+    return TargetDeclaration(table, write, target.connection, files=target.files, partition_by=target.partition_by)
+
+
+def typed_declaration(
+    stream: Stream, target: StreamTarget, rows: pa.Table, *, refuse: bool, database: Database | None = None
+) -> tuple[TargetDeclaration, pa.Table]:
+    """Give the target for rows of some types, and the rows with exactly its columns."""
+    from ematix_flow.run.read.arrival import numbered_rows
+    from ematix_flow.run.read.infer_messages import documents
+
+    database = database or open_target(target.connection, name_of(target))
+    target = with_drift(target, database)
+    table = table_of(target, database, rows.schema)
+    fitted = _fitted(documents(rows), table, target.write.event_timestamp_column, refuse=refuse)
+    return declaration_of(stream, target, table), numbered_rows(fitted) if needs_order(target) else fitted
+
+
+def framed_declaration(
+    stream: Stream, target: StreamTarget, rows: DataFrame, database: Database
+) -> tuple[TargetDeclaration, DataFrame]:
+    """Return the target for a frame of rows that SQL made, and the frame with exactly its columns."""
+    from ematix_flow.run.transform.frame_sql import arrow_schema, fitted_frame
+
+    target = with_drift(target, database)
+    schema = arrow_schema(rows)
+    table = table_of(target, database, schema)
+    event = target.write.event_timestamp_column
+    _refuse_unknown(schema.names, table, event)
+    names = [
+        *table.column_names,
+        *([event] if event is not None and event in schema.names and event not in table.column_names else []),
+    ]
+    return declaration_of(stream, target, table), fitted_frame(rows, names, ordered=needs_order(target))
+
+
+def needs_order(target: StreamTarget) -> bool:
+    """Say whether of several rows for one key the last has to be known; by event time all of them are versions."""
+    write = target.write
+    return write.mode == "merge" or (write.mode == "scd2" and write.event_timestamp_column is None)
+
+
+def pipeline_of(stream: Stream, target: TargetDeclaration, name: str) -> Pipeline:
+    """Give the pipeline whose loads are the batches of a stream."""
+    return Pipeline(
+        name=name,
+        function=_no_function,
+        targets=(target,),
+        fan_out=stream.fan_out,
+        source_connection=stream.sources[0].connection,
+        origin=stream.origin,
+    )
+
+
+def decoder_for(source: StreamSource, target: StreamTarget, table: Table) -> Decoder | None:
+    """Give what turns payloads into exactly the columns of a table; None where payloads say their types themselves."""
+    beside = {column.name for column in source.columns}
+    match source.payload_format:
+        case "json":
+            return JsonDecoder(tuple(name for name in _wanted(target, table) if name not in beside))
+        case "raw_bytes":
+            return RawDecoder()
+        case "avro" | "protobuf":
+            kinds = {column.name: column.type.kind for column in table.columns}
+            names = [name for name in _wanted(target, table) if name not in beside]
+            return schema_decoder(source, tuple((name, kinds.get(name, EVENT_KIND)) for name in names))
+        case _:
+            return None
+
+
+def _wanted(target: StreamTarget, table: Table) -> tuple[str, ...]:
+    """Give the names of the source columns that a table is made of."""
+    event = target.write.event_timestamp_column
+    return tuple(dict.fromkeys([*table.column_names, *([event] if event else [])]))
+
+
+def _fitted(rows: pa.Table, table: Table, event: str | None, *, refuse: bool) -> pa.Table:
+    """Give rows with all columns of a table and the time of the event; another one that a query gives is refused."""
+    import pyarrow as pa
+
+    unknown = _unknown(rows.column_names, table, event)
+    if refuse:
+        _refuse_unknown(rows.column_names, table, event)
+    rows = rows.drop_columns(unknown) if unknown else rows
+    for name in table.column_names:
+        if name not in rows.column_names:
+            rows = rows.append_column(name, pa.nulls(rows.num_rows, pa.string()))
+    return rows
+
+
+def _unknown(names: Sequence[str], table: Table, event: str | None) -> list[str]:
+    return [name for name in names if name not in (*table.column_names, event)]
+
+
+def _refuse_unknown(names: Sequence[str], table: Table, event: str | None) -> None:
+    for name in _unknown(names, table, event):
+        message = f"the SQL of the stream gives {name!r}, which {table.qualified_name} does not have"
+        raise PlanError(message, hint=did_you_mean(name, table.column_names))
+
+
+def _no_function() -> None:
+    """Stand for the function of a pipeline that has none."""

@@ -1,0 +1,144 @@
+"""The table that a stream writes to: as declared, as it is there, or made of the first rows."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.arrow_types import declared_type
+from ematix_flow.connect.found_types import found_type
+from ematix_flow.connect.registry import DATABASES, SINKS
+from ematix_flow.connect.resolve import resolve_connection
+from ematix_flow.connect.stream import MOST_FIELDS
+from ematix_flow.declare.table.schema import FRAMEWORK_COLUMNS, Column, Table
+from ematix_flow.declare.table.types import Text
+from ematix_flow.errors import PlanError, usable
+from ematix_flow.plan.sql.ddl import BATCH_ID, LOADED_AT, SCD2_COLUMNS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ematix_flow.connect.base import Database, FoundTable
+    from ematix_flow.declare.stream.stream import StreamTarget
+
+FOLDER = "files"
+"""The schema of tables that are folders of files; the folder's own name is the table's."""
+
+
+_OF_VERSIONS = frozenset(column.name for column in (*SCD2_COLUMNS, LOADED_AT, BATCH_ID))
+
+UNKNOWN = "unknown"
+"""The one column of a table that is made before a single message could be read."""
+
+
+def name_of(target: StreamTarget) -> tuple[str, str]:
+    """Give schema and name of the table that a target is."""
+    if target.table_name is not None:
+        return target.table_name
+    return FOLDER, (target.prefix or "").strip("/").replace("/", ".") or "all"
+
+
+def table_of(target: StreamTarget, database: Database, rows: pa.Schema) -> Table:
+    """Give the table that rows of this layout go into, with the columns that a load writes."""
+    if target.declared_table is not None:
+        return target.declared_table
+    schema, name = name_of(target)
+    found = None if target.table_name is None else _found(database, schema, name)
+    if found is None and not _may_create(target, database):
+        message = f"table {schema}.{name} does not exist in {target.connection_name!r}"
+        hint = "create it, give target_table= a table class, or say create_table=True."
+        raise PlanError(message, hint=hint)
+    if len(rows) > MOST_FIELDS:
+        message = f"the messages of one batch have {len(rows)} different fields, too many for {schema}.{name}"
+        raise PlanError(message, hint="declare the table, or choose columns in transform_sql=.")
+    if found is None:
+        columns = [_new_column(field, target) for field in rows] or [Column(Text(), name=UNKNOWN)]
+    else:
+        columns = _there(database, found, rows, f"{schema}.{name}", target)
+    return Table(schema, name, tuple(columns), stamped=target.write.mode == "scd2")
+
+
+def columns_there(target: StreamTarget, database: Database) -> frozenset[str]:
+    """Give the names of the columns that a target is declared with or has."""
+    if target.declared_table is not None:
+        return frozenset(target.declared_table.column_names)
+    found = None if target.table_name is None else _found(database, *target.table_name)
+    return frozenset() if found is None else frozenset(column.name for column in found.columns)
+
+
+def is_there(target: StreamTarget, database: Database) -> bool:
+    """Say whether the table of a target exists; a folder of files always does."""
+    return target.table_name is None or _found(database, *target.table_name) is not None
+
+
+def with_drift(target: StreamTarget, database: Database) -> StreamTarget:
+    """Let a table grow that no one declared and that is made of rows."""
+    if target.declared_table is None and _may_create(target, database):
+        return replace(target, write=replace(target.write, on_drift="evolve"))
+    return target
+
+
+def makes_columns(target: StreamTarget) -> bool:
+    """Say whether the fields of messages become columns of a target."""
+    return target.declared_table is None and _makes(target, resolve_connection(target.connection).kind)
+
+
+def _may_create(target: StreamTarget, database: Database) -> bool:
+    """Say whether the target begins to exist with the first rows; of databases that has to be asked for."""
+    return _makes(target, database.kind)
+
+
+def _makes(target: StreamTarget, kind: str) -> bool:
+    return target.create_table or (kind not in DATABASES and kind not in SINKS)
+
+
+def _found(database: Database, schema: str, name: str) -> FoundTable | None:
+    if not database.exists():
+        return None
+    with closing(database.session()) as session:
+        return database.find_table(session, database.place(schema, name))
+
+
+def _there(database: Database, found: FoundTable, rows: pa.Schema, table: str, target: StreamTarget) -> list[Column]:
+    """Give the columns of a table that rows have a value for; the others get their default.
+
+    Versions and rows that are compared have all of their columns; those of versions are our own to fill.
+    """
+    keys = _keys(target) or found.primary_key
+    versions, order = target.write.mode == "scd2", target.write.order_by or ()
+    columns = []
+    for column in found.columns:
+        if versions and column.name in _OF_VERSIONS:
+            continue
+        if rows.names and column.name not in rows.names and column.name not in order and not versions:
+            continue
+        given = declared_type(rows.field(column.name).type) if column.name in rows.names else Text()
+        kind = found_type(database, column, given)
+        if kind is None and not rows.names:
+            continue
+        if kind is None:
+            message = f"column {column.name!r} of {table} is {column.type}, which loads cannot write"
+            hint = "leave it out with transform_sql=, or give the table a column of another type."
+            raise PlanError(message, hint=hint)
+        key = column.name in keys
+        nullable = column.nullable and not key
+        columns.append(Column(kind.type, nullable, primary_key=key, name=column.name, native=kind.native))
+    if not columns:
+        message = f"the rows have none of the columns of {table}"
+        theirs = [name for name in usable(c.name for c in found.columns) if name not in FRAMEWORK_COLUMNS]
+        raise PlanError(message, hint=f"the table has: {', '.join(theirs)}.")
+    if _may_create(target, database):
+        known = {column.name for column in found.columns}
+        columns += [_new_column(field, target) for field in rows if field.name not in known]
+    return columns
+
+
+def _keys(target: StreamTarget) -> tuple[str, ...]:
+    """Return the columns that a target says to tell rows apart by; versions need them as a key of the table."""
+    return target.primary_key or (target.write.keys or () if target.write.mode == "scd2" else ())
+
+
+def _new_column(field: pa.Field, target: StreamTarget) -> Column:
+    key = field.name in _keys(target)
+    return Column(declared_type(field.type), nullable=not key, primary_key=key, name=field.name)

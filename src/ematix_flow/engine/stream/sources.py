@@ -1,0 +1,48 @@
+"""Opens the source of a stream with everything it is read with; which kind of source it is, the registry knows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.connect.lake_stream import LakeStream
+from ematix_flow.connect.registry import LAKES, open_stream, target_of
+from ematix_flow.connect.resolve import resolve_connection
+from ematix_flow.connect.stream import from_text
+from ematix_flow.engine.batch.target import engine_on
+from ematix_flow.engine.spark.session import need, session_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ematix_flow.connect.stream import StreamSource
+    from ematix_flow.declare.stream.stream import Stream
+    from ematix_flow.engine.stream.options import StreamOptions
+    from ematix_flow.plan.steps import Span
+
+
+def source_of(stream: Stream, options: StreamOptions) -> StreamSource:
+    """Give the source of a stream; no connection is made and no Spark is started yet."""
+    one = stream.sources[0]
+    source = open_stream(one.connection, one.query)
+    if isinstance(source, LakeStream):
+        need(source.spark_needs)
+        _expect_lakes(stream)
+        spark = session_for(options.load)
+        source.use(lambda: engine_on(spark))
+    return source
+
+
+def lake_frame(source: LakeStream, span: Span, spark: Callable[[], Any]) -> Any:
+    """Give the rows that a lake table got in a stretch, as a frame of Spark."""
+    from ematix_flow.run.read.lake_frames import added_frame
+
+    source.engine()  # lets the session know where the table lies
+    return added_frame(spark(), source.added(from_text(span.begin), from_text(span.end)))
+
+
+def _expect_lakes(stream: Stream) -> None:
+    """Let the session have what the targets need: the source starts it before they are opened."""
+    for target in stream.targets:
+        connection = resolve_connection(target.connection)
+        if connection.kind in LAKES:
+            need(target_of(connection).spark_needs)

@@ -1,0 +1,186 @@
+"""The rows of a stretch of a stream, in the types they show and after the SQL of the stream; read once for all targets."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.codecs import schema_decoder
+from ematix_flow.connect.event_times import timed_pieces
+from ematix_flow.connect.lake_stream import LakeStream
+from ematix_flow.connect.stream import from_text
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import Text
+from ematix_flow.engine.batch.target import target_for
+from ematix_flow.engine.spark.session import session_for, spark_transforms
+from ematix_flow.engine.stream.frames import StreamFrames
+from ematix_flow.engine.stream.lookups import open_lookups
+from ematix_flow.engine.stream.sinks.table_schema import UNKNOWN, columns_there, makes_columns
+from ematix_flow.engine.stream.sources import lake_frame
+from ematix_flow.errors import PlanError, UnsupportedError, did_you_mean
+from ematix_flow.plan.sql.user.stream import SOURCE, mentioned, row_by_row, spark_sql, tables_in
+from ematix_flow.plan.sql.user.stream_columns import spark_type, strange
+from ematix_flow.run.read.infer_messages import (
+    TypedRows,
+    json_payload,
+    nameable,
+    raw_payload,
+    rows_of_payloads,
+    typed_rows,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from contextlib import ExitStack
+    from typing import Any
+
+    from ematix_flow.connect.stream import StreamSource
+    from ematix_flow.declare.stream.stream import Stream
+    from ematix_flow.engine.stream.options import StreamOptions
+    from ematix_flow.plan.steps import Span
+    from ematix_flow.run.transform.stream_sql import SqlStage
+
+
+class StreamRows:
+    """Reads and transforms stretches; the last one is kept, because every target asks for it."""
+
+    def __init__(self, stream: Stream, source: StreamSource, options: StreamOptions, kept: ExitStack) -> None:
+        self._stream = stream
+        self._source = source
+        self._options = options
+        self._read = reader_for(source)
+        if stream.transform.sql is None and any(map(makes_columns, stream.targets)):
+            self._read = nameable(self._read)
+        self._stage = _stage(stream, source, options, kept)
+        self.frames = self._framed(kept)
+        """Gives the rows of SQL as frames of Spark; None where this process reads the messages."""
+        self._last: tuple[str, str, frozenset[str], TypedRows] | None = None
+
+    def _framed(self, kept: ExitStack) -> StreamFrames | None:
+        if self._stage is None or not spark_transforms(self._options.load):
+            return None
+        spark = session_for(self._options.load)
+        made = StreamFrames(self._stream, self._source, spark, self._read, self._stage)
+        kept.callback(made.close)
+        return made
+
+    @property
+    def transforms(self) -> bool:
+        """Say whether there is SQL between source and target."""
+        return self._stage is not None
+
+    @property
+    def reads_rows(self) -> bool:
+        """Say whether there are rows in any case: of SQL, or of a source that has no messages."""
+        return self.transforms or isinstance(self._source, LakeStream)
+
+    def rows(self, span: Span, wanted: frozenset[str] = frozenset()) -> TypedRows:
+        """Give the rows between two positions; `wanted` has what messages tell beside their payload, where no SQL says it."""
+        asked = (span.begin, span.end, wanted)
+        if self._last is None or self._last[:3] != asked:
+            self._last = (*asked, self._made(span, wanted))
+        return self._last[3]
+
+    def of_payloads(self, messages: Sequence[tuple[bytes, str]], *, transform: bool) -> TypedRows:
+        """Give the rows of payloads, each with the place it came from; with the SQL of the stream, or as they are."""
+        found = rows_of_payloads(messages, self._read if transform else json_payload)
+        if self._stage is None or not transform:
+            return found
+        return self._answered(self._stage, found, lenient=True)
+
+    def _made(self, span: Span, wanted: frozenset[str]) -> TypedRows:
+        if isinstance(self._source, LakeStream):
+            frame = lake_frame(self._source, span, session_for(self._options.load))
+            return self.transformed(TypedRows(frame.toArrow()))
+        sql = self._stream.transform.sql
+        named = mentioned(sql, self._stream.transform.dialect) if sql else wanted
+        beside = [column.name for column in self._source.columns if column.name in named]
+        line = self._source.line
+        told = list(dict.fromkeys([*beside, *([line] if line else [])]))
+        pieces = timed_pieces(self._source, from_text(span.begin), from_text(span.end), told)
+        return self.transformed(typed_rows(pieces, self._read, beside, line))
+
+    def transformed(self, found: TypedRows) -> TypedRows:
+        """Give what the SQL of the stream makes of rows."""
+        if self._stage is None:
+            return found
+        return self._answered(self._stage, found, lenient=self._stream.transform.on_error != "fail")
+
+    def _answered(self, stage: SqlStage, found: TypedRows, *, lenient: bool) -> TypedRows:
+        try:
+            return stage.rows(found, lenient=lenient)
+        except PlanError as error:
+            raise error.at(self._stream.origin) from None
+
+
+def reader_for(source: StreamSource) -> Callable[[bytes], dict[str, Any] | str]:
+    """Give what reads the values of one payload of a source."""
+    match source.payload_format:
+        case "json":
+            return json_payload
+        case "raw_bytes":
+            return raw_payload
+        case "avro" | "protobuf":
+            return schema_decoder(source).read
+        case other:
+            message = f"source {source.name!r} has payloads of {other}, which cannot be read yet"
+            raise UnsupportedError(message)
+
+
+def _stage(stream: Stream, source: StreamSource, options: StreamOptions, kept: ExitStack) -> SqlStage | None:
+    transform = stream.transform
+    if transform.sql is None:
+        return None
+    _check_tables(stream)
+    from ematix_flow.run.transform.stream_sql import SqlStage
+
+    aggregates = frozenset(one.name for one in stream.aggregate_udfs)
+    sql = spark_sql(transform.sql, transform.dialect, aggregates)
+    spark = session_for(options.load)
+    lookups = open_lookups(stream.lookups, kept, spark if spark_transforms(options.load) else None)
+    _check_lookups(stream, sql, {name: rows.column_names for name, rows in lookups.items()})
+    return SqlStage(
+        spark,
+        sql,
+        row_by_row(transform.sql, transform.dialect, aggregates),
+        stream.udfs,
+        stream.aggregate_udfs,
+        lookups,
+        {name: spark_type(kind) for name, kind in transform.optional_fields.items()},
+        partial(_columns_known, stream, source, options, {}),
+    )
+
+
+def _columns_known(
+    stream: Stream, source: StreamSource, options: StreamOptions, asked: dict[int, frozenset[str]]
+) -> Iterator[frozenset[str]]:
+    """Give the columns that a batch may lack: what messages tell beside their payload, then those of the target tables.
+
+    Tables that nobody declared are asked last and once, so that one that is away fails no batch that does without it.
+    """
+    declared = [target.declared_table for target in stream.targets if target.declared_table is not None]
+    yield frozenset((*(c.name for c in source.columns), *(name for table in declared for name in table.column_names)))
+    for number, target in enumerate(stream.targets):
+        if target.declared_table is None and target.table_name is not None:
+            if number not in asked:
+                table = Table(*target.table_name, (Column(Text(), name=UNKNOWN),), stamped=False)
+                database = target_for(target.connection, table, session_for(options.load))
+                asked[number] = columns_there(target, database)
+            yield asked[number]
+
+
+def _check_lookups(stream: Stream, sql: str, columns: Mapping[str, Collection[str]]) -> None:
+    """Refuse a column that a lookup has not; nobody has to read messages to know that."""
+    found = strange(sql, columns)
+    if found is not None:
+        table, column = found
+        known = next(names for name, names in columns.items() if name.lower() == table)
+        message = f"the SQL of stream {stream.name!r} reads {column!r}, which lookup {table!r} does not have"
+        raise PlanError(message, hint=did_you_mean(column, known), origin=stream.origin)
+
+
+def _check_tables(stream: Stream) -> None:
+    known = {SOURCE, *stream.lookups}
+    for table in sorted(tables_in(str(stream.transform.sql), stream.transform.dialect) - known):
+        message = f"the SQL of stream {stream.name!r} reads {table!r}"
+        raise PlanError(message, hint=did_you_mean(table, known), origin=stream.origin)

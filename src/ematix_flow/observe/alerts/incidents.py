@@ -1,0 +1,252 @@
+"""Alerts are per incident: the first bad news alerts, then silence until it lasts or is over; the run log sees to "first"."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Protocol
+
+from ematix_flow.clock import SYSTEM_CLOCK
+from ematix_flow.declare.project import PROJECT
+from ematix_flow.errors import TransientError
+from ematix_flow.events import FreshnessChanged, PipelineEnded, QualityMeasured
+from ematix_flow.observe.alerts.alert import (
+    FAILED,
+    GAVE_UP,
+    QUALITY_FAILED,
+    RECOVERED,
+    SLA_BREACHED,
+    AlertEvent,
+)
+from ematix_flow.records import Incident
+from ematix_flow.wording import quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ematix_flow.clock import Clock
+    from ematix_flow.events import Event
+
+TRIES = 20
+"""How often a record is looked at again because somebody else changed it in between."""
+
+_BAD = {"failed": FAILED, "quality": QUALITY_FAILED, "freshness": SLA_BREACHED}
+"""Kind of incident -> kind of the alert that opens it."""
+
+_INTERRUPTIONS = ("KeyboardInterrupt", "SystemExit", "StoppedError", "RunCancelledError")
+"""Errors that say that somebody stopped a run, which is no incident."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRules:
+    """When a pipeline that stays bad is told of again."""
+
+    realert_after: timedelta = timedelta(hours=1)
+    every_attempt: bool = False
+    """True: every failure alerts."""
+
+
+def declared_rules(name: str) -> AlertRules:
+    """Give the rules of a pipeline of this process; the usual ones where it says nothing or is not known."""
+    pipeline = PROJECT.pipelines.get(name)
+    if pipeline is None:
+        return AlertRules()
+    return AlertRules(pipeline.realert_after, pipeline.alert_every_attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What was found out about a pipeline: whether it is bad, in one respect."""
+
+    pipeline: str
+    incident: str
+    """failed, quality or freshness."""
+    bad: bool
+    error_message: str = ""
+    error_type: str = ""
+    attempt: int = 0
+    max_attempts: int = 0
+    gave_up: bool = False
+
+
+def run_news(event: PipelineEnded) -> News | None:
+    """Give what the end of a run says; None when somebody stopped it."""
+    if event.error_type in _INTERRUPTIONS:
+        return None
+    known = (event.error_message, event.error_type, event.attempt, event.max_attempts)
+    return News(event.pipeline, "failed", not event.success, *known, gave_up=event.gave_up and not event.success)
+
+
+def quality_news(pipeline: str, message: str, target: str = "") -> News:
+    """Give what a check of quality says; an empty message means that everything was as expected."""
+    return News(pipeline, _of_target("quality", target), bool(message), message)
+
+
+def freshness_news(pipeline: str, message: str, target: str = "") -> News:
+    """Give what a look at the freshness says; an empty message means that it is fresh enough."""
+    return News(pipeline, _of_target("freshness", target), bool(message), message)
+
+
+def _of_target(kind: str, target: str) -> str:
+    """Give an incident of its own to each of several targets: one may be well while another is not."""
+    return f"{kind} {target}" if target else kind
+
+
+def _shared(event: QualityMeasured | FreshnessChanged) -> str:
+    """Give the target of an event where its pipeline has several."""
+    pipeline = PROJECT.pipelines.get(event.pipeline)
+    return event.target if pipeline is not None and len(pipeline.targets) > 1 else ""
+
+
+def _failing(event: QualityMeasured) -> str:
+    """Give the checks that failed, for people; empty when nobody wants to hear of it."""
+    audited = event.audited
+    if audited.outcome != "fail" and not (audited.outcome == "warn" and event.alert_on_warn):
+        return ""
+    bad = [
+        f"{check.name} ({check.failed_rows} of {quantity(check.total, 'row')})"
+        for check in audited.checks
+        if check.verdict != "pass"
+    ]
+    return f"{event.target}: {', '.join(bad)}"
+
+
+def _age(event: FreshnessChanged) -> str:
+    if event.state != "breached":
+        return ""
+    age = "nothing was ever loaded" if event.lag_seconds is None else f"{event.lag_seconds:.0f} s old"
+    return f"{event.target or event.pipeline}: {age}, at most {event.sla_seconds:.0f} s are wanted"
+
+
+def decide(
+    incident: Incident | None, news: News, now: datetime, rules: AlertRules
+) -> tuple[Incident | None, tuple[AlertEvent, ...]]:
+    """Give the incident after the news, None where there is none, and whom that alerts; pure."""
+    is_open = incident is not None and not incident.closed_at
+    if incident is None or not is_open:
+        return _opened(incident, news, now) if news.bad else (incident, ())
+    if not news.bad:
+        return replace(incident, closed_at=_text(now)), (_alert(RECOVERED, news, now),)
+    return _lasting(incident, news, now, rules)
+
+
+def _opened(old: Incident | None, news: News, now: datetime) -> tuple[Incident, tuple[AlertEvent, ...]]:
+    spent = _spent(news)
+    version = old.version if old is not None else 0
+    kinds = (_bad(news), GAVE_UP) if spent else (_bad(news),)
+    opened = Incident(news.pipeline, news.incident, _text(now), _text(now), count=1, gave_up=spent, version=version)
+    return opened, tuple(_alert(kind, news, now) for kind in kinds)
+
+
+def _lasting(
+    incident: Incident, news: News, now: datetime, rules: AlertRules
+) -> tuple[Incident, tuple[AlertEvent, ...]]:
+    """Count the news; it is told of when it is the end of all attempts, or the last alert was long ago."""
+    spent = _spent(news)
+    kinds = [_bad(news)] if rules.every_attempt else []
+    if spent and not incident.gave_up:
+        kinds.append(GAVE_UP)
+    if not kinds and now - datetime.fromisoformat(incident.alerted_at) >= rules.realert_after:
+        kinds = [GAVE_UP if spent else _bad(news)]
+    told = _text(now) if kinds else incident.alerted_at
+    after = replace(incident, count=incident.count + 1, gave_up=incident.gave_up or spent, alerted_at=told)
+    return after, tuple(_alert(kind, news, now) for kind in kinds)
+
+
+def _bad(news: News) -> str:
+    return _BAD[news.incident.partition(" ")[0]]
+
+
+def _spent(news: News) -> bool:
+    """Say whether a budget of attempts is used up; a pipeline without one has nothing to give up."""
+    return news.gave_up and news.max_attempts > 1
+
+
+def _alert(kind: str, news: News, now: datetime) -> AlertEvent:
+    known = (news.error_message, news.error_type, news.attempt, news.max_attempts)
+    return AlertEvent(kind, news.pipeline, now, *known, gave_up=news.gave_up, incident=news.incident)
+
+
+def _text(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat()
+
+
+class IncidentBook(Protocol):
+    """Where incidents are kept: the run log, so that all hosts know of them."""
+
+    def find(self, kind: type[Incident], /, *key: str) -> Incident | None:
+        """Give the record of a pipeline and a kind of incident."""
+        ...
+
+    def swap(self, before: Incident | None, after: Incident, /) -> Incident | None:
+        """Replace a record as it was read; None when somebody else was first."""
+        ...
+
+
+class MemoryBook:
+    """Keeps incidents as long as the process lives, where no run log does."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, ...], Incident] = {}
+        self._lock = threading.Lock()
+
+    def find(self, kind: type[Incident], /, *key: str) -> Incident | None:
+        """Give the record of a pipeline and a kind of incident."""
+        del kind
+        return self._kept.get(key)
+
+    def swap(self, before: Incident | None, after: Incident, /) -> Incident | None:
+        """Replace a record."""
+        key = (after.pipeline, after.kind)
+        with self._lock:
+            if self._kept.get(key) != before:
+                return None
+            kept = self._kept[key] = replace(after, version=after.version + 1)
+        return kept
+
+
+class Incidents:
+    """The door through which news becomes alerts."""
+
+    def __init__(
+        self,
+        book: IncidentBook,
+        send: Callable[[AlertEvent], None],
+        rules: Callable[[str], AlertRules] = declared_rules,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._book, self._send, self._rules, self._clock = book, send, rules, clock
+        self._here = MemoryBook()
+
+    def __call__(self, event: Event) -> None:
+        """Hear of a run that has ended, of rows that were measured and of tables that grow old."""
+        match event:
+            case PipelineEnded():
+                news = run_news(event)
+            case QualityMeasured():
+                news = quality_news(event.pipeline, _failing(event), _shared(event))
+            case FreshnessChanged():
+                news = freshness_news(event.pipeline, _age(event), _shared(event))
+            case _:
+                news = None
+        if news is not None:
+            self.hear(news)
+
+    def hear(self, news: News) -> None:
+        """Keep the news first and alert afterwards, and only if nobody else was told to: one failure, one alert."""
+        try:
+            alerts = self._kept(self._book, news)
+        except TransientError:
+            # While the run log is away it is better to be told by two hosts than by none.
+            alerts = self._kept(self._here, news)
+        for alert in alerts:
+            self._send(alert)
+
+    def _kept(self, book: IncidentBook, news: News) -> tuple[AlertEvent, ...]:
+        for _ in range(TRIES):
+            before = book.find(Incident, news.pipeline, news.incident)
+            after, alerts = decide(before, news, self._clock.now(), self._rules(news.pipeline))
+            if after is None or after == before or book.swap(before, after) is not None:
+                return alerts
+        return ()

@@ -1,0 +1,95 @@
+"""Hands things to somebody slow in the background: a bounded queue with one thread, which never delays who puts them in."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from ematix_flow.connect.redact import safe_text
+from ematix_flow.observe.http.host_guard import UnreachedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Thing = TypeVar("Thing")
+
+LONGEST = 200
+"""How many things may wait."""
+
+PAUSES = (0.2, 1.0)
+"""Seconds before a thing that could not be sent at all is tried again."""
+
+
+class Outbox(Generic[Thing]):
+    """Delivers things in order; what cannot be delivered is told once and dropped."""
+
+    def __init__(self, deliver: Callable[[Thing], None], name: str) -> None:
+        self._deliver = deliver
+        self._name = name
+        self._waiting: deque[Thing] = deque()
+        self._changed = threading.Condition()
+        self._busy = False
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self._told = False
+
+    def put(self, thing: Thing) -> None:
+        """Take something to deliver; a full box takes no more."""
+        with self._changed:
+            if self._closed or len(self._waiting) >= LONGEST:
+                full = "too many wait, so the newest are dropped"
+                self._tell("what came after the end is not sent" if self._closed else full)
+                return
+            self._waiting.append(thing)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name=f"flow-{self._name}", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def flush(self, seconds: float) -> bool:
+        """Wait until everything is delivered, but not longer; gives whether it is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._waiting and not self._busy, seconds)
+
+    def close(self, seconds: float) -> None:
+        """Deliver what waits, for as long as that takes at most, and take nothing more."""
+        done = self.flush(seconds)
+        with self._changed:
+            self._closed = True
+            if not done:
+                self._tell(f"{len(self._waiting) + self._busy} could not be sent in time")
+            self._waiting.clear()
+            self._changed.notify_all()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._closed)
+                if self._closed:
+                    return
+                thing, self._busy = self._waiting.popleft(), True
+            try:
+                self._patiently(thing)
+            except Exception as error:  # noqa: BLE001 - telling never stops a run
+                self._tell(safe_text(error))
+            finally:
+                with self._changed:
+                    self._busy = False
+                    self._changed.notify_all()
+
+    def _patiently(self, thing: Thing) -> None:
+        """Deliver, and again after a pause where nothing was sent: what was may have arrived, and is not sent twice."""
+        for pause in PAUSES:
+            try:
+                return self._deliver(thing)
+            except UnreachedError:
+                time.sleep(pause)
+        return self._deliver(thing)
+
+    def _tell(self, text: str) -> None:
+        if not self._told:
+            sys.stderr.write(f"{self._name}: {' '.join(text.split())} (told once)\n")
+        self._told = True

@@ -1,0 +1,1 @@
+"""Requests to addresses of the user, and which hosts they may reach."""

@@ -1,0 +1,151 @@
+"""The one way out by HTTP: guarded hosts, no redirects, five seconds in all; what the other side says is not read."""
+
+from __future__ import annotations
+
+import base64
+import socket
+import ssl
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from ematix_flow.background import in_background
+from ematix_flow.errors import RunError, TransientError
+from ematix_flow.observe.http.host_guard import RefusedHostError, UnreachedError, reach, system_addresses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from urllib.parse import SplitResult
+
+    from ematix_flow.observe.http.host_guard import Allowed, Reachable, Resolve
+
+SECONDS = 5.0
+"""From the first question for a name to the last byte of the answer's head."""
+
+PORTS = {"https": 443, "http": 80}
+_FINE = range(200, 300)
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """How requests go out; tests put their own resolver here."""
+
+    allowed: Allowed | None = None
+    """None: what the environment allows at the moment."""
+    resolve: Resolve = system_addresses
+    seconds: float = SECONDS
+
+    def find(self, host: str, port: int) -> Reachable:
+        """Give the addresses of a host, or refuse it."""
+        return reach(host, port, self.allowed, self.resolve)
+
+
+DOOR = Door()
+
+
+def within(seconds: float, work: Callable[[list[socket.socket]], Result], what: str) -> Result:
+    """Give what the work gives; after the seconds its sockets, which it names in its argument, are closed."""
+    sockets: list[socket.socket] = []
+    future = in_background(lambda: work(sockets), "flow-outbound")
+    try:
+        return future.result(seconds)
+    except TimeoutError:
+        for one in sockets:
+            one.close()
+        raise TransientError(f"{what} did not answer within {seconds:g} s") from None
+
+
+def connected(place: Reachable, seconds: float, sockets: list[socket.socket]) -> socket.socket:
+    """Give a connection to one of the very addresses that were looked at."""
+    problem: OSError | None = None
+    for address in place.addresses:
+        try:
+            one = socket.create_connection((address, place.port), timeout=seconds)
+        except OSError as error:
+            problem = error
+        else:
+            sockets.append(one)
+            return one
+    message = f"{place.host}:{place.port} cannot be reached: {getattr(problem, 'strerror', None) or problem}"
+    raise UnreachedError(message)
+
+
+def post(url: str, body: bytes, headers: Mapping[str, str], door: Door = DOOR) -> None:
+    """Send a body; anything but an answer of success is an error, and no answer is followed elsewhere."""
+    parts = _parts(url)
+    what = str(parts.hostname)
+    status = within(door.seconds, lambda sockets: _status(parts, body, headers, door, sockets), what)
+    if status in _FINE:
+        return
+    message = f"{what} answers {status}"
+    if status in range(300, 400):
+        raise RunError(message, hint="redirects are not followed; write the address that it leads to.")
+    raise TransientError(message) if status >= 500 else RunError(message)  # noqa: PLR2004 - out of order
+
+
+def _parts(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    if parts.scheme not in PORTS or not parts.hostname or port == 0:
+        raise RefusedHostError("this is no address of a web service", hint="write https://host/path.")
+    return parts
+
+
+def _status(
+    parts: SplitResult, body: bytes, headers: Mapping[str, str], door: Door, sockets: list[socket.socket]
+) -> int:
+    place = door.find(str(parts.hostname), parts.port or PORTS[parts.scheme])
+    if parts.scheme == "http" and not place.listed:
+        message = f"host {place.host!r} would be sent plain text"
+        raise RefusedHostError(message, hint="write https://, or list the host in EMATIX_FLOW_ALLOW_HOSTS.")
+    connection = HTTPConnection(place.host, place.port, timeout=door.seconds)
+    connection.sock = _secured(connected(place, door.seconds, sockets), place, parts.scheme, sockets)
+    try:
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection.request("POST", path, body, {"Host": _host(parts), **_login(parts), **headers})
+        return connection.getresponse().status
+    except TimeoutError:
+        raise  # told by whoever set the deadline
+    except (OSError, HTTPException, ValueError) as error:
+        # The text of an answer that is no HTTP stands in the error: it is not shown.
+        raise TransientError(f"{place.host} did not answer as a web service does: {type(error).__name__}") from None
+    finally:
+        connection.close()
+
+
+def _secured(plain: socket.socket, place: Reachable, scheme: str, sockets: list[socket.socket]) -> socket.socket:
+    if scheme != "https":
+        return plain
+    try:
+        secured = ssl.create_default_context().wrap_socket(plain, server_hostname=place.host)
+    except TimeoutError:
+        plain.close()
+        raise
+    except ssl.SSLCertVerificationError as error:
+        plain.close()
+        raise RunError(f"{place.host} has no certificate that is trusted: {error.verify_message}") from None
+    except OSError as error:
+        plain.close()
+        raise UnreachedError(f"{place.host} speaks no TLS: {type(error).__name__}") from None
+    sockets.append(secured)
+    return secured
+
+
+def _host(parts: SplitResult) -> str:
+    name = str(parts.hostname)
+    spelled = f"[{name}]" if ":" in name else name
+    usual = parts.port in (None, PORTS[parts.scheme])
+    return spelled if usual else f"{spelled}:{parts.port}"
+
+
+def _login(parts: SplitResult) -> dict[str, str]:
+    if parts.username is None:
+        return {}
+    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}

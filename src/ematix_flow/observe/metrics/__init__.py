@@ -1,0 +1,1 @@
+"""Metrics of runs and streams, and what serves them."""

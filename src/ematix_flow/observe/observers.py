@@ -1,0 +1,187 @@
+"""Puts together who hears of runs, from options or the environment; what nobody asked for is not even loaded."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+import warnings
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from ematix_flow.background import in_background
+from ematix_flow.connect.redact import safe_text
+from ematix_flow.errors import FlowError
+from ematix_flow.events import StageProgress, StreamIdle, StreamLag, StreamWatermark, StretchLoaded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ematix_flow.events import Event
+    from ematix_flow.observe.alerts.alert import Alerter
+    from ematix_flow.observe.alerts.incidents import AlertRules, IncidentBook, Incidents
+    from ematix_flow.observe.bus import Bus
+    from ematix_flow.observe.lineage.openlineage import Lineage
+    from ematix_flow.observe.metrics.run import MetricsSink
+    from ematix_flow.observe.otlp.traces import Tracing
+
+FLUSH_SECONDS = 10.0
+"""How long the end of a command waits for those who are slow to be told."""
+
+GRACE_SECONDS = 1.0
+"""Each of them keeps to that time itself and tells of what was left, which takes a moment."""
+
+_FREQUENT = (StageProgress, StreamIdle, StreamLag, StreamWatermark, StretchLoaded)
+"""Events that nobody is alerted of and that could fill a queue."""
+
+_BETWEEN = re.compile(r",(?=\s*(?:[A-Za-z][A-Za-z0-9+.-]*://|\$\{))")
+
+
+@dataclass
+class Observers:
+    """Those who hear of runs."""
+
+    subscribers: list[Callable[[Event], None]] = field(default_factory=list)
+    incidents: Incidents | None = None
+    """Where news of quality and freshness go; None when nobody is alerted."""
+    closing: list[Callable[[float], None]] = field(default_factory=list)
+
+    def subscribe_to(self, bus: Bus) -> None:
+        """Let all of them hear what this bus carries."""
+        for subscriber in self.subscribers:
+            bus.subscribe(subscriber)
+
+    def close(self, seconds: float) -> None:
+        """Give all of them the same few seconds to send what they still have."""
+        until = time.monotonic() + seconds
+        ends = [in_background(partial(end, seconds), "flow-observers") for end in self.closing]
+        for end in ends:
+            try:
+                end.result(max(0.0, until + GRACE_SECONDS - time.monotonic()))
+            except Exception as error:  # noqa: BLE001 - telling never stops a run
+                sys.stderr.write(f"an observer did not end: {safe_text(error)}\n")
+
+
+@contextmanager
+def observers(
+    alerters: Sequence[Alerter | str] = (),
+    metrics: MetricsSink | str | None = None,
+    traces: str | None = None,
+    lineage: str | None = None,
+    incidents: IncidentBook | None = None,
+    rules: Callable[[str], AlertRules] | None = None,
+) -> Iterator[Observers]:
+    """Give those whom the options name, or else the environment; at the end they send what they still have.
+
+    An alerter or a sink that the caller made is told too; a sink is the caller's to close.
+    """
+    made = Observers()
+    _add_alerts(made, alerters or _listed("EMATIX_FLOW_ALERTERS"), incidents, rules)
+    _add_metrics(made, metrics or _first("EMATIX_FLOW_METRICS", "EMATIX_FLOW_METRICS_URL"))
+    _add_traces(made, traces or _first("EMATIX_FLOW_TRACES"))
+    _add_lineage(made, lineage or _first("EMATIX_FLOW_LINEAGE"))
+    try:
+        yield made
+    finally:
+        made.close(FLUSH_SECONDS)
+
+
+def book_in(log: object) -> IncidentBook | None:
+    """Give a run log as the book of incidents; None where it keeps none."""
+    if not (hasattr(log, "find") and hasattr(log, "swap")):
+        return None
+    return cast("IncidentBook", log)
+
+
+def _listed(name: str) -> list[str]:
+    """Give the addresses of a list; a comma inside one, as between receivers of a mail, divides nothing."""
+    found = (one.strip(" ,") for one in _BETWEEN.split(os.environ.get(name, "")))
+    return [one for one in found if one]
+
+
+def _first(*names: str) -> str | None:
+    return next((os.environ[name] for name in names if os.environ.get(name)), None)
+
+
+def _add_alerts(
+    made: Observers,
+    given: Sequence[Alerter | str],
+    book: IncidentBook | None,
+    rules: Callable[[str], AlertRules] | None,
+) -> None:
+    alerters = _alerters(given)
+    if not alerters:
+        return
+    from ematix_flow.observe.alerts.incidents import Incidents, MemoryBook, declared_rules
+    from ematix_flow.observe.alerts.registry import AlertDesk
+    from ematix_flow.observe.background_queue import Outbox
+
+    desk = AlertDesk(alerters)
+    made.incidents = Incidents(book or MemoryBook(), desk.send, rules or declared_rules)
+    # In the background, because the run log may be slow to answer.
+    box: Outbox[Event] = Outbox(made.incidents, "alerts")
+
+    def close(seconds: float) -> None:
+        until = time.monotonic() + seconds
+        box.close(seconds)
+        desk.close(max(0.0, until - time.monotonic()))
+
+    made.subscribers.append(lambda event: None if isinstance(event, _FREQUENT) else box.put(event))
+    made.closing.append(close)
+
+
+def _alerters(given: Sequence[Alerter | str]) -> list[Alerter]:
+    """Give alerters, those of URLs and those that were registered; a bad URL is a warning."""
+    # Nobody can have registered one without this module.
+    active = sys.modules.get("ematix_flow.observe.alerts.registry")
+    found: list[Alerter] = [] if active is None else active.active_alerters()
+    for url in given:
+        if not isinstance(url, str):
+            found.append(url)
+            continue
+        from ematix_flow.observe.alerts.urls import from_url
+
+        try:
+            found.append(from_url(url))
+        except FlowError as error:
+            warnings.warn(f"there are no alerts by one of the addresses: {error}", UserWarning, stacklevel=2)
+    return found
+
+
+def _add_metrics(made: Observers, given: MetricsSink | str | None) -> None:
+    if not given:
+        return
+    from ematix_flow.observe.metrics.run import RunMetrics
+    from ematix_flow.observe.metrics.urls import from_url
+
+    if not isinstance(given, str):
+        made.subscribers.append(RunMetrics(given))
+        return
+    sink = from_url(given)
+    made.subscribers.append(RunMetrics(sink))
+    made.closing.append(lambda _: sink.close())
+
+
+def _add_traces(made: Observers, url: str | None) -> None:
+    if not url:
+        return
+    from ematix_flow.observe.otlp.trace_urls import from_url
+
+    _add(made, from_url(url))
+
+
+def _add_lineage(made: Observers, url: str | None) -> None:
+    if not url:
+        return
+    from ematix_flow.observe.lineage.urls import from_url
+
+    _add(made, from_url(url))
+
+
+def _add(made: Observers, observer: Tracing | Lineage | None) -> None:
+    if observer is not None:
+        made.subscribers.append(observer)
+        made.closing.append(observer.close)

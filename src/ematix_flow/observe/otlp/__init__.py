@@ -1,0 +1,1 @@
+"""Metrics and traces by the OpenTelemetry protocol."""

@@ -1,0 +1,1 @@
+"""A plan for people: its report, text, diff, lineage and guarantees."""

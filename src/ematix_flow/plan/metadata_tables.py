@@ -1,0 +1,117 @@
+"""Our own tables in every target database, as data: ledger, fences, watermarks, run history, rejects and loaded files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.base import StageColumn
+from ematix_flow.declare.table.types import UUID, BigInt, Integer, String, Text, TimestampTZ
+from ematix_flow.plan.sql.ddl import WantedColumn, WantedTable, create_table_sql
+
+if TYPE_CHECKING:
+    from ematix_flow.connect.bookkeeper import Bookkeeper
+    from ematix_flow.declare.table.types import ColumnType
+
+FORMAT = 1
+"""Version of these tables; code that finds a newer one refuses to write."""
+
+NAME = String(255)
+
+_TABLES: dict[str, tuple[tuple[str, ColumnType, bool], ...]] = {
+    "ledger": (
+        ("token", String(64), False),
+        ("pipeline_name", Text(), False),
+        ("target_name", Text(), False),
+        ("slot", Text(), False),
+        ("run_id", UUID(), False),
+        ("epoch", BigInt(), False),
+        ("rows_staged", BigInt(), True),
+        ("rows_inserted", BigInt(), True),
+        ("rows_updated", BigInt(), True),
+        ("rows_unchanged", BigInt(), True),
+        ("rows_deleted", BigInt(), True),
+        ("rows_closed", BigInt(), True),
+        ("rows_rejected", BigInt(), True),
+        ("watermark_lo", Text(), True),
+        ("watermark_hi", Text(), True),
+        ("schema_hash", String(64), True),
+        ("committed_at", TimestampTZ(), False),
+        ("format_version", Integer(), False),
+    ),
+    "fences": (
+        ("name", NAME, False),
+        ("epoch", BigInt(), False),
+        ("taken_at", TimestampTZ(), False),
+    ),
+    "watermarks": (
+        ("pipeline_name", NAME, False),
+        ("column_name", Text(), False),
+        ("last_value", Text(), False),
+        ("updated_at", TimestampTZ(), False),
+    ),
+    "run_history": (
+        ("run_id", UUID(), False),
+        ("pipeline_name", Text(), False),
+        ("target_schema", Text(), False),
+        ("target_table", Text(), False),
+        ("mode", Text(), False),
+        ("path", Text(), False),
+        ("started_at", TimestampTZ(), False),
+        ("finished_at", TimestampTZ(), True),
+        ("status", Text(), False),
+        ("rows_inserted", BigInt(), True),
+        ("error_message", Text(), True),
+        ("rows_updated", BigInt(), True),
+        ("rows_unchanged", BigInt(), True),
+        ("parent_run_id", UUID(), True),
+        ("step_name", Text(), True),
+        ("metrics_json", Text(), True),
+        ("rows_deleted", BigInt(), True),
+        ("rows_rejected", BigInt(), True),
+    ),
+    "rejects": (
+        ("reject_id", String(96), False),
+        ("pipeline_name", Text(), False),
+        ("target_name", Text(), False),
+        ("run_id", UUID(), False),
+        ("reason", Text(), False),
+        ("column_name", Text(), True),
+        ("source_position", Text(), True),
+        ("row_json", Text(), False),
+        ("rejected_at", TimestampTZ(), False),
+        ("status", String(16), False),
+        ("replayed_at", TimestampTZ(), True),
+        ("attempt", Integer(), True),
+    ),
+    "loaded_files": (
+        ("file_id", String(64), False),
+        ("pipeline_name", Text(), False),
+        ("target_name", Text(), False),
+        ("file_key", Text(), False),
+        ("etag", Text(), False),
+        ("size", BigInt(), False),
+        ("run_id", UUID(), False),
+        ("loaded_at", TimestampTZ(), False),
+    ),
+}
+
+TABLES = tuple(_TABLES)
+"""Their names, in the order in which they came to be: whoever has the last one has all."""
+
+COLUMNS = {name: tuple(column for column, _, _ in columns) for name, columns in _TABLES.items()}
+"""Names of the columns of each table."""
+
+
+def bookkeeping_table(name: str, database: Bookkeeper) -> WantedTable:
+    """Give one of our tables as this database would have it; the first column is its key."""
+    columns = _TABLES[name]
+    key = columns[0][0]
+    wanted = tuple(WantedColumn(StageColumn(n, t, in_key=n == key), nullable) for n, t, nullable in columns)
+    return WantedTable(database.bookkeeping(name), wanted, (key,), ())
+
+
+def create_bookkeeping_sql(name: str, database: Bookkeeper) -> str:
+    """Give the statement that creates one of our tables when it is missing."""
+    return create_table_sql(bookkeeping_table(name, database), database).replace(
+        "CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1
+    )

@@ -1,0 +1,100 @@
+"""When a workflow is set off, and when it is done: a pure function of the states of pipelines; messages are seen elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from ematix_flow.declare.schedule.workflow import TriggerOp, workflow_key
+from ematix_flow.plan.schedule import retry as retrying
+from ematix_flow.plan.schedule.cron import instant_of, latest_slot, slot_text
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ematix_flow.declare.schedule.workflow import Workflow
+    from ematix_flow.plan.schedule.decide import Situation
+    from ematix_flow.records import PipelineState
+
+SHORTEST = timedelta(microseconds=1)
+
+
+def advanced(workflow: Workflow, at: Situation) -> PipelineState | None:
+    """Give the next state of a workflow: ended, or set off anew; None when it stays as it is."""
+    state = at.state(workflow.key)
+    if state.slot_status == retrying.RUNNING:
+        return _ended(workflow, state, at)
+    if state.paused:
+        return None
+    slot = _due(workflow, state, at)
+    return None if slot is None else retrying.begun(state, slot, at.now)
+
+
+def set_off(workflow: Workflow, trigger: str, at: Situation) -> PipelineState:
+    """Give the state of a workflow that messages have set off; `trigger` says up to where they were seen.
+
+    Its slot is now, or right behind the last one where the clock stands still or was set back: an older one would run
+    no job.
+    """
+    used = [at.state(name).last_slot for name in (workflow.key, *workflow.jobs)]
+    slot = max([at.now, *(instant_of(text) + SHORTEST for text in used if text)])
+    return replace(retrying.begun(at.state(workflow.key), written_slot(slot), at.now), trigger=trigger)
+
+
+def holds(trigger: TriggerOp, since: str, at: Situation) -> datetime | None:
+    """Give when a condition came true after an instant: the last success that it needed; None while it does not hold."""
+    moments = [_moment(member, since, at) for member in trigger.members]
+    known = [moment for moment in moments if moment is not None]
+    if trigger.kind == "all":
+        return max(known) if len(known) == len(moments) else None
+    return max(known, default=None)
+
+
+def missing(trigger: TriggerOp, since: str, at: Situation) -> tuple[str, ...]:
+    """Give the names that a condition still waits for."""
+    return tuple(name for name in trigger.leaves() if _moment(name, since, at) is None)
+
+
+def _moment(member: str | TriggerOp, since: str, at: Situation) -> datetime | None:
+    if isinstance(member, TriggerOp):
+        return holds(member, since, at)
+    state = at.state(workflow_key(member) if member in at.project.workflows else member)
+    if not state.last_success_at:
+        return None
+    moment = instant_of(state.last_success_at)
+    return moment if not since or moment > instant_of(since) else None
+
+
+def _due(workflow: Workflow, state: PipelineState, at: Situation) -> str | None:
+    if workflow.triggered_by is not None:
+        moment = holds(workflow.triggered_by, state.last_slot, at)
+        if moment is not None:
+            return written_slot(moment)
+    if workflow.schedule is None:
+        return None
+    since = at.now - at.window
+    if state.last_slot:
+        since = instant_of(state.last_slot)
+    found = latest_slot(workflow.schedule, workflow.timezone, since, at.now)
+    return None if found is None else slot_text(found)
+
+
+def written_slot(moment: datetime) -> str:
+    """Give an instant that no cron gave as it is written down, to the last digit: two of them may share a second."""
+    return retrying.written(moment).replace("+00:00", "Z")
+
+
+def _ended(workflow: Workflow, state: PipelineState, at: Situation) -> PipelineState | None:
+    """Give the state of a workflow whose jobs have all been through its slot; None while one is under way."""
+    jobs = [at.state(name) for name in workflow.jobs if name in at.project.pipelines]
+    slot = instant_of(state.last_slot)
+    through = [job for job in jobs if job.last_slot and instant_of(job.last_slot) >= slot]
+    broken = [job for job in through if job.slot_status in (retrying.GAVE_UP, retrying.INTERRUPTED, retrying.CANCELLED)]
+    if broken:
+        said = f"{', '.join(job.pipeline for job in broken)} failed"
+        return retrying.failed(state, None, said, at.now)
+    if len(through) < len(jobs) or any(job.slot_status != retrying.SUCCEEDED for job in through):
+        return None
+    last = max((instant_of(job.last_success_at) for job in through), default=at.now)
+    return retrying.succeeded(state, "", last)

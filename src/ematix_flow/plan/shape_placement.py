@@ -1,0 +1,246 @@
+"""Where the shape of a load is evaluated and as which query: in the source, in the target, on Spark or while staging."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from ematix_flow.errors import OWN_PREFIX, PlanError, did_you_mean
+from ematix_flow.plan.bounds import bounded_sql, range_condition, watermark_column
+from ematix_flow.plan.columns import CORRUPT, EVENT, FAILED, LINES, ORDER, ORDER_AT, POSITION, RAW, SOURCE_VIEW
+from ematix_flow.plan.spark_reasons import TASK_DIALECT, need_of_spark
+from ematix_flow.plan.sql.render import native_column
+from ematix_flow.plan.sql.shape.query import read_columns, shape_query, unsupported_on
+from ematix_flow.plan.sql.shape.transforms import wraps
+from ematix_flow.plan.sql.user.query import read_query
+from ematix_flow.plan.steps import SPARK, TASK, Choice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ematix_flow.connect.base import Database
+    from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+    from ematix_flow.plan.batch import Observed
+    from ematix_flow.plan.sql.shape.query import Reading
+
+_OVER_ROWS = (SPARK, TASK)
+"""Places that evaluate the shape over rows which somebody else has read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shaping:
+    """The query that gives the rows of a load, and who evaluates it."""
+
+    place: Choice
+    dialect: str
+    sql: str
+    read_sql: str = ""
+    """What is read from a source database when Spark evaluates the shape."""
+    marked: bool = False
+    """True when rows can fail to parse, so that the query also gives the column that names the failure."""
+    reads_twice: bool = False
+    """True when the query reads its rows twice: for SQL of the user, and for the rows that go round it."""
+
+
+def plan_shape(
+    pipeline: Pipeline, target: TargetDeclaration, observed: Observed, path: str, source: Database | None
+) -> Shaping:
+    """Give the query of the load in the dialect of whoever evaluates it."""
+    place = _place(pipeline, target, observed, path)
+    user = observed.user_dialect or observed.source_dialect
+    over_rows = place.value in _OVER_ROWS
+    dialect = {SPARK: "spark", TASK: TASK_DIALECT}.get(place.value, observed.source_dialect)
+    columns = _known_columns(observed, over_rows=over_rows)
+    _check_event(target, columns)
+    if not over_rows:
+        # A family without a rule is passed on as it is: no conversion, and nothing that could fail.
+        columns |= dict.fromkeys(_fitting(target, observed, source), "other")
+    if over_rows:
+        from_database = observed.source_dialect != "spark"
+        read = _bounded(observed.source_sql, target, observed) if from_database else observed.source_sql
+        event, transforms = target.write.event_timestamp_column, pipeline.transforms_pre
+        rows = _Rows(repr(target.table), event, tuple(columns.items()), dialect, user, target, transforms)
+        alone = not target.column_map and not transforms
+        final, marked = _known_rows(rows) if alone else _over_rows(rows)
+        twice = marked and wraps(transforms)
+        return Shaping(place, dialect, _bounded_after(final, target, observed, dialect), read, marked, twice)
+    reading = read_columns(target.table, dialect, columns, column_map=target.column_map, user_dialect=user)
+    marked = reading.can_fail or CORRUPT in columns
+    marks: tuple[str, ...] = (FAILED, RAW) if marked else ()
+    bounded = _bounded(observed.source_sql, target, observed)
+    shaped = _shaped(bounded, pipeline.transforms_pre, target, columns, reading, user, marks=marks)
+    read_as = _interchanged(observed, source, dialect) if source is not None and place.value == "source" else {}
+    final = _final(shaped, target, columns, dialect, read_as, marks=marks)
+    return Shaping(place, dialect, final, "", marked)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """A shape over rows that somebody else has read: two are the same where all of it is written alike."""
+
+    table: str
+    """The table as its repr: values that are equal and not the same, such as 1 and True, look different there."""
+    event: str | None
+    columns: tuple[tuple[str, str], ...]
+    """The columns of the rows with their families."""
+    dialect: str
+    user_dialect: str
+    target: TargetDeclaration = field(compare=False)
+    transforms_pre: Sequence[object] = field(compare=False)
+
+
+def _over_rows(rows: _Rows) -> tuple[str, bool]:
+    """Give the query over the rows, and whether it marks some of them."""
+    columns, target, user = dict(rows.columns), rows.target, rows.user_dialect
+    reading = read_columns(target.table, rows.dialect, columns, column_map=target.column_map, user_dialect=user)
+    marked = reading.can_fail or CORRUPT in columns
+    marks: tuple[str, ...] = (FAILED,) if marked else ()
+    everything = f"SELECT * FROM {SOURCE_VIEW}"
+    shaped = _shaped(everything, rows.transforms_pre, target, columns, reading, user, marks=marks)
+    return _final(shaped, target, columns, rows.dialect, {}, marks=marks), marked
+
+
+_known_rows = lru_cache(maxsize=64)(_over_rows)
+"""A stream asks for the same query with every batch, and to write it takes longer than to load a few rows."""
+
+
+def _check_event(target: TargetDeclaration, columns: dict[str, str]) -> None:
+    """Refuse a time of events that neither the source has nor the table declares."""
+    event = target.write.event_timestamp_column
+    declared = [column.name for column in target.table.columns]
+    if event is not None and event not in columns and event not in declared:
+        message = f"the source has no column {event!r} with the time of an event"
+        raise PlanError(message, hint=did_you_mean(event, [*columns, *declared]))
+
+
+def _fitting(target: TargetDeclaration, observed: Observed, source: Database | None) -> frozenset[str]:
+    """Give the columns that cannot fail because the source's own type is the declared one, or a narrower one.
+
+    SQLite is left out: its columns may hold values of any type.
+    """
+    if source is None or not source.capabilities.enforces_types or target.column_map:
+        return frozenset()
+    native = {column.name: column.native for column in observed.source_columns}
+    fitting = set()
+    for column in target.table.columns:
+        wanted, found = source.ddl_type(column.type), native.get(column.name, "")
+        if found and not column.normalizers and (source.same_type(found, wanted) or source.widening(found, wanted)):
+            fitting.add(column.name)
+    return frozenset(fitting)
+
+
+def _known_columns(observed: Observed, *, over_rows: bool) -> dict[str, str]:
+    """Give the families of the source's columns, with those that the reading of rows and of files adds."""
+    columns = {column.name: column.family for column in observed.source_columns}
+    if over_rows:
+        _refuse_own(columns)
+        columns[RAW] = "text"
+    columns |= dict.fromkeys(observed.order, "integer")
+    if observed.source_format and not observed.source_sql:
+        columns[POSITION] = "text"
+        if observed.source_format in LINES:
+            columns[CORRUPT] = "text"
+    return columns
+
+
+def _refuse_own(columns: Iterable[str]) -> None:
+    """Refuse rows with a column that would be taken for one of those that travel beside them."""
+    for name in columns:
+        if name.lower().startswith(OWN_PREFIX):
+            message = (
+                f"the source has a column {name!r}, and loads keep names that begin with {OWN_PREFIX!r} for their own"
+            )
+            raise PlanError(message, hint="rename it with a query over the source: SELECT ... AS another_name.")
+
+
+def _place(pipeline: Pipeline, target: TargetDeclaration, observed: Observed, path: str) -> Choice:
+    if observed.source_dialect == "spark":
+        need = need_of_spark(pipeline, target, observed)
+        return Choice(SPARK, need) if need else Choice(TASK, "every row is shaped by itself")
+    missing = unsupported_on(target.table, observed.source_dialect, pipeline.transforms_pre)
+    if missing:
+        return Choice(SPARK, f"{observed.source_dialect} cannot express {missing}")
+    return Choice("target", "one statement does it all") if path == "same_db" else Choice("source", "it is SQL there")
+
+
+def _bounded(sql: str, target: TargetDeclaration, observed: Observed) -> str:
+    if observed.bounds is None:
+        return sql
+    column = watermark_column(target.write, observed.source_columns)
+    return bounded_sql(sql, observed.bounds, column, target.write, observed.source_dialect)
+
+
+def _bounded_after(sql: str, target: TargetDeclaration, observed: Observed, dialect: str) -> str:
+    """Restrict the shaped rows: only for files and frames, whose bounds were taken over the shaped rows."""
+    if observed.bounds is None or observed.source_dialect != "spark":
+        return sql
+    declared = {column.name: column.type.kind for column in target.table.columns}
+    condition = range_condition(observed.bounds, declared[observed.bounds.column], target.write, dialect)
+    return f"SELECT * FROM ({sql}) AS _bounded WHERE {condition}"
+
+
+def _shaped(  # noqa: PLR0913 - the parts of a shape
+    sql: str,
+    transforms_pre: Sequence[object],
+    target: TargetDeclaration,
+    columns: dict[str, str],
+    reading: Reading,
+    user_dialect: str,
+    *,
+    marks: tuple[str, ...],
+) -> str:
+    dialect = reading.found.speech.dialect
+    event = target.write.event_timestamp_column
+    declared = {column.name for column in target.table.columns}
+    keep = [event] if event is not None and event in columns and event not in declared else []
+    query = shape_query(
+        # Around the user's own query stands SQL of ours, which speaks the evaluating dialect.
+        sql if user_dialect == dialect else read_query(sql, dialect, dialect),
+        columns,
+        target.table,
+        dialect,
+        column_map=target.column_map,
+        transforms_pre=transforms_pre,
+        keep=keep,
+        own=[name for name in (ORDER_AT, ORDER, POSITION, RAW) if name in columns],
+        corrupt=CORRUPT if CORRUPT in columns else None,
+        user_dialect=user_dialect,
+        mark=FAILED if FAILED in marks else None,
+        raw=RAW if RAW in marks else None,
+        reading=reading,
+    )
+    return query.sql(dialect=dialect)
+
+
+def _final(
+    shaped: str,
+    target: TargetDeclaration,
+    columns: dict[str, str],
+    dialect: str,
+    read_as: dict[str, str],
+    *,
+    marks: tuple[str, ...],
+) -> str:
+    """Give the outermost projection: exactly the staged columns, and the marks of rows that do not parse."""
+    natives = {column.name: native_column(column.name, dialect) for column in target.table.columns}
+    parts = [f"{read_as[name]} AS {native}" if name in read_as else native for name, native in natives.items()]
+    event = target.write.event_timestamp_column
+    if event is not None:
+        parts.append(f"{native_column(event, dialect)} AS {native_column(EVENT, dialect)}")
+    parts += [native_column(name, dialect) for name in (ORDER_AT, ORDER, POSITION) if name in columns]
+    if marks:
+        failed = native_column(FAILED, dialect)
+        parts.append(failed)
+        if RAW in marks:
+            parts.append(native_column(RAW, dialect))
+        if RAW in columns:
+            parts.append(f"CASE WHEN {failed} IS NOT NULL THEN {RAW} END AS {RAW}")
+    return f"SELECT {', '.join(parts)} FROM ({shaped}) AS _shaped"
+
+
+def _interchanged(observed: Observed, source: Database, dialect: str) -> dict[str, str]:
+    """Give the columns that a source database reads in another form than its own."""
+    natives = {column.name: native_column(column.name, dialect) for column in observed.source_columns}
+    forms = {column.name: source.interchange(column, natives[column.name]) for column in observed.source_columns}
+    return {name: form for name, form in forms.items() if form != natives[name]}

@@ -1,0 +1,1 @@
+"""The statements of each load mode."""

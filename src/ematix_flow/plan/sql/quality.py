@@ -1,0 +1,211 @@
+"""Expectations as SQL over the staged rows: the condition of an offending row, and queries that count such rows.
+
+In every condition the staged row is called `s`. A condition is true or false, never unknown: rows are set aside by it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from ematix_flow.declare.pipeline.regex import has_lookaround
+from ematix_flow.declare.quality import checks as q
+from ematix_flow.errors import PlanError, UnsupportedError, did_you_mean
+from ematix_flow.plan.sql.dialects import case, is_null, number, say
+from ematix_flow.plan.sql.render import STAGED, native_column, native_name
+from ematix_flow.plan.sql.shape.literals import literal
+from ematix_flow.plan.sql.shape.regex import spelled
+from ematix_flow.plan.sql.shape.value import SourceType
+from ematix_flow.plan.sql.user.query import read_expression, read_query
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from ematix_flow.connect.base import TableName
+    from ematix_flow.declare.quality.checks import Expectation
+    from ematix_flow.declare.table.schema import Table
+
+ROWS = "rows"
+"""What a query of the user calls the staged rows."""
+
+SAMPLE = 5
+QUERY = exp.Query
+"""A query inside of a condition."""
+
+_FAMILIES = {
+    "small_int": SourceType.INTEGER,
+    "integer": SourceType.INTEGER,
+    "big_int": SourceType.INTEGER,
+    "numeric": SourceType.DECIMAL,
+    "float": SourceType.FLOAT,
+    "double": SourceType.FLOAT,
+    "boolean": SourceType.BOOLEAN,
+    "text": SourceType.TEXT,
+    "string": SourceType.TEXT,
+    "date": SourceType.DATE,
+    "timestamp": SourceType.TIMESTAMP,
+    "timestamp_tz": SourceType.TIMESTAMP_TZ,
+}
+
+
+def offending(one: Expectation, table: Table, dialect: str, written_in: str) -> exp.Expr:
+    """Give the condition of a row that does not satisfy an expectation about values; it may be unknown."""
+    if one.kind == q.SQL:
+        return exp.Not(this=exp.paren(condition_of(one, table, dialect, written_in)))
+    column = exp.column(exp.to_identifier(one.columns[0], quoted=True), table="s")
+    kind = table.column(one.columns[0]).type.kind
+    match one.kind:
+        case q.NOT_NULL:
+            return is_null(column)
+        case q.BETWEEN:
+            return _outside(one, column, kind, dialect)
+        case q.IS_IN:
+            return _among(one, column, kind, dialect)
+        case _:
+            return _unmatched(one, column, dialect)
+
+
+def condition_of(one: Expectation, table: Table, dialect: str, written_in: str) -> exp.Expr:
+    """Give the user's condition, which speaks of the columns of one row."""
+    tree = read_expression(one.text, written_in, dialect)
+    if tree.find(exp.AggFunc, exp.Window):
+        message = f"{one.name}: the condition speaks of several rows: {one.text}"
+        raise PlanError(message, hint="say it with query(...), which gives the offending rows.")
+    if not tree.find(QUERY):
+        for name in columns_in(tree):
+            if name.lower() not in {column.lower() for column in table.column_names}:
+                message = f"{one.name}: the condition reads {name!r}, which is no column of {table.qualified_name}"
+                raise PlanError(message, hint=did_you_mean(name, table.column_names))
+    return tree
+
+
+def columns_in(tree: exp.Expr) -> tuple[str, ...]:
+    """Give the columns that a condition names, each once."""
+    return tuple(dict.fromkeys(column.name for column in tree.find_all(exp.Column)))
+
+
+def certain(condition: exp.Expr) -> exp.Expr:
+    """Give a condition that is false where it was unknown."""
+    return exp.EQ(this=case((condition, number(1)), otherwise=number(0)), expression=number(1))
+
+
+def counted(condition: exp.Expr, dialect: str) -> str:
+    """Give the aggregate that counts the rows of a condition."""
+    return exp.Count(this=case((condition, number(1)))).sql(dialect=dialect)
+
+
+def count_query(condition: str, dialect: str) -> str:
+    """Give the query that counts the rows of a condition, where an aggregate cannot hold it."""
+    return f"SELECT COUNT(*) FROM {staged(dialect)} AS s WHERE {condition}"
+
+
+def sample_query(condition: str, columns: Sequence[str], dialect: str) -> str:
+    """Give the query of a few offending rows."""
+    names = ", ".join(f"s.{native_column(name, dialect)}" for name in columns)
+    return f"SELECT {names} FROM {staged(dialect)} AS s WHERE {condition} LIMIT {SAMPLE}"
+
+
+def repeated(columns: Sequence[str], dialect: str) -> tuple[str, str]:
+    """Give the query that counts the rows which share their values in these columns, and the condition of such a row."""
+    names = [native_column(name, dialect) for name in columns]
+    filled = " AND ".join(f"g.{name} IS NOT NULL" for name in names)
+    listed = ", ".join(f"g.{name}" for name in names)
+    several = f"FROM {staged(dialect)} AS g WHERE {filled} GROUP BY {listed} HAVING COUNT(*) > 1"
+    query = f"SELECT COALESCE(SUM(n), 0) FROM (SELECT COUNT(*) AS n {several}) AS d"
+    same = " AND ".join(f"d.{name} = s.{name}" for name in names)
+    return query, f"EXISTS (SELECT 1 FROM (SELECT {listed} {several}) AS d WHERE {same})"
+
+
+def unrelated(one: Expectation, place: TableName, dialect: str) -> tuple[str, str]:
+    """Give the query that counts the rows whose value another table lacks, and the condition of such a row."""
+    assert one.other is not None  # noqa: S101 - the kind says so
+    mine = exp.column(exp.to_identifier(one.columns[0], quoted=True), table="s")
+    theirs = exp.column(exp.to_identifier(one.other[2], quoted=True), table="o")
+    same = exp.EQ(this=theirs, expression=mine.copy()).sql(dialect=dialect)
+    found = f"EXISTS (SELECT 1 FROM {native_name(place, dialect)} AS o WHERE {same})"
+    condition = f"{mine.sql(dialect=dialect)} IS NOT NULL AND NOT {found}"
+    return count_query(condition, dialect), condition
+
+
+def fresh(one: Expectation, table: Table, since: datetime, alias: str, dialect: str) -> exp.Expr:
+    """Give the condition that a row is not older than an instant."""
+    column = exp.column(exp.to_identifier(one.columns[0], quoted=True), table=alias)
+    limit = literal(since, _FAMILIES[table.column(one.columns[0]).type.kind], dialect)
+    return exp.GTE(this=column, expression=limit)
+
+
+def fresh_in(place: TableName, condition: exp.Expr, dialect: str) -> str:
+    """Give the query that gives 1 when a table has such a row, else 0."""
+    where = f"FROM {native_name(place, dialect)} AS t WHERE {condition.sql(dialect=dialect)} LIMIT 1"
+    return f"SELECT COUNT(*) FROM (SELECT 1 AS found {where}) AS f"
+
+
+def over_rows(text: str, columns: Sequence[str], written_in: str, dialect: str) -> tuple[str, tuple[str, ...]]:
+    """Give a query of the user with `rows` standing for these columns of the staged rows, and the names it gives."""
+    tree = read_query(text, written_in, dialect)
+    mine = [table for table in tree.find_all(exp.Table) if table.name.lower() == ROWS and not table.db]
+    if not mine:
+        message = f"the query does not read the table {ROWS!r}, which is the load: {text}"
+        raise PlanError(message)
+    wanted = [exp.column(exp.to_identifier(name, quoted=True)) for name in columns]
+    staged_rows = exp.Table(
+        this=exp.to_identifier(STAGED, quoted=True), alias=exp.TableAlias(this=exp.to_identifier("s"))
+    )
+    load = exp.select(*wanted).from_(staged_rows)
+    for table in mine:
+        called = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(ROWS, quoted=True))
+        table.replace(exp.Subquery(this=load.copy(), alias=called.copy()))
+    names = tuple(name for one in tree.named_selects for name in (columns if one == "*" else (one,)))
+    return tree.sql(dialect=dialect), names
+
+
+def staged(dialect: str) -> str:
+    """Give what stands for the staged rows until the commit binds it."""
+    return native_column(STAGED, dialect)
+
+
+def _outside(one: Expectation, column: exp.Expr, kind: str, dialect: str) -> exp.Expr:
+    value = _comparable(column, kind, dialect)
+    ends: list[exp.Expr] = []
+    if one.low is not None:
+        ends.append(exp.LT(this=value.copy(), expression=_literal(one, one.low, kind, dialect)))
+    if one.high is not None:
+        ends.append(exp.GT(this=value.copy(), expression=_literal(one, one.high, kind, dialect)))
+    return exp.or_(*ends)
+
+
+def _among(one: Expectation, column: exp.Expr, kind: str, dialect: str) -> exp.Expr:
+    value = _comparable(column, kind, dialect)
+    known = [_literal(one, given, kind, dialect) for given in one.values]
+    if kind in q.TEXTS and dialect == "mysql":
+        return exp.Not(this=exp.paren(exp.or_(*(say("same_text", dialect, x=value, y=given) for given in known))))
+    return exp.Not(this=exp.paren(exp.In(this=value, expressions=known)))
+
+
+def _unmatched(one: Expectation, column: exp.Expr, dialect: str) -> exp.Expr:
+    if dialect == "duckdb" and has_lookaround(one.text):
+        message = f"{one.name}: DuckDB cannot look ahead or behind in a pattern: {one.text!r}"
+        raise UnsupportedError(message, hint="say it with sql(...), or without (?=...), (?!...), (?<=...), (?<!...).")
+    native = spelled(one.text, dialect)
+    # MySQL and MariaDB decide about case by collation unless the pattern does.
+    pattern = f"(?-i){native}" if dialect == "mysql" else native
+    return exp.Not(this=exp.paren(say("matches", dialect, x=column, p=pattern)))
+
+
+def _comparable(column: exp.Expr, kind: str, dialect: str) -> exp.Expr:
+    return say("comparable", dialect, x=column) if kind in q.NUMBERS else column
+
+
+def _literal(one: Expectation, given: Any, kind: str, dialect: str) -> exp.Expr:
+    if kind == "boolean" and not isinstance(given, bool):
+        message = f"{one.name}: {given!r} is neither True nor False"
+        raise PlanError(message)
+    if kind == "uuid":
+        return exp.Literal.string(str(given).lower())
+    try:
+        return literal(given, _FAMILIES[kind], dialect)
+    except PlanError as error:
+        message = f"{one.name}: {error.what}"
+        raise PlanError(message, hint=error.hint) from None

@@ -1,0 +1,1 @@
+"""The query that turns rows of a source into the columns of a target."""

@@ -1,0 +1,226 @@
+"""Every normaliser, defined once; the phrases make it SQL of a dialect.
+
+A normaliser never hurts a value that already has a type:
+- those for text (trim, replace, ...) leave a value that is no text alone, unless the column is a text column; then
+  the value becomes text first;
+- `parse_*` leaves a value of the wanted kind alone: points in time change their family, numbers stay numbers;
+- those for numbers and points in time (round, clamp, date_trunc, to_timezone) first bring text into the column's type.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from ematix_flow.declare.pipeline import normalize as n
+from ematix_flow.declare.table.types import String, Text, TimestampTZ
+from ematix_flow.errors import PlanError
+from ematix_flow.plan.sql.dialects import case, fill, number, say
+from ematix_flow.plan.sql.shape.cast import (
+    between_moments,
+    convert,
+    read_boolean,
+    read_decimal,
+    read_integer,
+    to_text,
+)
+from ematix_flow.plan.sql.shape.literals import literal
+from ematix_flow.plan.sql.shape.regex import replace_matches
+from ematix_flow.plan.sql.shape.timestamps import day, matches, moment
+from ematix_flow.plan.sql.shape.value import MOMENTS, NUMBERS, SourceType
+from ematix_flow.plan.sql.user.query import family_of, put_in, read_expression
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.table.markers import Normalizer
+    from ematix_flow.declare.table.schema import Column
+    from ematix_flow.plan.sql.shape.value import Value
+
+S = SourceType
+
+_BLANK = "^[ \t\n\r\f\v]*$"
+_TEXT_STEPS = (
+    n.Trim, n.Lower, n.Upper, n.EmptyToNull, n.WhitespaceToNull, n.Replace, n.RegexReplace, n.Truncate,
+    n.EmailNormalize, n.PhoneNormalize,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """Which dialect is spoken, and in which one the user's own SQL was written."""
+
+    dialect: str
+    user_dialect: str
+
+
+def normalised(value: Value, column: Column, speech: Speech) -> Value:
+    """Give the value after all normalisers of the column, in the column's type."""
+    for step in column.normalizers:
+        value = _apply(step, value, column, speech)
+    last = column.normalizers[-1] if column.normalizers else None
+    if isinstance(column.type, String) and isinstance(last, n.Truncate) and last.n <= column.type.length:
+        return to_text(value, speech.dialect)
+    return convert(value, column, speech.dialect)
+
+
+def _apply(step: Normalizer, value: Value, column: Column, speech: Speech) -> Value:
+    dialect = speech.dialect
+    if isinstance(step, _TEXT_STEPS):
+        return _text_step(step, value, column, dialect)
+    match step:
+        case n.ParseTimestamp() | n.ParseDate() | n.ParseInt() | n.ParseNumeric():
+            parsed = _parse(step, value, column, dialect)
+            return _coalesce(parsed, step.default, dialect) if step.default is not None else parsed
+        case n.ParseBool(truthy, falsy):
+            return (
+                value
+                if value.type is S.BOOLEAN
+                else read_boolean(to_text(value, dialect), truthy, falsy, dialect, failing=False)
+            )
+        case n.ToTimezone() | n.DateTrunc() | n.Round() | n.Clamp():
+            typed = convert(value, column, dialect) if value.type is S.TEXT else value
+            return _typed_step(step, typed, column, dialect)
+        case n.Default(given):
+            return _coalesce(value, given, dialect)
+        case n.NullIf(given):
+            same = _same(value, given, dialect)
+            return value.become(case((same, exp.null()), otherwise=value.sql.copy()))
+        case n.Sql(text) | n.Derive(text):
+            tree = read_expression(text, speech.user_dialect, dialect)
+            family = family_of(tree)
+            return value.become(put_in(tree, "col", value.sql) if isinstance(step, n.Sql) else tree, family)
+    raise PlanError(f"the normaliser {step!r} has no SQL")
+
+
+def _text_step(step: Normalizer, value: Value, column: Column, dialect: str) -> Value:
+    if value.type not in {S.TEXT, S.OTHER}:
+        if not isinstance(column.type, Text | String):
+            return value
+        value = to_text(value, dialect)
+    return value.become(_text_sql(step, value.sql, dialect))
+
+
+def _text_sql(step: Normalizer, x: exp.Expr, dialect: str) -> exp.Expr:
+    match step:
+        case n.Trim() | n.Lower() | n.Upper():
+            return say(type(step).__name__.lower(), dialect, x=x)
+        case n.EmailNormalize():
+            return say("lower", dialect, x=say("trim", dialect, x=x))
+        case n.EmptyToNull():
+            return case((say("same_text", dialect, x=x, y=""), exp.null()), otherwise=x.copy())
+        case n.WhitespaceToNull():
+            return case((matches(x, _BLANK, dialect), exp.null()), otherwise=say("trim", dialect, x=x))
+        case n.Truncate(length):
+            return say("part", dialect, x=x, n=1, y=length)
+        case n.RegexReplace(pattern, replacement, flags):
+            return replace_matches(x, pattern, replacement, flags, dialect)
+        case n.Replace(old, new):
+            return fill("REPLACE(x, y, p)", dialect, x=x, y=old, p=new)
+    return replace_matches(x, "[^0-9+]", "", "g", dialect)
+
+
+def _parse(
+    step: n.ParseTimestamp | n.ParseDate | n.ParseInt | n.ParseNumeric, value: Value, column: Column, dialect: str
+) -> Value:
+    failing = step.on_failure == "error"
+    if isinstance(step, n.ParseTimestamp | n.ParseDate):
+        wanted = _moment_family(step, column)
+        if value.type in MOMENTS:
+            return between_moments(value, wanted, dialect)
+        text = _as_text(value, dialect)
+        if isinstance(step, n.ParseDate):
+            return text.read_as(day(text.sql, step.accepted(), dialect), S.DATE, failing=failing)
+        time = text.read_as(moment(text.sql, step.accepted(), dialect), S.TIMESTAMP, failing=failing)
+        return between_moments(time, wanted, dialect)
+    if value.type in NUMBERS and dialect != "sqlite":
+        return value
+    text = value if dialect == "sqlite" else _as_text(value, dialect)
+    if isinstance(step, n.ParseInt):
+        return read_integer(text, dialect, failing=failing)
+    return read_decimal(text, step.precision, step.scale, dialect, failing=failing)
+
+
+def _moment_family(step: n.ParseTimestamp | n.ParseDate, column: Column) -> SourceType:
+    if isinstance(step, n.ParseDate):
+        return S.DATE
+    return S.TIMESTAMP_TZ if isinstance(column.type, TimestampTZ) else S.TIMESTAMP
+
+
+def _as_text(value: Value, dialect: str) -> Value:
+    return value.become(say("text", dialect, x=value.sql), S.TEXT) if value.type is S.OTHER else to_text(value, dialect)
+
+
+def _typed_step(
+    step: n.ToTimezone | n.DateTrunc | n.Round | n.Clamp, value: Value, column: Column, dialect: str
+) -> Value:
+    match step:
+        case n.Round(precision):
+            return value.become(_rounded(value, precision, dialect))
+        case n.Clamp(low, high):
+            least, most = literal(low, value.type, dialect), literal(high, value.type, dialect)
+            x = say("comparable", dialect, x=value.sql) if value.type not in MOMENTS else value.sql
+            below, above = exp.LT(this=x.copy(), expression=least), exp.GT(this=x.copy(), expression=most)
+            bounded = case((below, least.copy()), (above, most.copy()), otherwise=value.sql.copy())
+            return value.become(bounded)
+        case n.DateTrunc(precision):
+            naive = between_moments(value, S.TIMESTAMP, dialect)
+            cut = naive.become(_truncated(naive.sql, precision, dialect))
+            return between_moments(cut, value.type, dialect) if value.type in MOMENTS else cut
+        case n.ToTimezone(zone):
+            if isinstance(column.type, TimestampTZ) or value.type is S.DATE:
+                return value
+            naive = between_moments(value, S.TIMESTAMP, dialect)
+            wall = naive.sql if zone == "UTC" else say("wall", dialect, x=naive.sql, p=zone)
+            return naive.become(wall)
+
+
+def _rounded(value: Value, precision: int, dialect: str) -> exp.Expr:
+    """Give the number rounded half away from zero; a double is rounded as the decimal number it shows."""
+    x = value.sql
+    if dialect == "sqlite":
+        return fill("FLOW_ROUND(x, n)", dialect, x=x, n=precision)
+    if value.type is not S.FLOAT or dialect == "spark":
+        return exp.func("ROUND", x, number(precision))
+    shown = say("text", dialect, x=x)
+    exact = {
+        "postgres": fill("CAST(x AS DECIMAL)", dialect, x=shown),
+        "mysql": fill("CAST(x AS DECIMAL(65, 30))", dialect, x=x),
+        "duckdb": fill("TRY_CAST(x AS DECIMAL(38, 20))", dialect, x=shown),
+    }[dialect]
+    cut = say("double", dialect, x=exp.func("ROUND", exact, number(precision)))
+    # Beyond this a double has no decimals to round.
+    small = exp.LT(this=exp.func("ABS", x.copy()), expression=exp.Literal.number("1e16"))
+    return case((small, cut), otherwise=x.copy())
+
+
+def _truncated(time: exp.Expr, precision: str, dialect: str) -> exp.Expr:
+    if dialect == "sqlite":
+        return fill("FLOW_TRUNC(x, p)", dialect, x=time, p=precision)
+    if dialect != "mysql":
+        cut = fill(f"DATE_TRUNC('{precision}', x)", dialect, x=time)
+        return fill("CAST(x AS TIMESTAMP_NTZ)", dialect, x=cut) if dialect == "spark" else cut
+    template = {
+        "second": "CAST(DATE_FORMAT(x, '%Y-%m-%d %H:%i:%s') AS DATETIME(6))",
+        "minute": "CAST(DATE_FORMAT(x, '%Y-%m-%d %H:%i:00') AS DATETIME(6))",
+        "hour": "CAST(DATE_FORMAT(x, '%Y-%m-%d %H:00:00') AS DATETIME(6))",
+        "day": "CAST(DATE(x) AS DATETIME(6))",
+        "week": "CAST(DATE_SUB(DATE(x), INTERVAL WEEKDAY(x) DAY) AS DATETIME(6))",
+        "month": "CAST(DATE_FORMAT(x, '%Y-%m-01') AS DATETIME(6))",
+        "quarter": "CAST(CONCAT(YEAR(x), '-', QUARTER(x) * 3 - 2, '-01') AS DATETIME(6))",
+        "year": "CAST(DATE_FORMAT(x, '%Y-01-01') AS DATETIME(6))",
+    }[precision]
+    return fill(template, dialect, x=time)
+
+
+def _coalesce(value: Value, given: n.Literal, dialect: str) -> Value:
+    filled = exp.Coalesce(this=value.sql, expressions=[literal(given, value.type, dialect)])
+    return value.become(filled)
+
+
+def _same(value: Value, given: n.Literal, dialect: str) -> exp.Expr:
+    other = literal(given, value.type, dialect)
+    if value.type is S.TEXT:
+        return say("same_text", dialect, x=value.sql, y=other)
+    x = say("comparable", dialect, x=value.sql) if value.type in NUMBERS else value.sql
+    return exp.EQ(this=x, expression=other)

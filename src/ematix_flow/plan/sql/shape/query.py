@@ -1,0 +1,263 @@
+"""The shape of a load as one query: user SQL, then one expression per declared column, then the pre-load transforms.
+
+Layers are the CTEs `_src_user`, `_src_normalized`, `_src_pre_1`, ... Sessions are expected to speak UTC (MySQL
+`time_zone`, Spark `spark.sql.session.timeZone`). Nothing here touches a database.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from ematix_flow.declare.pipeline.normalize import Default, Derive
+from ematix_flow.declare.table.types import String
+from ematix_flow.errors import PlanError, did_you_mean, nearest, usable
+from ematix_flow.plan.sql.dialects import DIALECTS, case, not_null, number, say
+from ematix_flow.plan.sql.row_json import raw_row
+from ematix_flow.plan.sql.shape.cast import source_value
+from ematix_flow.plan.sql.shape.normalize import Speech, normalised
+from ematix_flow.plan.sql.shape.transforms import Inner, column_of, transformed
+from ematix_flow.plan.sql.shape.value import SourceType, Value
+from ematix_flow.plan.sql.unsupported import UNSUPPORTED, reason_against
+from ematix_flow.plan.sql.user.query import family_of, read_expression, read_query
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ematix_flow.declare.table.schema import Column, Table
+
+__all__ = ["UNSUPPORTED", "Reading", "SourceType", "read_columns", "shape_query", "unsupported_on"]
+
+USER = "_src_user"
+READ = "_src_read"
+NORMALIZED = "_src_normalized"
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What the user's query gives and how its columns are read."""
+
+    columns: Mapping[str, str]
+    table: Table
+    column_map: Mapping[str, str]
+    speech: Speech
+
+    def find(self, name: str) -> str | None:
+        """Give the source's spelling of a column name: exact, or the only one that differs in case."""
+        if name in self.columns:
+            return name
+        alike = [c for c in self.columns if c.lower() == name.lower()]
+        return alike[0] if len(alike) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How every declared column is read from the source; to build it takes most of the time of a plan."""
+
+    found: _Source
+    values: tuple[Value, ...]
+
+    @property
+    def can_fail(self) -> bool:
+        """Say whether there are values of the source that could not be read."""
+        return any(value.failures for value in self.values)
+
+
+def read_columns(
+    table: Table,
+    dialect: str,
+    source_columns: Mapping[str, str],
+    *,
+    column_map: Mapping[str, str] | None = None,
+    user_dialect: str | None = None,
+) -> Reading:
+    """Give how the declared columns are read, or refuse a source that lacks one."""
+    found = _source(source_columns, table, dialect, column_map, user_dialect)
+    return Reading(found, tuple(_values(found)))
+
+
+def shape_query(  # noqa: PLR0913 - the keywords are the parts of a shape
+    source: exp.Expr | str,
+    source_columns: Mapping[str, str],
+    table: Table,
+    dialect: str,
+    *,
+    column_map: Mapping[str, str] | None = None,
+    transforms_pre: Sequence[object] = (),
+    keep: Sequence[str] = (),
+    own: Sequence[str] = (),
+    corrupt: str | None = None,
+    user_dialect: str | None = None,
+    mark: str | None = None,
+    raw: str | None = None,
+    reading: Reading | None = None,
+) -> exp.Select:
+    """Give the query of the declared columns in their order, then `keep`, then `own`, then `mark`.
+
+    `mark` names an extra column: NULL, or the name of the first column whose value could not be read. Marked rows pass
+    the pre-load transforms untouched, so that none of them is lost and none wins over a good row. `raw` names one more:
+    the source row of a marked one as JSON, because the value that could not be read is NULL in its own column.
+    `corrupt` is the source column with the text of a line that could not be split into fields; it is a failure too.
+    `own` are the source's columns that are not the user's: like `mark` and `raw`, no SQL of a user sees them.
+    `reading` is what `read_columns` gave for the same columns, and is used up.
+    """
+    read = reading or read_columns(table, dialect, source_columns, column_map=column_map, user_dialect=user_dialect)
+    found, values = read.found, list(read.values)
+    read_once: list[exp.Expr] = []
+    if found.speech.dialect == "spark":
+        values, read_once = _read_once(values)
+    users = [*table.column_names, *(k for k in keep if k not in table.column_names)]
+    names = [*users, *own]
+    carried = [_kept(found, name) for name in names[len(values) :]]
+    projections = [exp.alias_(v.sql, c.name, quoted=True) for c, v in zip(table.columns, values, strict=True)]
+    if mark is not None:
+        carried.append(exp.alias_(_mark(read, values, corrupt), mark, quoted=True))
+        names.append(mark)
+    if raw is not None:
+        failed = exp.or_(*(failure.copy() for value in values for failure in value.failures))
+        carried.append(exp.alias_(case((failed, raw_row(source_columns, USER, dialect))), raw, quoted=True))
+        names.append(raw)
+    layers = [(USER, _user_query(source, found.speech))]
+    if read_once:
+        layers.append((READ, exp.select("*", *read_once).from_(USER)))
+    layers.append((NORMALIZED, exp.select(*projections, *carried).from_(layers[-1][0])))
+    for index, transform in enumerate(transforms_pre, start=1):
+        inner = Inner(layers[-1][0], tuple(users), tuple(names[len(users) :]), table, found.speech, mark)
+        layers += transformed(transform, inner, index)
+    query = exp.select(*(column_of(name) for name in names)).from_(layers[-1][0])
+    for name, layer in layers:
+        query = query.with_(name, layer)
+    return query
+
+
+def unsupported_on(table: Table, dialect: str, transforms_pre: Sequence[object] = ()) -> str:
+    """Give what the dialect cannot express and why, or an empty text."""
+    for column in table.columns:
+        for step in column.normalizers:
+            reason = reason_against(step, dialect)
+            if reason:
+                return f"{type(step).__name__} on column {column.name!r}: {reason}"
+    return next((r for t in transforms_pre if (r := reason_against(t, dialect))), "")
+
+
+def _source(
+    columns: Mapping[str, str],
+    table: Table,
+    dialect: str,
+    column_map: Mapping[str, str] | None,
+    user_dialect: str | None,
+) -> _Source:
+    if dialect not in DIALECTS:
+        raise PlanError(f"no SQL is known for the dialect {dialect!r}", hint=did_you_mean(dialect, DIALECTS))
+    for name in column_map or {}:
+        if name not in table.column_names:
+            hint = did_you_mean(name, table.column_names)
+            raise PlanError(f"column_map names {name!r}, which {table.qualified_name} does not have", hint=hint)
+    found = _Source(columns, table, column_map or {}, Speech(dialect, user_dialect or dialect))
+    _refuse_missing(found)
+    reason = unsupported_on(table, dialect)
+    if reason:
+        raise PlanError(f"{dialect} cannot express {reason}", origin=table.origin)
+    return found
+
+
+def _values(found: _Source) -> list[Value]:
+    values = []
+    for column in found.table.columns:
+        try:
+            values.append(normalised(_input(found, column), column, found.speech))
+        except PlanError as error:
+            what = f"column {column.name!r} of {found.table.qualified_name}: {error.what}"
+            raise PlanError(what, hint=error.hint, origin=found.table.origin) from error
+    return values
+
+
+def _input(found: _Source, column: Column) -> Value:
+    mapped = found.column_map.get(column.name)
+    name = found.find(mapped if mapped is not None else column.name)
+    if name is not None:
+        return source_value(name, found.columns[name], found.speech.dialect)
+    if mapped is not None:
+        tree = read_expression(mapped, found.speech.user_dialect, found.speech.dialect)
+        return Value(tree, family_of(tree))
+    return Value(exp.null(), SourceType.TEXT)
+
+
+def _refuse_missing(found: _Source) -> None:
+    missing = [c.name for c in found.table.columns if _needs_source(found, c)]
+    if not missing:
+        return
+    near = {name: nearest(name, found.columns) for name in missing}
+    listed = ", ".join(f"{name} (near: {like})" if like else name for name, like in near.items())
+    raise PlanError(
+        f"the source of {found.table.qualified_name} lacks {listed}",
+        hint=f"it has: {', '.join(usable(found.columns)) or 'no column'}; rename with AS or column_map=, or use derive()",
+        origin=found.table.origin,
+    )
+
+
+def _needs_source(found: _Source, column: Column) -> bool:
+    stands_alone = any(isinstance(step, Derive | Default) for step in column.normalizers)
+    return not stands_alone and column.name not in found.column_map and found.find(column.name) is None
+
+
+def _kept(found: _Source, name: str) -> exp.Expr:
+    spelled = found.find(name)
+    if spelled is None:
+        hint = did_you_mean(name, found.columns)
+        raise PlanError(f"the source of {found.table.qualified_name} lacks {name!r}", hint=hint)
+    return exp.alias_(column_of(spelled), name, quoted=True)
+
+
+def _read_once(values: list[Value]) -> tuple[list[Value], list[exp.Expr]]:
+    """Give the values over columns of a layer below, and that layer's columns.
+
+    A value that can fail is asked for twice, for itself and for the mark. Spark works out every mention of an
+    expression anew, but keeps a column that is mentioned twice.
+    """
+    read: list[exp.Expr] = []
+    again = []
+    for number_, value in enumerate(values):
+        inner = value.sql.this if isinstance(value.sql, exp.Cast) else value.sql
+        if not value.failures or isinstance(inner, exp.Column):
+            again.append(value)
+            continue
+        name = f"_flow_read_{number_}"
+        read.append(exp.alias_(inner.copy(), name, quoted=True))
+
+        def known(node: exp.Expr, inner: exp.Expr = inner, name: str = name) -> exp.Expr:
+            return column_of(name) if node == inner else node
+
+        failures = tuple(failure.copy().transform(known) for failure in value.failures)
+        again.append(replace(value, sql=value.sql.copy().transform(known), failures=failures))
+    return again, read
+
+
+def _mark(read: Reading, values: list[Value], corrupt: str | None) -> exp.Expr:
+    """Give what is wrong with a row: the column alone, or with the reason after a colon where it is known here."""
+    table, dialect = read.found.table, read.found.speech.dialect
+    failing: list[tuple[exp.Expr, exp.Expr]] = []
+    if corrupt is not None:
+        line = column_of(corrupt)
+        failing.append((not_null(line), say("join", dialect, x="line: malformed line ", y=line.copy())))
+    for column, value in zip(table.columns, values, strict=True):
+        if not value.failures:
+            continue
+        if isinstance(column.type, String):
+            length = say("length", dialect, x=value.sql.copy())
+            long = exp.GT(this=length.copy(), expression=number(column.type.length))
+            said = f"{column.name}: is longer than {column.type.length} characters ("
+            begun = say("join", dialect, x=said, y=say("text", dialect, x=length))
+            failing.append((long, say("join", dialect, x=begun, y=")")))
+        failing.append((exp.or_(*value.failures), exp.Literal.string(column.name)))
+    return case(*failing) if failing else exp.cast(exp.null(), "text")
+
+
+def _user_query(source: exp.Expr | str, speech: Speech) -> exp.Query:
+    if isinstance(source, str):
+        return read_query(source, speech.user_dialect, speech.dialect)
+    if isinstance(source, exp.Query):
+        return source
+    return exp.select("*").from_(source)

@@ -1,0 +1,121 @@
+"""Which columns the SQL of a stream takes from its batch and its lookups; what the SQL defines itself is not among them.
+
+Names are compared as Spark does it, without regard to capitals. Spark has the last word about a name that is found
+nowhere: this module says what may be filled with NULL.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from sqlglot import exp, parse_one
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.qualify import qualify
+from sqlglot.optimizer.scope import traverse_scope
+
+from ematix_flow.errors import PlanError
+from ematix_flow.plan.sql.user.stream import SOURCE
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from sqlglot.optimizer.scope import Scope
+
+_NOTHING = "_flow_nothing"
+"""A column of every relation, because one without columns counts as unknown."""
+
+Columns = tuple[tuple[str, tuple[str, ...]], ...]
+"""The columns of each lookup, by its name."""
+
+
+def lacking(sql: str, fields: Collection[str], lookups: Mapping[str, Collection[str]]) -> frozenset[str]:
+    """Give the columns, in small letters, that Spark SQL takes from the batch and that the batch has not."""
+    known = tuple((name.lower(), tuple(sorted(one.lower() for one in lookups[name]))) for name in sorted(lookups))
+    return _lacking(sql, frozenset(name.lower() for name in fields), known)
+
+
+def strange(sql: str, lookups: Mapping[str, Collection[str]]) -> tuple[str, str] | None:
+    """Give a lookup and a column that the SQL takes from it and that it has not, or None."""
+    columns = {name.lower(): {one.lower() for one in found} for name, found in lookups.items()}
+    for table, column in _qualified(parse_one(sql, dialect="spark")):
+        if table in columns and column not in columns[table]:
+            return table, column
+    return None
+
+
+def spark_type(text: str) -> str:
+    """Give a type as Spark writes it, or refuse what is none."""
+    try:
+        return exp.DataType.build(text, dialect="spark").sql(dialect="spark")
+    except (SqlglotError, ValueError):
+        message = f"optional_fields= names the type {text!r}, which Spark SQL does not have"
+        raise PlanError(message, hint="for example STRING, BIGINT, DOUBLE, TIMESTAMP or ARRAY<STRING>.") from None
+
+
+@lru_cache(maxsize=256)
+def _lacking(sql: str, fields: frozenset[str], lookups: Columns) -> frozenset[str]:
+    tree = parse_one(sql, dialect="spark")
+    named = list(_qualified(tree))
+    missing = {column for table, column in named if table == SOURCE} - fields
+    missing |= _unqualifiable(tree) - fields
+    tables = {SOURCE: {*fields, *missing}, **{name: set(columns) for name, columns in lookups}}
+    for table, column in named:
+        tables.setdefault(table, set()).add(column)
+    schema: dict[str, object] = {
+        name: dict.fromkeys((*columns, _NOTHING), "string") for name, columns in tables.items()
+    }
+    try:
+        resolved = qualify(
+            tree, schema=schema, dialect="spark", validate_qualify_columns=False, quote_identifiers=False
+        )
+    except SqlglotError:
+        looked_up = {column for _, columns in lookups for column in columns}
+        return frozenset(missing | _mentioned(parse_one(sql, dialect="spark")) - fields - looked_up)
+    return frozenset(missing | set(_unresolved(resolved)))
+
+
+def _qualified(tree: exp.Expr) -> Iterator[tuple[str, str]]:
+    """Give the columns that are named with a table that is read, by the table's own name."""
+    for scope in traverse_scope(tree):
+        for column in scope.columns:
+            found = _source_of(scope, column.table) if column.table else None
+            if isinstance(found, exp.Table):
+                yield found.name.lower(), column.name.lower()
+
+
+def _source_of(scope: Scope | None, name: str) -> object:
+    """Give what a name stands for in a scope or in those around it."""
+    while scope is not None:
+        for known, found in scope.sources.items():
+            if known.lower() == name.lower():
+                return found
+        scope = scope.parent
+    return None
+
+
+def _unqualifiable(tree: exp.Expr) -> set[str]:
+    """Give the names that are written where no column can stand and that the SQL does not define: USING and EXCEPT."""
+    names = {name.name for join in tree.find_all(exp.Join) for name in join.args.get("using") or ()}
+    names |= {name.name for star in tree.find_all(exp.Star) for name in star.args.get("except_") or ()}
+    return {name.lower() for name in names} - _defined(tree)
+
+
+def _mentioned(tree: exp.Expr) -> set[str]:
+    """Give every name of a column that the SQL does not define, where nothing better is known."""
+    return {column.parts[0].name.lower() for column in tree.find_all(exp.Column)} - _defined(tree)
+
+
+def _defined(tree: exp.Expr) -> set[str]:
+    names = {alias.alias for alias in tree.find_all(exp.Alias)}
+    for alias in tree.find_all(exp.TableAlias):
+        names |= {alias.name, *(column.name for column in alias.columns)}
+    return {name.lower() for name in names}
+
+
+def _unresolved(tree: exp.Expr) -> Iterator[str]:
+    """Give the columns that belong to no relation; of a value inside of another, the outermost."""
+    for scope in traverse_scope(tree):
+        for column in scope.columns:
+            if not column.table or _source_of(scope, column.table) is None:
+                yield column.parts[0].name.lower()

@@ -1,0 +1,1 @@
+"""The engine without Spark: threads of this process."""

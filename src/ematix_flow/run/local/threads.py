@@ -1,0 +1,97 @@
+"""Stages the pieces of a source in threads of this process: what Spark's tasks do, where nothing else is left for Spark.
+
+The threads wait for databases, copy bytes and shape rows in DuckDB, which other threads of Python may do at the same time.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import FIRST_EXCEPTION, wait
+from itertools import count
+from typing import TYPE_CHECKING
+
+from ematix_flow.background import in_background
+from ematix_flow.connect.halting import current
+from ematix_flow.errors import FlowError, TransientError
+from ematix_flow.failpoints import failpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Future
+
+    from ematix_flow.records import Part
+    from ematix_flow.run.engine import Tasks
+    from ematix_flow.run.stage.tasks import Piece
+
+ATTEMPTS = 4
+"""How often one piece is tried, as by a Spark of this machine; errors that will not pass are not tried again."""
+
+PAUSE_SECONDS = 0.5
+END_SECONDS = 10.0
+"""How long a failed load waits for its other threads; they end with their next rows."""
+
+
+def stage_pieces_here(pieces: Sequence[Piece], at_once: int | None = None) -> tuple[Part, ...]:
+    """Stage every piece, as many at a time as there are cores, and no more than `at_once`."""
+    workers = min(len(pieces), os.cpu_count() or 1, at_once or len(pieces))
+    crew = _Crew(pieces)
+    futures: list[Future[list[Part]]] = []
+    try:
+        with current().waking(crew.over.set):
+            futures.extend(in_background(crew.stage_some, f"flow-stage-{number}") for number in range(workers))
+            ended, _ = wait(futures, return_when=FIRST_EXCEPTION)
+        parts = [part for future in ended for part in future.result()]
+        current().check_known()
+    except BaseException:
+        crew.over.set()
+        wait(futures, timeout=END_SECONDS)
+        raise
+    failpoint("stage.collected")
+    return tuple(sorted(parts, key=lambda part: part.partition))
+
+
+class LocalEngine:
+    """Threads of this process as an engine: no Java, no workers."""
+
+    def slots(self) -> int:
+        """Return how many pieces are staged at a time: one for each core."""
+        return os.cpu_count() or 1
+
+    def stage_pieces(self, pieces: Sequence[Piece], tasks: Tasks) -> tuple[Part, ...]:
+        """Stage every piece in threads."""
+        return stage_pieces_here(pieces, tasks.at_once)
+
+
+class _Crew:
+    """Threads that take piece after piece until none is left or one of them fails."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self._pieces = pieces
+        self._next = count()
+        self._attempts = count()
+        self.over = threading.Event()
+
+    def stage_some(self) -> list[Part]:
+        """Stage pieces until none is left."""
+        parts: list[Part] = []
+        while (partition := next(self._next)) < len(self._pieces) and not self.over.is_set():
+            parts.append(self._stage(partition))
+        return parts
+
+    def _stage(self, partition: int) -> Part:
+        for number in range(ATTEMPTS - 1):
+            try:
+                return self._attempt(partition)
+            except Exception as error:
+                permanent = isinstance(error, FlowError) and not isinstance(error, TransientError)
+                if permanent or self.over.wait(PAUSE_SECONDS * 2**number):
+                    raise
+        return self._attempt(partition)
+
+    def _attempt(self, partition: int) -> Part:
+        return self._pieces[partition]((partition, next(self._attempts)), heed=self._heed)
+
+    def _heed(self) -> None:
+        if self.over.is_set():
+            raise TransientError("another part of this load failed")

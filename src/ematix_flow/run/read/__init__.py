@@ -1,0 +1,1 @@
+"""Sources as frames and partitions."""

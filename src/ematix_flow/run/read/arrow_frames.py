@@ -1,0 +1,65 @@
+"""Spark frames for typed files that Arrow reads in Python tasks: Spark and its settings know neither a store nor its keys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ematix_flow.connect.files import schema_of
+from ematix_flow.run.read.arrival import numbered_pieces, numbered_rows
+from ematix_flow.run.read.file_partitions import file_pieces, tasks_for, typed
+from ematix_flow.run.read.split_frames import split_frame
+from ematix_flow.run.spark.slots import session_slots
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ematix_flow.connect.files import FileSet
+
+_SIGNED = {"uint8": pa.int16(), "uint16": pa.int32(), "uint32": pa.int64(), "uint64": pa.decimal128(20, 0)}
+"""What Spark's own readers make of numbers without a sign."""
+
+
+def arrow_frame(spark: SparkSession, files: FileSet, paths: Sequence[str], *, ordered: bool = False) -> DataFrame:
+    """Give the rows of files of one layout, with the address of each row's file; `ordered` adds their place among all."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    slots = partial(session_slots, spark)
+    pieces = file_pieces(replace(files, paths=tuple(paths)), slots=slots)
+    sample = _sample(files, paths[0])
+    if ordered:
+        pieces, sample = numbered_pieces(pieces, files.paths), numbered_rows(sample)
+
+    def read(number: int) -> Iterator[pa.RecordBatch]:
+        return (batch for table in pieces[number].read() for batch in signed(table).to_batches())
+
+    schema = from_arrow_schema(sample.schema, prefer_timestamp_ntz=True)
+    return split_frame(spark, len(pieces), read, schema, tasks_for(pieces, slots))
+
+
+def file_schema(files: FileSet) -> pa.Schema:
+    """Return the layout of the rows of files as `signed` gives them: that of the first file, or texts."""
+    names = [column.name for column in files.columns]
+    if files.format in ("csv", "json_lines"):
+        return pa.schema([(name, pa.string()) for name in names])
+    return _sample(files, files.paths[0]).select(names).schema
+
+
+def _sample(files: FileSet, path: str) -> pa.Table:
+    names = [column.name for column in files.columns]
+    return signed(typed(path, schema_of(path, files.format).empty_table(), names))
+
+
+def signed(table: pa.Table) -> pa.Table:
+    """Return the rows without types that Spark lacks: numbers without a sign become wider ones."""
+    columns = [
+        pc.cast(column, _SIGNED[str(column.type)]) if str(column.type) in _SIGNED else column
+        for column in table.columns
+    ]
+    return pa.table(columns, names=table.column_names)

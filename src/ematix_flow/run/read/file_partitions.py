@@ -1,0 +1,249 @@
+"""Files cut into pieces that can be read on their own, as Arrow tables; a bad line is marked, never dropped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ematix_flow.connect.file_rows import StoredFile, for_arrow, naming, reaching, side_by_side, size_of, unreadable
+from ematix_flow.errors import RunError
+from ematix_flow.plan.columns import CORRUPT, POSITION
+from ematix_flow.run.read.arrival import PIECES
+from ematix_flow.run.stage.buffers import repeated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ematix_flow.connect.file_rows import Rows
+    from ematix_flow.connect.files import FileSet
+
+PIECE = 64 << 20
+"""Bytes that are read as one piece where there is much to read."""
+
+SMALLEST = 16 << 20
+"""Bytes that are worth a piece of their own where there are slots for more of them."""
+
+MOST_TASKS = 64
+"""Tasks that many small pieces are put together into, unless there are slots for more."""
+
+ROWS = 1 << 17
+"""Rows of a typed file that are read at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilePiece:
+    """A part of a file that can be read without the others."""
+
+    path: str
+    size: int
+    """About how many bytes are read."""
+    read: Callable[[], Iterator[pa.Table]]
+    """Gives the rows under the names of the set, with the marks of text formats and the position."""
+
+
+def tasks_for(pieces: Sequence[FilePiece], slots: Callable[[], int]) -> int:
+    """Return how many tasks read some pieces."""
+    if len(pieces) <= MOST_TASKS:
+        return max(1, len(pieces))
+    return min(len(pieces), max(MOST_TASKS, 2 * slots()))
+
+
+def file_pieces(files: FileSet, *, strict: bool = False, slots: Callable[[], int] | None = None) -> list[FilePiece]:
+    """Give the pieces of a file set in its order; with `strict` a bad line is an error instead of a mark.
+
+    Large files are cut, so that there is work for all `slots` of whoever reads the pieces; only then they are counted. Without
+    slots the pieces are read one after the other, and no file is searched for places to cut it.
+    """
+    names = tuple(column.name for column in files.columns)
+    every = _piece_bytes(files.paths, slots)
+    match files.format:
+        case "csv":
+            cut = partial(_csv_pieces, files, names=names, every=every if slots else 0, strict=strict)
+        case "json_lines":
+            cut = partial(_json_pieces, names=names, most=files.batch_lines, every=every, strict=strict)
+        case _:
+            cut = partial(_stripes if files.format == "orc" else _row_groups, names=names, every=every)
+    return list(chain(*side_by_side(lambda path: _of_one_file(path, cut), files.paths)))
+
+
+def _of_one_file(path: str, cut: Callable[[str], list[FilePiece]]) -> list[FilePiece]:
+    """Return the pieces of a file, which are read only as long as the file is the one that was cut."""
+    seen = _identity(path)
+    pieces = cut(path)
+    if len(pieces) == 1 or seen is None:
+        return pieces
+    return [replace(piece, read=partial(_unless_replaced, path, seen, piece.read)) for piece in pieces]
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Return what tells a file of this machine from one that takes its name; a store refuses another version by itself."""
+    if isinstance(path, StoredFile):
+        return None
+    try:
+        found = Path(path).stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _unless_replaced(path: str, seen: tuple[int, int], read: Callable[[], Iterator[pa.Table]]) -> Iterator[pa.Table]:
+    _refuse_replaced(path, seen)
+    tables = read()
+    first = next(tables, None)
+    # The reader has opened the file by now, and keeps it whatever happens to its name.
+    _refuse_replaced(path, seen)
+    if first is not None:
+        yield first
+        yield from tables
+
+
+def _refuse_replaced(path: str, seen: tuple[int, int]) -> None:
+    if _identity(path) not in (None, seen):
+        message = f"file {path} was replaced while it was read"
+        raise RunError(message, hint="nothing was loaded; run it again.")
+
+
+def _piece_bytes(paths: Sequence[str], slots: Callable[[], int] | None) -> int:
+    sizes = [size_of(path) for path in paths]
+    if sum(sizes) <= SMALLEST:
+        return PIECE
+    wanted = min(PIECE, max(SMALLEST, sum(sizes) // slots())) if slots else PIECE
+    return max(wanted, max(sizes) // (PIECES - 1) + 1)
+
+
+def _csv_pieces(files: FileSet, path: str, names: Sequence[str], every: int, *, strict: bool) -> list[FilePiece]:
+    from ematix_flow.connect import csv_records, csv_rows
+
+    dialect = csv_rows.dialect_of(path, files.csv_options)
+    if isinstance(path, StoredFile):
+        every = max(every, PIECE) if every else 0  # to look for records in it is to fetch it once more
+    parts = csv_records.parts_of(path, dialect, every) if every else [csv_records.WHOLE]
+    size = size_of(path) // len(parts)
+    reads = [partial(csv_rows.read_rows, path, dialect, part) for part in parts]
+    return [FilePiece(path, size, partial(_text_tables, path, read, names, strict=strict)) for read in reads]
+
+
+def _json_pieces(path: str, names: Sequence[str], most: int, every: int, *, strict: bool) -> list[FilePiece]:
+    from ematix_flow.connect import json_rows
+
+    pieces = json_rows.pieces_of(path, every)
+    size = size_of(path) // len(pieces)
+    reads = [partial(json_rows.read_rows, path, piece, names, most) for piece in pieces]
+    return [FilePiece(path, size, partial(_text_tables, path, read, names, strict=strict)) for read in reads]
+
+
+def _text_tables(
+    path: str, read: Callable[[], Iterator[Rows]], names: Sequence[str], *, strict: bool
+) -> Iterator[pa.Table]:
+    for rows in read():
+        yield from _marked(path, rows, names, strict=strict)
+
+
+def _marked(path: str, rows: Rows, names: Sequence[str], *, strict: bool) -> Iterator[pa.Table]:
+    """Give the rows with their columns in the order of the set."""
+    if strict and rows.bad:
+        message = f"file {path} has a malformed line: {rows.bad[0][0][:200]}"
+        raise RunError(message, hint="load the file without a query and with on_bad_row='reject' to set it aside.")
+    shown = [*names, POSITION] if strict else [*names, CORRUPT, POSITION]
+    good = [rows.good.column(name) for name in names]
+    marks = [] if strict else [pa.nulls(rows.good.num_rows, pa.string())]
+    yield pa.table([*good, *marks, repeated(path, rows.good.num_rows)], names=shown)
+    if rows.bad:
+        known = [[fields[name] for _, fields in rows.bad] for name in names]
+        bad = [*known, [said for said, _ in rows.bad], [path] * len(rows.bad)]
+        yield pa.table([pa.array(column, pa.string()) for column in bad], names=shown)
+
+
+def _row_groups(path: str, names: Sequence[str], every: int) -> list[FilePiece]:
+    import pyarrow.parquet as pq
+
+    with naming(path):
+        known = pq.read_metadata(for_arrow(path))
+    sizes = [known.row_group(number).total_byte_size for number in range(known.num_row_groups)]
+    return [
+        FilePiece(path, sum(sizes[number] for number in chosen), partial(_parquet_tables, path, chosen, names))
+        for chosen in _together(sizes, every)
+    ]
+
+
+def _stripes(path: str, names: Sequence[str], every: int) -> list[FilePiece]:
+    from pyarrow import orc
+
+    with naming(path):
+        count = orc.ORCFile(for_arrow(path)).nstripes
+    sizes = [size_of(path) // max(count, 1)] * count
+    return [
+        FilePiece(path, sum(sizes[number] for number in chosen), partial(_orc_tables, path, chosen, names))
+        for chosen in _together(sizes, every)
+    ]
+
+
+def _together(sizes: Sequence[int], every: int) -> Iterator[tuple[int, ...]]:
+    """Give the numbers of neighbours that are read as one piece."""
+    chosen: list[int] = []
+    for number, _ in enumerate(sizes):
+        chosen.append(number)
+        if sum(sizes[one] for one in chosen) >= every:
+            yield tuple(chosen)
+            chosen = []
+    if chosen:
+        yield tuple(chosen)
+
+
+def _parquet_tables(path: str, groups: tuple[int, ...], names: Sequence[str]) -> Iterator[pa.Table]:
+    import pyarrow.parquet as pq
+
+    # From a store a few long ranges are fetched, and not each column by itself.
+    options = {
+        "coerce_int96_timestamp_unit": "us",
+        "page_checksum_verification": True,
+        "pre_buffer": isinstance(path, StoredFile),
+    }
+    try:
+        # Timestamps of 96 bits reach further than nanoseconds do.
+        with reaching(), pq.ParquetFile(for_arrow(path), **options) as file:
+            for batch in file.iter_batches(ROWS, row_groups=list(groups), use_threads=False):
+                yield typed(path, pa.Table.from_batches([batch]), names)
+    except (pa.ArrowException, OSError) as error:
+        raise unreadable(path, str(error)) from None
+
+
+def _orc_tables(path: str, stripes: tuple[int, ...], names: Sequence[str]) -> Iterator[pa.Table]:
+    from pyarrow import orc
+
+    try:
+        with reaching():
+            file = orc.ORCFile(for_arrow(path))
+            for number in stripes:
+                stripe = file.read_stripe(number)
+                table = stripe if isinstance(stripe, pa.Table) else pa.Table.from_batches([stripe])
+                for start in range(0, table.num_rows, ROWS):
+                    yield typed(path, table.slice(start, ROWS), names)
+    except (pa.ArrowException, OSError) as error:
+        raise unreadable(path, str(error)) from None
+
+
+def typed(path: str, table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Give the rows of a typed file under the names of the set, with their position."""
+    columns = [plain(table.column(name)) for name in names]
+    return pa.table([*columns, repeated(path, table.num_rows)], names=[*names, POSITION])
+
+
+def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Give a column in the types that rows are shaped from: no dictionaries, instants in UTC, microseconds."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return plain(pc.cast(column, kind.value_type))
+    if pa.types.is_date64(kind):
+        return pc.cast(column, pa.date32())
+    if not pa.types.is_timestamp(kind):
+        return column
+    if kind.unit == "ns":
+        column = pc.floor_temporal(column, unit="microsecond")
+    return pc.cast(column, pa.timestamp("us", tz="UTC" if kind.tz else None))

@@ -1,0 +1,219 @@
+"""Spark frames for sources that are not files: frames that the user's function gave, and rows that Spark must shape."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from contextlib import contextmanager, redirect_stdout, suppress
+from functools import partial
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.connect.identifiers import backticked
+from ematix_flow.errors import RunError
+from ematix_flow.plan.columns import OURS, RAW, SOURCE_VIEW
+from ematix_flow.plan.sql.render import native_column
+from ematix_flow.plan.sql.user.named_tables import over_views
+from ematix_flow.run.read.file_frames import DOCUMENT, file_frame
+from ematix_flow.run.read.split_frames import split_frame
+
+__all__ = [
+    "as_documents",
+    "database_frame",
+    "file_frame",
+    "interchange_query",
+    "physical_plan",
+    "piece_frame",
+    "query_frame",
+    "read_once",
+    "shaped_frame",
+    "user_frame",
+    "view_frame",
+]
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import ExitStack
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ematix_flow.connect.base import Database, SourceColumn, Split
+    from ematix_flow.run.read.file_partitions import FilePiece
+
+
+def user_frame(spark: SparkSession, frame: Any) -> DataFrame:
+    """Give a Spark frame for whatever kind of frame the user's function returned."""
+    module = type(frame).__module__.split(".")[0]
+    if module == "pyspark":
+        return as_documents(frame)
+    from ematix_flow.connect.arrow import arrow_table
+
+    return as_documents(spark.createDataFrame(_plain(arrow_table(frame))))
+
+
+def as_documents(frame: DataFrame) -> DataFrame:
+    """Give the frame with lists, structs and maps as JSON, as those of files are read."""
+    from pyspark.sql import functions as sf
+    from pyspark.sql import types as st
+
+    nested = {f.name for f in frame.schema.fields if isinstance(f.dataType, st.ArrayType | st.StructType | st.MapType)}
+    if not nested:
+        return frame
+    columns = {name: sf.col(backticked(name)) for name in frame.columns}
+    return frame.select(*(sf.to_json(c, DOCUMENT).alias(n) if n in nested else c for n, c in columns.items()))
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Give the table with the string and list types that Spark knows."""
+    import pyarrow as pa
+
+    fields = [
+        field.with_type(pa.string())
+        if pa.types.is_string_view(field.type) or pa.types.is_large_string(field.type)
+        else field
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(fields))
+
+
+def query_frame(spark: SparkSession, sql: str, tables: Mapping[str, DataFrame], kept: ExitStack) -> DataFrame:
+    """Return the result of a user's query over named frames, whose views are gone when `kept` is closed."""
+    mark = uuid.uuid4().hex[:12]
+    names = {name: f"flow_{mark}_{number}" for number, name in enumerate(tables)}
+    return view_frame(spark, over_views(sql, names), {names[name]: frame for name, frame in tables.items()}, kept)
+
+
+def view_frame(spark: SparkSession, sql: str, views: Mapping[str, DataFrame], kept: ExitStack) -> DataFrame:
+    """Return the result of a query over views, whose names nobody else uses; they are gone when `kept` is closed."""
+    for name, view in views.items():
+        view.createOrReplaceTempView(name)
+        kept.callback(partial(_drop, spark, name))
+    return as_documents(spark.sql(sql))
+
+
+def _drop(spark: SparkSession, name: str) -> None:
+    # Where the load has failed, Spark may be gone; that is not the error to report.
+    with suppress(Exception):
+        spark.catalog.dropTempView(name)
+
+
+_SPARK_TYPES = {
+    "integer": "bigint",
+    "float": "double",
+    "boolean": "boolean",
+    "date": "date",
+    "timestamp": "timestamp_ntz",
+    "timestamp_tz": "timestamp",
+    "binary": "binary",
+}
+
+
+def piece_frame(spark: SparkSession, pieces: Sequence[FilePiece], schema: pa.Schema) -> DataFrame:
+    """Give the rows of pieces as a frame; tasks read them."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    def read(number: int) -> Iterator[pa.RecordBatch]:
+        return (batch for table in pieces[number].read() for batch in table.to_batches())
+
+    return split_frame(spark, len(pieces), read, from_arrow_schema(schema, prefer_timestamp_ntz=True))
+
+
+def interchange_query(source: Database, columns: Sequence[SourceColumn], sql: str) -> str:
+    """Give the query that reads every column in its interchange form."""
+    read = [source.interchange(c, native_column(c.name, source.dialect)) for c in columns]
+    named = [f"{r} AS {native_column(c.name, source.dialect)}" for r, c in zip(read, columns, strict=True)]
+    return f"SELECT {', '.join(named)} FROM ({sql}) AS _src_read"
+
+
+def database_frame(
+    spark: SparkSession,
+    source: Database,
+    splits: tuple[Split, ...],
+    columns: Sequence[SourceColumn],
+    at_once: int | None = None,
+) -> DataFrame:
+    """Give the rows of a database query as a frame, for shapes that only Spark can evaluate; `at_once` bounds its tasks."""
+    schema = ", ".join(f"{backticked(c.name)} {_SPARK_TYPES.get(c.family, 'string')}" for c in columns)
+
+    def read(number: int) -> Iterator[pa.RecordBatch]:
+        return (declared_batch(batch, columns) for batch in source.read(splits[number]))
+
+    return split_frame(spark, len(splits), read, schema, at_once)
+
+
+_ARROW_NAMES = {"integer": "int64", "float": "float64", "boolean": "bool", "date": "date32", "binary": "binary"}
+
+
+def declared_schema(columns: Sequence[SourceColumn]) -> pa.Schema:
+    """Give the layout of rows of a database that are read for Spark."""
+    import pyarrow as pa
+
+    kinds = {"timestamp": pa.timestamp("us"), "timestamp_tz": pa.timestamp("us", tz="UTC")}
+    plain = {c.name: pa.type_for_alias(_ARROW_NAMES.get(c.family, "string")) for c in columns}
+    return pa.schema([pa.field(c.name, kinds.get(c.family, plain[c.name])) for c in columns])
+
+
+def declared_batch(batch: pa.RecordBatch, columns: Sequence[SourceColumn]) -> pa.RecordBatch:
+    """Give a batch of a database in the Arrow types that its columns have for Spark."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names = {c.name: _ARROW_NAMES.get(c.family, "string") for c in columns}
+    arrays = []
+    for field, array in zip(batch.schema, batch.columns, strict=True):
+        if field.name not in names:
+            refuse_unreadable(array)
+            continue
+        wanted = pa.type_for_alias(names[field.name])
+        keep = pa.types.is_timestamp(field.type)
+        arrays.append(array if keep or field.type == wanted else pc.cast(array, wanted))
+    return pa.RecordBatch.from_arrays(arrays, names=list(names))
+
+
+def refuse_unreadable(marks: pa.Array) -> None:
+    """Stop at a value that the reader could not carry: the shape would take its NULL for the source's own."""
+    bad = next((mark for mark in marks.to_pylist() if mark is not None), None)
+    if bad is not None:
+        message = f"the source has a value that cannot be read: {bad}"
+        raise RunError(message, hint="leave such rows out in the query, or convert the column there.")
+
+
+_RAW = {name: value for name, value in DOCUMENT.items() if name != "ignoreNullFields"}
+
+
+def with_raw(frame: DataFrame) -> DataFrame:
+    """Give the frame with each source row as JSON; Spark evaluates it only where the shape asks for it."""
+    from pyspark.sql import functions as sf
+
+    own = [name for name in frame.columns if name not in OURS]
+    quoted = [sf.col(backticked(name)) for name in own]
+    return frame.select("*", sf.to_json(sf.struct(*quoted), _RAW).alias(RAW))
+
+
+@contextmanager
+def read_once(frame: DataFrame) -> Iterator[DataFrame]:
+    """Keep the rows of a frame for a query that reads them twice: a source may answer differently the second time."""
+    # A projection of our own: the user may have cached the frame itself.
+    kept = frame.select("*").persist()
+    try:
+        yield kept
+    finally:
+        # Where the load has failed, Spark may be gone; that is not the error to report.
+        with suppress(Exception):
+            kept.unpersist()
+
+
+def physical_plan(frame: DataFrame) -> str:
+    """Return how Spark would run a frame, as text; nothing of it runs."""
+    said = StringIO()
+    with redirect_stdout(said):
+        frame.explain(mode="formatted")
+    return said.getvalue().strip()
+
+
+def shaped_frame(spark: SparkSession, frame: DataFrame, sql: str) -> DataFrame:
+    """Give the frame that the shape's query makes of the raw rows."""
+    name = f"{SOURCE_VIEW}_{uuid.uuid4().hex[:12]}"
+    with_raw(frame).createOrReplaceTempView(name)
+    return spark.sql(re.sub(rf"(?<!\w){SOURCE_VIEW}(?!\w)", name, sql))

@@ -1,0 +1,211 @@
+"""Messages as rows with the types that their payloads show, for those who know no columns before: SQL, brokers, new tables."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ematix_flow.connect.arrow import REJECTS
+from ematix_flow.connect.stream import MOST_FIELDS, PAYLOAD, PLACE, UNREADABLE, VALUE, MessagePiece, shown_payload
+from ematix_flow.declare.table.schema import check_name
+from ematix_flow.errors import DeclareError
+from ematix_flow.run.read.arrival import Arrival, in_order, order_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+
+_HUGE = re.compile(rb"[eE][+]?[0-9]{3}")
+"""What a number looks like that may be too large."""
+
+TOGETHER = 4
+"""Pieces that are read at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypedRows:
+    """The rows of some messages, and the messages that are none."""
+
+    rows: pa.Table
+    rejects: pa.Table | None = None
+    places: pa.ChunkedArray | None = None
+    """Where each row was read, as far as that is known."""
+
+    @property
+    def count(self) -> int:
+        """Give how many messages these are."""
+        return int(self.rows.num_rows) + (int(self.rejects.num_rows) if self.rejects is not None else 0)
+
+
+def typed_rows(
+    pieces: Sequence[MessagePiece],
+    read: Callable[[bytes], dict[str, Any] | str],
+    beside: Sequence[str],
+    line: str = "",
+) -> TypedRows:
+    """Give the rows of pieces: `read` gives the values of a payload, or what is wrong with it.
+
+    Where `line` names the column of the line that a message is in, the rows come in the order of the stream.
+    """
+    with ThreadPoolExecutor(TOGETHER, "flow-messages") as pool:
+        found_in = pool.map(lambda one: list(_parts(one[1], read, Arrival(one[0], line))), enumerate(pieces))
+        parts = [part for found in found_in for part in found]
+    values = [row for rows, _, _ in parts for row in rows]
+    names = list(dict.fromkeys(name for row in values for name in row))
+    more = [name for name in beside if name not in names]
+    columns = {name: column_of([row.get(name) for row in values]) for name in names}
+    columns |= {name: pa.chunked_array([kept.column(name) for _, kept, _ in parts]) for name in more if parts}
+    bad = [row for _, _, wrong in parts for row in wrong]
+    rows = pa.table(columns)
+    places = pa.chunked_array([kept.column(PLACE) for _, kept, _ in parts], pa.string())
+    if line and rows.num_columns:
+        order = pa.concat_tables([kept.select(order_of(line)) for _, kept, _ in parts])
+        rows, places = in_order(rows, order), in_order(pa.table({PLACE: places}), order).column(PLACE)
+    return TypedRows(rows, rejects_of(bad) if bad else None, places)
+
+
+def rows_of_payloads(messages: Sequence[tuple[bytes, str]], read: Callable[[bytes], dict[str, Any] | str]) -> TypedRows:
+    """Give the rows of payloads that are at hand, each with the place it came from."""
+    return typed_rows([piece_of(messages)], read, ())
+
+
+def piece_of(messages: Sequence[tuple[bytes, str]]) -> MessagePiece:
+    """Return payloads that are at hand, each with the place it came from, as a piece that is read from memory."""
+    table = pa.table(
+        {
+            VALUE: pa.array([payload for payload, _ in messages], pa.binary()),
+            PLACE: pa.array([place for _, place in messages], pa.string()),
+        }
+    )
+    return MessagePiece("", len(messages), lambda: iter((table,)))
+
+
+def json_payload(payload: bytes) -> dict[str, Any] | str:
+    """Give the values of a JSON object."""
+    try:
+        limited = _finite if _HUGE.search(payload) else None
+        value = json.loads(payload.decode(), parse_constant=_constant, parse_float=limited)
+        if b"\\ud" in payload or b"\\uD" in payload:
+            _json(value).encode()
+    except UnicodeEncodeError:
+        return "malformed JSON: half of a surrogate pair"
+    except (ValueError, RecursionError) as error:
+        return f"malformed JSON: {error}"
+    if not isinstance(value, dict):
+        return "not a JSON object"
+    return value if len(value) <= MOST_FIELDS else f"has {len(value)} values, more than the {MOST_FIELDS} of a row"
+
+
+def _constant(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")
+
+
+def _finite(digits: str) -> float:
+    made = float(digits)
+    if math.isinf(made):
+        raise ValueError(f"{digits[:40]} is too large a number")
+    return made
+
+
+def nameable(read: Callable[[bytes], dict[str, Any] | str]) -> Callable[[bytes], dict[str, Any] | str]:
+    """Give a reader for tables that are made of messages: a message with a name that no column has is no row."""
+
+    def row_of(payload: bytes) -> dict[str, Any] | str:
+        row = read(payload)
+        return row if isinstance(row, str) else _unnameable(tuple(row)) or row
+
+    return row_of
+
+
+@lru_cache(maxsize=256)
+def _unnameable(names: tuple[str, ...]) -> str | None:
+    """Give what is wrong with the names of a message."""
+    try:
+        for name in names:
+            check_name("column", name, None)
+    except DeclareError as error:
+        return error.what
+    if len({name.lower() for name in names}) < len(names):
+        return "two of its names differ only in case"
+    return None
+
+
+def raw_payload(payload: bytes) -> dict[str, Any] | str:
+    """Give the bytes themselves as the one value."""
+    return {VALUE: payload}
+
+
+def documents(table: pa.Table) -> pa.Table:
+    """Give rows with lists, structs and maps as JSON, as columns of tables hold them."""
+    for number, field in enumerate(table.schema):
+        if pa.types.is_nested(field.type):
+            texts = [None if value is None else _json(value) for value in table.column(number).to_pylist()]
+            table = table.set_column(number, field.name, pa.array(texts, pa.string()))
+    return table
+
+
+def _parts(
+    piece: MessagePiece, read: Callable[[bytes], dict[str, Any] | str], arrival: Arrival
+) -> Iterator[tuple[list[dict[str, Any]], pa.Table, list[tuple[str, str, bytes]]]]:
+    """Give rows, what their messages say beside, and the messages that are no rows."""
+    for raw in piece.read():
+        messages = arrival.numbered(raw) if arrival.line else raw
+        there = messages.filter(pc.is_valid(messages.column(VALUE)))
+        payloads, places = there.column(VALUE).to_pylist(), there.column(PLACE).to_pylist()
+        made = [read(payload) for payload in payloads]
+        good = [not isinstance(one, str) for one in made]
+        wrong = [
+            (one, place, payload)
+            for one, place, payload in zip(made, places, payloads, strict=True)
+            if isinstance(one, str)
+        ]
+        kept = there if not wrong else there.filter(pa.array(good))
+        yield [one for one in made if not isinstance(one, str)], kept, wrong
+
+
+def column_of(values: list[Any], *, keep_null: bool = False) -> pa.Array:
+    """Give values in the type they share: whole and broken numbers are numbers, anything else that differs is text."""
+    try:
+        made = pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        kinds = {type(value) for value in values if value is not None}
+        if kinds <= {int, float}:
+            with suppress(OverflowError):
+                return pa.array([None if value is None else float(value) for value in values], pa.float64())
+        return pa.array([text_of(value) for value in values])
+    if pa.types.is_floating(made.type) and any(isinstance(value, bool) for value in values):
+        # Arrow takes truth behind a broken number for 0 or 1, and before one for an error.
+        return pa.array([text_of(value) for value in values])
+    return made if keep_null or not pa.types.is_null(made.type) else made.cast(pa.string())
+
+
+def text_of(value: Any) -> str | None:
+    """Give a value of a column of text: what is no text is written as JSON."""
+    return value if value is None or isinstance(value, str) else _json(value)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def rejects_of(bad: Sequence[tuple[str, str, bytes]]) -> pa.Table:
+    """Give messages that are no rows, each with the reason, its place and its payload, as a table of rejects."""
+    rows = [
+        {
+            "reason": reason,
+            "column_name": UNREADABLE,
+            "source_position": place,
+            "row_json": _json({PAYLOAD: shown_payload(payload)}),
+        }
+        for reason, place, payload in bad
+    ]
+    return pa.Table.from_pylist(rows, schema=REJECTS)

@@ -1,0 +1,74 @@
+"""The types that values show, found piece by piece and put together: the same as if all values had been seen at once."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ematix_flow.run.read.infer_messages import column_of, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+TEXT = pa.string()
+_DIGITS = 38
+
+
+def shown_types(rows: Sequence[Mapping[str, Any]]) -> dict[str, pa.DataType]:
+    """Return the type of each field of some rows, in the order of their appearance; NULL where no value shows one."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: column_of([row.get(name) for row in rows], keep_null=True).type for name in names}
+
+
+def merged(one: Mapping[str, pa.DataType], other: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
+    """Return the types of the fields of two pieces, the first one's fields first."""
+    return {
+        name: _both(one.get(name, pa.null()), other.get(name, pa.null())) or TEXT
+        for name in dict.fromkeys((*one, *other))
+    }
+
+
+def as_type(values: Sequence[Any], wanted: pa.DataType) -> pa.Array:
+    """Return values in a type that fits all of them."""
+    if wanted == TEXT:
+        return pa.array([text_of(value) for value in values], TEXT)
+    if pa.types.is_floating(wanted):
+        return pa.array([None if value is None else float(value) for value in values], wanted)
+    return pa.array(values, wanted)
+
+
+def _both(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return the type of a column that has both types; None where only text has room for them."""
+    if one == other or pa.types.is_null(other):
+        return one
+    if pa.types.is_null(one):
+        return other
+    numbers = (pa.types.is_integer, pa.types.is_floating)
+    if all(any(is_one(kind) for is_one in numbers) for kind in (one, other)):
+        return pa.float64()
+    if pa.types.is_decimal(one) and pa.types.is_decimal(other):
+        return _decimal(one, other)
+    if pa.types.is_struct(one) and pa.types.is_struct(other):
+        return _struct(one, other)
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        inside = _both(one.value_type, other.value_type)
+        return None if inside is None else pa.list_(inside)
+    return None
+
+
+def _struct(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    sides = [{field.name: field.type for field in kind} for kind in (one, other)]
+    kinds = {
+        name: _both(*(side.get(name, pa.null()) for side in sides)) for name in dict.fromkeys((*sides[0], *sides[1]))
+    }
+    return None if None in kinds.values() else pa.struct(list(kinds.items()))
+
+
+def _decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    scale = max(one.scale, other.scale)
+    digits = max(one.precision - one.scale, other.precision - other.scale) + scale
+    with suppress(ValueError):
+        return pa.decimal128(digits, scale) if digits <= _DIGITS else None
+    return None

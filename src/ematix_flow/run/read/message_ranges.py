@@ -1,0 +1,111 @@
+"""A stretch of a stream as pieces that can be staged: messages are read and decoded by whoever stages them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ematix_flow.connect.event_times import timed_pieces
+from ematix_flow.connect.stream import PAYLOAD, PLACE, VALUE, from_text, shown_payload
+from ematix_flow.plan.columns import CORRUPT, LINES, POSITION
+from ematix_flow.run.read.arrival import Arrival, order_of
+from ematix_flow.run.read.file_partitions import FilePiece
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ematix_flow.connect.base import SourceColumn
+    from ematix_flow.connect.payloads import Decoder
+    from ematix_flow.connect.stream import MessagePiece, StreamSource
+    from ematix_flow.plan.steps import Span
+
+BESIDE = {"text": pa.string(), "integer": pa.int64(), "timestamp_tz": pa.timestamp("us", tz="UTC")}
+"""Types of the columns that messages have beside their payload."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The messages between two positions, and how they become rows."""
+
+    source: StreamSource
+    span: Span
+    decoder: Decoder
+    beside: tuple[str, ...] = ()
+    """Columns that are wanted beside those of the payload."""
+    ordered: bool = False
+    """Whether rows are told their place in the stream."""
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Return the columns of a row's place."""
+        return order_of(self._line) if self.ordered else ()
+
+    @property
+    def _line(self) -> str:
+        """Return the column of the line, where there are rows of several that need a place among each other."""
+        one = self.source.has_one_line(from_text(self.span.begin), from_text(self.span.end))
+        return self.source.line if self.ordered and not one else ""
+
+    @property
+    def columns(self) -> tuple[SourceColumn, ...]:
+        """Give the columns of the rows; what a payload says goes before what its message says."""
+        return (*self.decoder.columns, *self._more())
+
+    def _more(self) -> tuple[SourceColumn, ...]:
+        own = self.decoder.schema.names
+        return tuple(c for c in self.source.columns if c.name in self.beside and c.name not in own)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Give the layout of the tables that pieces give."""
+        marks = [PAYLOAD, CORRUPT, POSITION] if self.decoder.format in LINES else [POSITION]
+        more = [pa.field(column.name, BESIDE[column.family]) for column in self._more()]
+        more += [pa.field(name, pa.int64()) for name in self.order]
+        return pa.schema([*self.decoder.schema, *more, *(pa.field(mark, pa.string()) for mark in marks)])
+
+    def pieces(self) -> list[FilePiece]:
+        """Give the pieces; each can be read again and gives the same rows."""
+        begin, end = from_text(self.span.begin), from_text(self.span.end)
+        line = self._line
+        wanted = list(dict.fromkeys([*(column.name for column in self._more()), *([line] if line else [])]))
+        read = partial(_rows, decoder=self.decoder, schema=self.schema)
+        return [
+            FilePiece(piece.shown, piece.size, partial(read, piece, (number, line) if self.ordered else None))
+            for number, piece in enumerate(timed_pieces(self.source, begin, end, wanted, cut=not line))
+        ]
+
+
+def _rows(
+    piece: MessagePiece, place: tuple[int, str] | None, decoder: Decoder, schema: pa.Schema
+) -> Iterator[pa.Table]:
+    """Give the messages of a piece as rows; a payload that says nothing is marked, one that is not there is no row."""
+    arrival = Arrival(*place) if place is not None else None
+    for read in piece.read():
+        messages = read if arrival is None else arrival.numbered(read)
+        there = messages.filter(pc.is_valid(messages.column(VALUE))) if decoder.tombstones else messages
+        if not there.num_rows:
+            continue
+        payloads = there.column(VALUE).to_pylist()
+        decoded = decoder.decode(payloads)
+        columns = dict(zip(decoder.schema.names, decoded.columns, strict=True))
+        columns[CORRUPT] = pa.array(decoded.wrong, pa.string())
+        columns[PAYLOAD] = _kept(payloads, decoded.wrong)
+        columns[POSITION] = there.column(PLACE)
+        arrays = [columns[field.name] if field.name in columns else there.column(field.name) for field in schema]
+        yield pa.table([_as(array, field.type) for array, field in zip(arrays, schema, strict=True)], schema=schema)
+
+
+def _kept(payloads: Sequence[bytes | None], wrong: Sequence[str | None]) -> pa.Array:
+    """Give the payloads of messages that could not be read."""
+    if not any(wrong):
+        return pa.nulls(len(wrong), pa.string())
+    kept = [shown_payload(p or b"") if said else None for p, said in zip(payloads, wrong, strict=True)]
+    return pa.array(kept, pa.string())
+
+
+def _as(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    return array if array.type == wanted else pc.cast(array, wanted)

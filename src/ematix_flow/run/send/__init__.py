@@ -1,0 +1,1 @@
+"""Rows into messages for brokers."""

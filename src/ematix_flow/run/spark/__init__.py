@@ -1,0 +1,1 @@
+"""Sessions of Spark: their Java, packages, configuration, workers and errors."""

@@ -1,0 +1,61 @@
+"""Names the jobs of Spark after the work that they do, for whoever looks at Spark's pages; changes nothing else."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+DESCRIPTION = "spark.job.description"
+
+_words: ContextVar[str] = ContextVar("words", default="")
+_lock = threading.Lock()
+_at_work: WeakKeyDictionary[SparkSession, list[str]] = WeakKeyDictionary()
+"""What each session on a Connect server is doing: it has one description for all its threads."""
+
+
+@contextmanager
+def describing(words: str) -> Iterator[None]:
+    """Let jobs of this block, in this thread, be described by these words."""
+    before = _words.set(words)
+    try:
+        yield
+    finally:
+        _words.reset(before)
+
+
+def description() -> str:
+    """Return the words for jobs of this thread."""
+    return _words.get()
+
+
+@contextmanager
+def described(spark: SparkSession) -> Iterator[None]:
+    """Let the jobs of a Connect session carry the words of this thread, and those of threads beside it."""
+    from ematix_flow.run.spark.session import shows_jobs
+
+    words = _words.get()
+    if not words or not shows_jobs():
+        yield
+        return
+    _change(spark, words, joins=True)
+    try:
+        yield
+    finally:
+        _change(spark, words, joins=False)
+
+
+def _change(spark: SparkSession, words: str, *, joins: bool) -> None:
+    with _lock:
+        at_work = _at_work.setdefault(spark, [])
+        (at_work.append if joins else at_work.remove)(words)
+        text = ", ".join(dict.fromkeys(at_work))
+    if text:  # what is left to do after staging keeps the last description
+        spark.conf.set(DESCRIPTION, text)

@@ -1,0 +1,1 @@
+"""Java packages of a session: found, fetched and remembered."""

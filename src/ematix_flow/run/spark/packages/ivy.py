@@ -1,0 +1,94 @@
+"""Asks Java repositories for single packages with the Ivy that Spark brings; which packages are wanted is decided elsewhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.sax.saxutils import quoteattr
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ematix_flow.run.spark.java import Java
+
+_HOME = "${user.home}/.ivy2.5.2"
+"""Where Spark keeps what it has fetched, as Java says it."""
+
+_SETTINGS = """<ivysettings>
+  <settings defaultResolver="all"/>
+  <caches defaultCacheDir={cache}/>
+  <resolvers><chain name="all">
+    <ibiblio name="home" m2compatible="true" usepoms="{poms}" root="file:${{user.home}}/.m2/repository/"/>
+    <ibiblio name="central" m2compatible="true" usepoms="{poms}"/>
+    {others}
+  </chain></resolvers>
+</ivysettings>
+"""
+_MODULE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+  <info organisation="ematix-flow" module="wanted"/>
+  <dependencies><dependency org={group} name={name} rev={version} conf="default->{part}">{artifact}</dependency></dependencies>
+</ivy-module>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One package of a repository, as `group:artifact:version`."""
+
+    package: str
+    alone: bool = True
+    """Without what the package itself asks for."""
+    classifier: str = ""
+    """What tells an archive of the package from its jar."""
+    ending: str = "jar"
+
+
+def fetch(java: Java, jars: Sequence[str], conf: Mapping[str, str], wanted: Wanted, folder: Path) -> tuple[str, ...]:
+    """Give the files of a package, fetched if need be, or nothing where the repositories lack it; `jars` are Spark's own."""
+    answer = folder / "ivy.path"
+    answer.unlink(missing_ok=True)
+    settings = conf.get("spark.jars.ivySettings") or _written(folder / "ivysettings.xml", _settings(conf, wanted))
+    module = _written(folder / "ivy.xml", _module(wanted))
+    ivy = next(jar for jar in jars if Path(jar).name.startswith("ivy-"))
+    options = ["-settings", settings, "-ivy", module, "-cachepath", str(answer), "-error"]
+    asked = [java.command, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-jar", ivy, *options]
+    code = subprocess.run(asked, check=False, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True).returncode
+    if code != 0 or not answer.is_file():
+        return ()
+    return tuple(path for path in answer.read_text("utf-8").strip().split(os.pathsep) if path)
+
+
+def _written(file: Path, text: str) -> str:
+    file.write_text(text, "utf-8")
+    return str(file)
+
+
+def _settings(conf: Mapping[str, str], wanted: Wanted) -> str:
+    """Give the repositories that Spark would ask, too; an archive is taken as it is, without reading what it needs."""
+    poms = "false" if wanted.classifier else "true"
+    places = [place.strip() for place in conf.get("spark.jars.repositories", "").split(",") if place.strip()]
+    others = "".join(
+        f'<ibiblio name="repository-{number}" m2compatible="true" usepoms="{poms}" root={quoteattr(place)}/>'
+        for number, place in enumerate(places)
+    )
+    cache = quoteattr(f"{conf.get('spark.jars.ivy', _HOME)}/cache")
+    return _SETTINGS.format(cache=cache, poms=poms, others=others)
+
+
+def _module(wanted: Wanted) -> str:
+    group, name, version = wanted.package.split(":")
+    artifact = ""
+    if wanted.classifier:
+        ending = quoteattr(wanted.ending)
+        classifier = quoteattr(wanted.classifier)
+        artifact = f"<artifact name={quoteattr(name)} type={ending} ext={ending} m:classifier={classifier}/>"
+    return _MODULE.format(
+        group=quoteattr(group),
+        name=quoteattr(name),
+        version=quoteattr(version),
+        part="master" if wanted.alone and not wanted.classifier else "default",
+        artifact=artifact,
+    )

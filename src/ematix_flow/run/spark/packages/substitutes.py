@@ -1,0 +1,59 @@
+"""Puts another version in the place of a part that the repositories lack, where that was seen to work; resolves nothing else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ematix_flow.run.spark.java_process import spark_jars
+from ematix_flow.run.spark.packages.ivy import Wanted, fetch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ematix_flow.run.spark.java import Java
+
+
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """A part of a package, which has the package's version, and the older version that does the same."""
+
+    part: str
+    instead: str
+
+
+STAND_INS = {
+    "org.apache.spark:spark-sql-kafka-0-10_2.13": StandIn(
+        "org.apache.spark:spark-token-provider-kafka-0-10_2.13", "4.0.0"
+    ),
+}
+"""Package -> the part of it that some repositories do not carry for every version."""
+
+
+def with_stand_ins(conf: Mapping[str, str], java: Java, folder: Path) -> dict[str, str]:
+    """Give the configuration with a stand-in for each part of its packages that cannot be found, found by looking."""
+    changed = dict(conf)
+    for package in conf.get("spark.jars.packages", "").split(","):
+        name, _, version = package.strip().rpartition(":")
+        known = STAND_INS.get(name)
+        if known is not None and known.part not in conf.get("spark.jars.excludes", ""):
+            changed |= _replaced(changed, known, version, java, folder)
+    return changed
+
+
+def _replaced(conf: Mapping[str, str], known: StandIn, version: str, java: Java, folder: Path) -> dict[str, str]:
+    """Give what changes: nothing where the part is there, and nothing where its stand-in is missing as well."""
+    jars = spark_jars(os.environ)
+    if fetch(java, jars, conf, Wanted(f"{known.part}:{version}"), folder):
+        return {}
+    found = fetch(java, jars, conf, Wanted(f"{known.part}:{known.instead}"), folder)
+    if not found:
+        return {}
+    print(  # noqa: T201 - for the person who waits
+        f"java packages: the repositories lack {known.part}:{version}; {known.instead} is used instead", file=sys.stderr
+    )
+    added = {"spark.jars.excludes": (known.part,), "spark.jars": found}
+    return {key: ",".join(filter(None, (conf.get(key, ""), *words))) for key, words in added.items()}

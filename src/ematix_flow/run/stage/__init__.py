@@ -1,0 +1,1 @@
+"""Rows into staging: conformed by tasks, which report and never commit."""

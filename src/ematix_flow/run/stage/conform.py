@@ -1,0 +1,204 @@
+"""Fits Arrow batches to the staged schema; a row that does not fit is never bent, it becomes a reject."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ematix_flow.connect.arrow import REJECTS, arrow_type
+from ematix_flow.connect.base import NULL_REASON
+from ematix_flow.plan.columns import FAILED, OURS, POSITION, RAW
+from ematix_flow.plan.row_reasons import reason_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ematix_flow.connect.base import StageColumn
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a staged row must satisfy."""
+
+    columns: tuple[StageColumn, ...]
+    required: frozenset[str]
+    """Columns that may not be NULL."""
+    forbidden: tuple[str, ...] = ()
+    """Values that the target cannot store: nul, nan, infinity, far_instant."""
+    filled: frozenset[str] = frozenset()
+    """Columns of text that may not be empty."""
+
+
+def conform(batch: pa.RecordBatch, rules: Rules) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
+    """Give the rows that fit, in the staged types, and the others as rejects."""
+    reasons: dict[int, tuple[str, str]] = {}
+    _marked(batch, reasons)
+    arrays = [_fit(batch, column, rules, reasons) for column in rules.columns]
+    schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in rules.columns])
+    fitted = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    if not reasons:
+        return fitted, None
+    bad = sorted(reasons)
+    keep = pa.array([row not in reasons for row in range(batch.num_rows)], pa.bool_())
+    return fitted.filter(keep), _rejects(batch, bad, reasons)
+
+
+def _marked(batch: pa.RecordBatch, reasons: dict[int, tuple[str, str]]) -> None:
+    index = batch.schema.get_field_index(FAILED)
+    if index < 0 or batch.column(index).null_count == batch.num_rows:
+        return
+    sources = batch.schema.get_field_index(RAW)
+    for row, text in enumerate(batch.column(index).to_pylist()):
+        if text is not None:
+            reasons[row] = reason_of(text, None if sources < 0 else batch.column(sources)[row].as_py())
+
+
+def _fit(batch: pa.RecordBatch, column: StageColumn, rules: Rules, reasons: dict[int, tuple[str, str]]) -> pa.Array:
+    array = batch.column(column.name)
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    wanted = arrow_type(column.type)
+    fitted = array if array.type == wanted else _cast(array, wanted, column, reasons)
+    if column.name in rules.required and fitted.null_count:
+        for row in _rows(pc.is_null(fitted)):
+            reasons.setdefault(row, (column.name, NULL_REASON))
+    _check_text(fitted, column, rules, reasons)
+    if column.name in rules.filled:
+        for row in _rows(pc.fill_null(pc.equal(fitted, ""), fill_value=False)):
+            reasons.setdefault(row, (column.name, "is empty, which the target keeps as NULL where it divides a table"))
+    if pa.types.is_floating(wanted):
+        _check_float(fitted, column, rules, reasons)
+    if "far_instant" in rules.forbidden and pa.types.is_timestamp(wanted):
+        _check_instant(fitted, column, reasons)
+    return fitted
+
+
+NANOSECOND_SECONDS = (1 << 63) // 10**9 - 1
+"""Seconds around 1970 that 64 bits of nanoseconds can tell."""
+
+
+def _check_instant(array: pa.Array, column: StageColumn, reasons: dict[int, tuple[str, str]]) -> None:
+    """Refuse what ORC's library writes wrongly or cannot read again."""
+    micros = pc.cast(array, pa.int64())
+    whole = pc.multiply(pc.divide(micros, 1_000_000), 1_000_000)
+    early = pc.and_(pc.less(micros, 0), pc.not_equal(micros, whole))
+    far = pc.greater(pc.abs(pc.divide(micros, 1_000_000)), NANOSECOND_SECONDS)
+    for reason, found in (
+        ("is before 1970 and has a fraction of a second, which the target cannot store", early),
+        ("is not between 1678 and 2262, and the target cannot store it", far),
+    ):
+        for row in _rows(pc.fill_null(found, fill_value=False)):
+            reasons.setdefault(row, (column.name, reason))
+
+
+def _check_float(array: pa.Array, column: StageColumn, rules: Rules, reasons: dict[int, tuple[str, str]]) -> None:
+    for word, found in (("nan", pc.is_nan), ("infinity", pc.is_inf)):
+        if word in rules.forbidden:
+            for row in _rows(pc.fill_null(found(array), fill_value=False)):
+                reasons.setdefault(row, (column.name, f"is {word}, which the target cannot store"))
+
+
+def _check_text(array: pa.Array, column: StageColumn, rules: Rules, reasons: dict[int, tuple[str, str]]) -> None:
+    limit = getattr(column.type, "length", None)
+    if limit is not None and len(array) and (pc.max(pc.utf8_length(array)).as_py() or 0) > limit:
+        lengths = pc.utf8_length(array)
+        for row in _rows(pc.fill_null(pc.greater(lengths, limit), fill_value=False)):
+            reasons.setdefault(row, (column.name, f"is longer than {limit} characters ({lengths[row]})"))
+    if "nul" in rules.forbidden and pa.types.is_string(array.type) and len(array):
+        data = array.buffers()[2]
+        if data is not None and b"\0" in data.to_pybytes():
+            for row in _rows(pc.fill_null(pc.match_substring(array, "\0"), fill_value=False)):
+                reasons.setdefault(row, (column.name, "contains a NUL character, which the target cannot store"))
+    if column.type.kind == "uuid":
+        _check_uuid(array, column, reasons)
+
+
+def _check_uuid(array: pa.Array, column: StageColumn, reasons: dict[int, tuple[str, str]]) -> None:
+    pattern = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"
+    good = pc.match_substring_regex(array, pattern)
+    for row in _rows(pc.fill_null(pc.invert(good), fill_value=False)):
+        reasons.setdefault(row, (column.name, "is not a UUID"))
+
+
+def _cast(array: pa.Array, wanted: pa.DataType, column: StageColumn, reasons: dict[int, tuple[str, str]]) -> pa.Array:
+    try:
+        return _cast_all(array, wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return _cast_each(array, wanted, column, reasons)
+
+
+def _cast_all(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if pa.types.is_decimal(wanted) and not pa.types.is_string(array.type):
+        return _to_decimal(array, wanted)
+    if pa.types.is_decimal(wanted):
+        return _to_decimal(pc.cast(array, pa.decimal256(76, 38)), wanted)
+    if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(array.type) and wanted.tz != array.type.tz:
+        # A naive value counts as UTC, an instant becomes its UTC wall time: the digits stay.
+        moved = pc.cast(array, pa.timestamp(array.type.unit, tz=wanted.tz)) if array.type.tz else array
+        return pc.cast(pc.cast(moved, pa.timestamp("us"), safe=False) if not wanted.tz else moved, wanted, safe=False)
+    if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(array.type):
+        return pc.cast(array, wanted, safe=False)
+    if pa.types.is_string(wanted) and (pa.types.is_fixed_size_binary(array.type) and array.type.byte_width == 16):  # noqa: PLR2004
+        import uuid
+
+        return pa.array([None if v is None else str(uuid.UUID(bytes=v)) for v in array.to_pylist()], pa.string())
+    if pa.types.is_floating(wanted) and not pa.types.is_string(array.type):
+        made = pc.cast(array, wanted, safe=False)
+        if wanted != array.type and pc.sum(pc.is_inf(made)).as_py() != pc.sum(pc.is_inf(array)).as_py():
+            raise pa.ArrowInvalid("too large")
+        return made
+    return pc.cast(array, wanted)
+
+
+def _to_decimal(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if pa.types.is_floating(array.type):
+        array = pc.cast(pc.cast(array, pa.string()), pa.decimal256(76, 38))
+    elif pa.types.is_integer(array.type):
+        array = pc.cast(array, pa.decimal128(38, 0))
+    if array.type.scale > wanted.scale:
+        array = pc.round(array, ndigits=wanted.scale, round_mode="half_towards_infinity")
+    return pc.cast(array, wanted)
+
+
+def _cast_each(
+    array: pa.Array, wanted: pa.DataType, column: StageColumn, reasons: dict[int, tuple[str, str]]
+) -> pa.Array:
+    pieces = []
+    for row in range(len(array)):
+        one = array.slice(row, 1)
+        try:
+            pieces.append(_cast_all(one, wanted))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            shown = str(one[0].as_py())[:80]
+            reasons.setdefault(row, (column.name, f"{shown!r} does not fit {column.type}"))
+            pieces.append(pa.nulls(1, wanted))
+    return pa.concat_arrays(pieces) if pieces else pa.array([], wanted)
+
+
+def _rows(mask: pa.Array) -> Sequence[int]:
+    return pc.indices_nonzero(mask).to_pylist() if isinstance(mask, pa.Array) else []
+
+
+def _rejects(batch: pa.RecordBatch, bad: list[int], reasons: dict[int, tuple[str, str]]) -> pa.RecordBatch:
+    hidden = (FAILED, RAW, *OURS)
+    chosen = batch.take(pa.array(bad, pa.int64()))
+    index = batch.schema.get_field_index(POSITION)
+    positions = chosen.column(index).to_pylist() if index >= 0 else [None] * len(bad)
+    rows = [row.get(RAW) or _as_json({k: v for k, v in row.items() if k not in hidden}) for row in chosen.to_pylist()]
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([reasons[row][1] for row in bad], pa.string()),
+            pa.array([reasons[row][0] for row in bad], pa.string()),
+            pa.array([None if p is None else str(p) for p in positions], pa.string()),
+            pa.array(rows, pa.string()),
+        ],
+        schema=REJECTS,
+    )
+
+
+def _as_json(row: dict[str, object]) -> str:
+    return json.dumps(row, default=str, ensure_ascii=False)

@@ -1,0 +1,121 @@
+"""Stages files and rows in memory by pieces that read, shape and stage in one go, and asks them for their highest value.
+
+The same pieces run in threads of this process and in tasks of Spark; no row passes through the JVM.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ematix_flow.connect.arrow import arrow_table
+from ematix_flow.plan.bounds import highest_of_all_sql
+from ematix_flow.plan.columns import SOURCE_VIEW
+from ematix_flow.run.read.arrival import numbered_pieces
+from ematix_flow.run.read.file_partitions import ROWS, FilePiece, file_pieces, plain, tasks_for
+from ematix_flow.run.stage.tasks import stage_batches
+from ematix_flow.run.transform.in_task import Shaper, shaped_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from ematix_flow.connect.files import FileSet
+    from ematix_flow.records import Part
+    from ematix_flow.run.stage.tasks import Piece, StageWork
+
+TOGETHER = 16 << 20
+"""Bytes up to which neighbouring small files are staged together: to begin a piece takes longer than to read them."""
+
+
+SHAPED_TOGETHER = 4 << 20
+"""Bytes up to which the rows of small files are shaped by one query: to ask it takes longer than to read them."""
+
+
+def files_to_stage(
+    work: StageWork, files: FileSet, sql: str, *, ordered: bool = False, slots: Callable[[], int]
+) -> tuple[Piece, ...]:
+    """Give the pieces of a file set, with small neighbours put together; `ordered` where rows need their place."""
+    pieces = file_pieces(files, slots=slots)
+    numbered = numbered_pieces(pieces, files.paths) if ordered else pieces
+    return tuple(partial(_stage, work, sql, group) for group in _groups(numbered, tasks_for(numbered, slots)))
+
+
+def pieces_to_stage(work: StageWork, pieces: Sequence[FilePiece], sql: str) -> tuple[Piece, ...]:
+    """Give pieces as they are, each to be staged by itself."""
+    return tuple(partial(_stage, work, sql, (piece,)) for piece in pieces)
+
+
+def frame_to_stage(work: StageWork, frame: Any, sql: str) -> tuple[Piece, ...]:
+    """Give the rows of a frame in memory as one piece."""
+    return (partial(_stage, work, sql, (frame_piece(frame),)),)
+
+
+def frame_piece(frame: Any) -> FilePiece:
+    """Give the rows of a frame as a piece that is read from memory."""
+    return FilePiece("", 0, partial(_slices, arrow_table(frame)))
+
+
+def highest_in(pieces: Iterable[FilePiece], some_sql: str) -> tuple[str | None, int]:
+    """Give the highest value as text and the number of NULLs, from what `some_sql` answers for each table of rows."""
+    with Shaper(some_sql) as shaper:
+        answers = [shaper.answer(table) for table in _tables(pieces) if table.num_rows]
+    if not answers:
+        return None, 0
+    with Shaper(highest_of_all_sql(SOURCE_VIEW)) as shaper:
+        row = shaper.answer(pa.concat_tables(answers, promote_options="permissive"))
+    highest, nulls = (column[0].as_py() for column in row.columns)
+    return highest, nulls or 0
+
+
+def _stage(
+    work: StageWork,
+    sql: str,
+    pieces: Sequence[FilePiece],
+    place: tuple[int, int],
+    heed: Callable[[], None] | None = None,
+) -> Part:
+    with closing(shaped_batches(sql, _together(_tables(pieces)))) as batches:
+        return stage_batches(work, *place, batches, heed)
+
+
+def _tables(pieces: Iterable[FilePiece]) -> Iterator[pa.Table]:
+    for piece in pieces:
+        yield from piece.read()
+
+
+def _together(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Give small neighbours of one layout as one table."""
+    held: list[pa.Table] = []
+    size = 0
+    for table in tables:
+        if held and (size + table.nbytes > SHAPED_TOGETHER or table.schema != held[0].schema):
+            yield pa.concat_tables(held)
+            held, size = [], 0
+        held.append(table)
+        size += table.nbytes
+    if held:
+        yield pa.concat_tables(held)
+
+
+def _slices(table: pa.Table) -> Iterator[pa.Table]:
+    for start in range(0, table.num_rows, ROWS):
+        some = table.slice(start, ROWS)
+        yield pa.table([plain(column) for column in some.columns], names=table.column_names)
+
+
+def _groups(pieces: Sequence[FilePiece], most: int) -> Iterator[tuple[FilePiece, ...]]:
+    """Give neighbours that are staged together, in hardly more groups than `most`."""
+    enough = max(TOGETHER, sum(piece.size for piece in pieces) // most + 1)
+    group: list[FilePiece] = []
+    size = 0
+    for piece in pieces:
+        if group and size + piece.size > enough:
+            yield tuple(group)
+            group, size = [], 0
+        group.append(piece)
+        size += piece.size
+    if group:
+        yield tuple(group)

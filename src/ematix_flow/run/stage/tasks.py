@@ -1,0 +1,267 @@
+"""Stages a load on Spark: tasks read, conform and stage, and report; nothing here commits.
+
+When a source database or the task itself evaluates the whole shape, a task reads Arrow batches and stages them without
+passing the JVM; where the target can take the source's own bytes, they are passed on unread. Otherwise Spark evaluates
+the shape and hands Arrow batches to the staging function.
+"""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from secrets import randbits
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from ematix_flow.connect.halting import current
+from ematix_flow.errors import RunError, TransientError
+from ematix_flow.failpoints import failpoint
+from ematix_flow.records import Part
+from ematix_flow.run.spark.task_folder import in_this_folder
+from ematix_flow.run.stage.conform import conform
+from ematix_flow.run.stage.transport import MORE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ematix_flow.connect.base import Database, Split, StageSpec
+    from ematix_flow.run.stage.conform import Rules
+    from ematix_flow.run.stage.transport import Carrier
+
+Piece: TypeAlias = "Callable[..., Part]"
+"""What can be staged on its own: called with its partition and attempt, and with `heed=` that may stop it between rows."""
+
+REPORT = "partition long, attempt long, rows long, rejected long, path string, reject_path string, first_reject string"
+
+
+@dataclass(frozen=True, slots=True)
+class StageWork:
+    """What every task of a load is given."""
+
+    target: Database
+    spec: StageSpec
+    rules: Rules
+    count_to: str = ""
+    """Folder in which an attempt keeps the number of rows it has staged so far."""
+    carrier: Carrier | None = None
+    """How parts come to the driver, where tasks cannot write to its disk."""
+
+
+def stage_pieces(
+    spark: SparkSession, pieces: Sequence[Piece], at_once: int | None = None, carrier: Carrier | None = None
+) -> tuple[Part, ...]:
+    """Stage each piece in a task of its own; where only some may run `at_once`, a task stages one after the other."""
+    if not pieces:
+        return ()
+
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                # One attempt of a task may stage several pieces, each of which needs a number that no other has.
+                yield report_batch(pieces[number]((number, _attempt()[1] * len(pieces) + number)))
+
+    return _collect(spark.range(0, len(pieces), 1, min(len(pieces), at_once or len(pieces))), task, carrier)
+
+
+def split_pieces(
+    work: StageWork, source: Database, splits: Sequence[Split], *, relayed: bool = False
+) -> tuple[Piece, ...]:
+    """Give the splits of a source as pieces; `relayed` where the target said that it relays them."""
+    return tuple(partial(stage_split, work, source, split, relayed=relayed) for split in splits)
+
+
+def stage_frame(frame: DataFrame, work: StageWork, at_once: int | None = None) -> tuple[Part, ...]:
+    """Stage the rows of a frame, one attempt per partition, of which there are at most as many as may run `at_once`."""
+
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        yield report_batch(stage_batches(work, *_attempt(), batches))
+
+    return _collect(frame if at_once is None else frame.coalesce(at_once), task, work.carrier)
+
+
+def _collect(
+    frame: DataFrame,
+    task: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]],
+    carrier: Carrier | None,
+) -> tuple[Part, ...]:
+    with _interruptible(frame.sparkSession):
+        if carrier is None:
+            rows = frame.mapInArrow(in_this_folder(task), REPORT).collect()
+            parts = tuple(Part(**row.asDict()) for row in rows)
+        else:
+            carried = frame.mapInArrow(in_this_folder(carrier.sending(task)), f"{REPORT}{MORE}")
+            # Through a store only reports come back; with results the driver has one partition in memory at a time.
+            parts = carrier.receive(carried.collect() if carrier.store else carried.toLocalIterator())
+    failpoint("stage.collected")
+    return parts
+
+
+@contextmanager
+def _interruptible(spark: SparkSession) -> Iterator[None]:
+    """Interrupt the jobs of this block when the run is to stop."""
+    from ematix_flow.run.spark.job_names import described, description
+
+    mark = f"flow-{uuid.uuid4().hex}"
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+
+        def interrupt() -> None:
+            spark.interruptTag(mark)
+
+        spark.addTag(mark)
+        try:
+            with described(spark), current().waking(interrupt):
+                yield
+        finally:
+            spark.removeTag(mark)
+        return
+    # A classic session keeps the tags of its own API for itself; groups of jobs it shares with everybody.
+    context = spark.sparkContext
+    context.setJobGroup(mark, description(), True)  # noqa: FBT003 - as Spark has it
+    try:
+        with current().waking(lambda: context.cancelJobGroup(mark)):
+            yield
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", cast("str", None))
+
+
+def _attempt() -> tuple[int, int]:
+    """Return the partition and the attempt that this task is; numbers that no other has where the engine does not say."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    # Sail has tasks, and tells them nothing: with equal numbers they would write over each other's rows.
+    return (context.partitionId(), context.taskAttemptId()) if context else (randbits(30), randbits(40))
+
+
+def stage_split(
+    work: StageWork,
+    source: Database,
+    split: Split,
+    place: tuple[int, int],
+    *,
+    relayed: bool,
+    heed: Callable[[], None] | None = None,
+) -> Part:
+    """Stage one split of a source as a partition and attempt, and give the report; `heed` may stop it between rows."""
+    if relayed:
+        try:
+            return _relay_split(work, source, split, place, heed)
+        except TransientError:
+            raise
+        except RunError:
+            # Nothing was staged. Reading the rows finds the bad ones, or fails with better words.
+            pass
+    return stage_batches(work, *place, source.read(split), heed)
+
+
+def _relay_split(
+    work: StageWork, source: Database, split: Split, place: tuple[int, int], heed: Callable[[], None] | None
+) -> Part:
+    partition, attempt = place
+    failpoint("stage.task_start")
+    rows = work.target.relay(source, split, work.spec, attempt, lambda sent: _count(work, place, sent, heed))
+    failpoint("stage.after_task_commit")
+    failpoint("stage.before_return")
+    return Part(partition, attempt, rows)
+
+
+def stage_batches(
+    work: StageWork,
+    partition: int,
+    attempt: int,
+    batches: Iterable[pa.RecordBatch],
+    heed: Callable[[], None] | None = None,
+) -> Part:
+    """Stage the batches of one attempt and give its report."""
+    failpoint("stage.task_start")
+    stager = work.target.stager(work.spec, partition, attempt)
+    rows = rejected = 0
+    first = ""
+    try:
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            good, bad = conform(batch, work.rules)
+            if good.num_rows:
+                stager.write(good)
+            if bad is not None:
+                stager.reject(bad)
+                first = first or describe_reject(bad)
+                rejected += bad.num_rows
+            rows += good.num_rows
+            _count(work, (partition, attempt), rows, heed)
+            failpoint("stage.mid_rows")
+        path, reject_path = stager.finish()
+        failpoint("stage.after_task_commit")
+    except BaseException:
+        stager.abandon()
+        raise
+    failpoint("stage.before_return")
+    return Part(partition, attempt, rows, rejected, path, reject_path, first)
+
+
+REJECTED = 1 << 20
+"""The partition of rejects that no task has read."""
+
+
+def stage_rejects(work: StageWork, rejects: pa.Table) -> Part:
+    """Stage rejects that were found before the rows, as a part of their own."""
+    return _stage_reject_batches(work, (REJECTED, 0), rejects.to_batches())
+
+
+def stage_reject_frame(work: StageWork, rejects: DataFrame, at_once: int | None = None) -> tuple[Part, ...]:
+    """Stage rejects that tasks find, one attempt per partition, of which there are at most as many as may run `at_once`."""
+
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        partition, attempt = _attempt()
+        yield report_batch(_stage_reject_batches(work, (REJECTED + partition, attempt), batches))
+
+    return _collect(rejects if at_once is None else rejects.coalesce(at_once), task, work.carrier)
+
+
+def _stage_reject_batches(work: StageWork, place: tuple[int, int], batches: Iterable[pa.RecordBatch]) -> Part:
+    stager = work.target.stager(work.spec, *place)
+    rejected, first = 0, ""
+    try:
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            stager.reject(batch)
+            first = first or describe_reject(batch)
+            rejected += batch.num_rows
+        path, reject_path = stager.finish()
+    except BaseException:
+        stager.abandon()
+        raise
+    return Part(*place, 0, rejected, path, reject_path, first)
+
+
+def _count(work: StageWork, place: tuple[int, int], rows: int, heed: Callable[[], None] | None) -> None:
+    """Tell how many rows an attempt has staged, and hear whether it shall go on."""
+    if work.count_to and Path(work.count_to).is_dir():
+        partition, attempt = place
+        (Path(work.count_to) / f"{partition}-{attempt}").write_text(str(rows))
+    if heed is not None:
+        heed()
+
+
+def describe_reject(rejects: pa.RecordBatch) -> str:
+    """Give the first rejected row as one line for an error message."""
+    row: dict[str, Any] = rejects.slice(0, 1).to_pylist()[0]
+    place = f" at {row['source_position']}" if row["source_position"] else ""
+    return f"{row['column_name']}: {row['reason']}{place}; row {row['row_json'][:300]}"
+
+
+def report_batch(part: Part) -> pa.RecordBatch:
+    """Give a part as the one-row batch that travels back to the driver."""
+    import pyarrow as pa
+
+    names = ("partition", "attempt", "rows", "rejected", "path", "reject_path", "first_reject")
+    types = (*(pa.int64() for _ in range(4)), pa.string(), pa.string(), pa.string())
+    arrays = [pa.array([getattr(part, name)], kind) for name, kind in zip(names, types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=list(names))

@@ -1,0 +1,1 @@
+"""Shapes, SQL of streams and functions of the user, where rows are."""

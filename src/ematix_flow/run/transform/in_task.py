@@ -1,0 +1,89 @@
+"""Shapes rows inside the process that stages them, with a DuckDB in memory; it reads and stages nothing.
+
+Rows come as tables of some thousand rows, and each table is shaped by itself, so memory does not grow with a file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ematix_flow.plan.columns import OURS, RAW, SOURCE_VIEW
+from ematix_flow.run.stage.buffers import numbers
+from ematix_flow.run.stage.raw_json import json_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable
+    from types import TracebackType
+
+    from duckdb import DuckDBPyConnection
+
+_CASES: dict[str, Callable[[str], str]] = {"upper": lambda text: text.upper(), "lower": lambda text: text.lower()}
+
+
+class Shaper:
+    """A DuckDB that evaluates one query over table after table; closed at the end of a `with`."""
+
+    def __init__(self, sql: str) -> None:
+        self._sql = sql
+        self._numbers = numbers(0)
+        self._connection = duckdb.connect(":memory:", config={"threads": "1"})
+        self._connection.execute("SET TimeZone = 'UTC'")
+        _teach(self._connection, sql)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def answer(self, table: pa.Table) -> pa.Table:
+        """Give what the query makes of a table."""
+        if len(self._numbers) < table.num_rows:
+            self._numbers = numbers(table.num_rows)
+        numbered = table.append_column(RAW, self._numbers.slice(0, table.num_rows))
+        self._connection.register(SOURCE_VIEW, numbered)
+        try:
+            return self._connection.sql(self._sql).to_arrow_table()
+        finally:
+            self._connection.unregister(SOURCE_VIEW)
+
+
+def shaped_batches(sql: str, tables: Iterable[pa.Table]) -> Generator[pa.RecordBatch]:
+    """Give the shaped rows in the order of the tables; a row that could not be read comes with its source as JSON."""
+    with Shaper(sql) as shaper:
+        for table in tables:
+            if table.num_rows:
+                yield from _with_source(shaper.answer(table), table).combine_chunks().to_batches()
+
+
+def _with_source(shaped: pa.Table, table: pa.Table) -> pa.Table:
+    """Give the shaped rows with JSON in the place of the numbers of source rows."""
+    index = shaped.schema.get_field_index(RAW)
+    if index < 0:
+        return shaped
+    rows = shaped.column(RAW)
+    texts = pa.nulls(shaped.num_rows, pa.string())
+    if rows.null_count < shaped.num_rows:
+        names = [name for name in table.column_names if name not in OURS]
+        written = json_rows(table.take(rows.drop_null()), names)
+        marked = pc.is_valid(rows).combine_chunks()
+        texts = pc.replace_with_mask(texts, marked, pa.array(written, pa.string()))
+    return shaped.set_column(index, RAW, texts)
+
+
+def _teach(connection: DuckDBPyConnection, sql: str) -> None:
+    """Let letters beyond ASCII change their case as they do on Spark: one letter may become two."""
+    for word, change in _CASES.items():
+        if f"{word.upper()}(" not in sql:
+            continue
+        connection.create_function(f"flow_{word}", change, ["varchar"], "varchar")
+        connection.execute(
+            f"CREATE TEMP MACRO {word}(x) AS CASE WHEN strlen(x) = length(x) "
+            f"THEN system.main.{word}(x) ELSE flow_{word}(x) END"
+        )

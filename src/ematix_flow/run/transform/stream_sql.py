@@ -1,0 +1,223 @@
+"""Runs the SQL of a stream on Spark: rows in, rows out, with lookups and functions of the user; it knows no source and no target."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ematix_flow.connect.arrow import REJECTS
+from ematix_flow.connect.identifiers import backticked
+from ematix_flow.errors import PlanError, TransientError, did_you_mean
+from ematix_flow.plan.columns import POSITION
+from ematix_flow.plan.sql.user.row_errors import ROW, TRYING, errors_query
+from ematix_flow.plan.sql.user.stream import SOURCE
+from ematix_flow.plan.sql.user.stream_columns import lacking
+from ematix_flow.run.read.infer_messages import TypedRows
+from ematix_flow.run.spark.errors import raised_in_python, reason_of
+from ematix_flow.run.transform.row_errors import can_tell, errors_frame
+from ematix_flow.run.transform.udfs import register, register_trying
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+_turn = threading.Lock()
+_taught: tuple[SparkSession, SqlStage] | None = None
+"""The session and the stage whose functions and lookups it knows."""
+
+
+@dataclass
+class SqlStage:
+    """One query, and what it may use."""
+
+    spark: Callable[..., SparkSession]
+    sql: str
+    separable: bool
+    """Whether a bad row can be told from its neighbours."""
+    udfs: Sequence[Any] = ()
+    aggregates: Sequence[Any] = ()
+    lookups: Mapping[str, Callable[[], pa.Table | DataFrame]] = field(default_factory=dict)
+    optional: Mapping[str, str] = field(default_factory=dict)
+    """Fields that messages may lack, with their types; they are NULL then."""
+    known: Callable[[], Iterable[Collection[str]]] = tuple
+    """Gives the names of further columns that a batch may lack, some at a time."""
+    _shown: dict[str, pa.Table | DataFrame] = field(default_factory=dict)
+    """The rows of lookups that the session has."""
+    _seen: dict[str, pa.DataType] = field(default_factory=dict)
+    """The fields of all batches so far, in small letters, with the types that they had."""
+
+    def rows(self, given: TypedRows, *, lenient: bool) -> TypedRows:
+        """Give what the query makes of rows of this process; where that is wanted, rows that make it fail are told apart."""
+        table = self._completed(given.rows)
+        try:
+            return TypedRows(self._whole(table).toArrow(), given.rejects)
+        except Exception as error:
+            if not lenient or not table.num_rows or not is_about_rows(error):
+                raise
+            made, bad = self._apart(table, given.places, error)
+        return TypedRows(made, bad if given.rejects is None else pa.concat_tables([given.rejects, bad]))
+
+    def _whole(self, table: pa.Table) -> DataFrame:
+        return self.answers(frame_of(self.spark(), table), table.column_names)[0]
+
+    def _apart(self, table: pa.Table, places: pa.ChunkedArray | None, error: Exception) -> tuple[pa.Table, pa.Table]:
+        """Return what the query makes of the good rows, and the others as rejects."""
+        from ematix_flow.run.transform.frame_sql import FrameQuery
+
+        numbers = pa.array(range(table.num_rows), pa.int64())
+        shown = pa.nulls(table.num_rows, pa.string()) if places is None else places
+        numbered = table.append_column(POSITION, shown).append_column(ROW, numbers)
+        found = FrameQuery(self, frame_of(self.spark(), numbered)).without_bad(error)
+        try:
+            rejects = REJECTS.empty_table() if found.rejects is None else found.rejects.toArrow()
+            return found.rows.toArrow(), rejects.cast(REJECTS)
+        finally:
+            found.release()
+
+    def _completed(self, table: pa.Table) -> pa.Table:
+        """Give rows with the columns that the query takes from them and that are known and not there, as NULL."""
+        types = {
+            name: column.type if column.null_count < len(column) else pa.null()
+            for name, column in zip(table.column_names, table.columns, strict=True)
+        }
+        for name, kind in self.missing(types, empty=not table.num_rows).items():
+            table = table.append_column(name, pa.nulls(table.num_rows, kind))
+        return table
+
+    def missing(self, types: Mapping[str, pa.DataType], *, empty: bool) -> dict[str, pa.DataType]:
+        """Return the columns that the query takes from a batch, that are known and that the batch lacks, with their types.
+
+        The types of the batch are NULL where it has no value.
+        """
+        columns = {name: tuple(known) for name, known in self.lookup_types().items()}
+        lacked = sorted(lacking(self.sql, list(types), columns))
+        self._seen |= {name.lower(): kind for name, kind in types.items() if not pa.types.is_null(kind)}
+        found = {name: self._type_of(name, empty=empty) for name in lacked}
+        return {name: kind for name, kind in found.items() if kind is not None}
+
+    def _type_of(self, name: str, *, empty: bool) -> pa.DataType | None:
+        """Give the type of a column that a batch lacks; None for one that nobody knows, unless there is no row to lack it."""
+        declared = {one.lower(): kind for one, kind in self.optional.items()}
+        if name in declared:
+            return _spark_type(self.spark(), declared[name])
+        if name in self._seen:
+            return self._seen[name]
+        # Text is read as anything by Spark, so the types of a target are not needed.
+        return pa.string() if empty or any(name in {one.lower() for one in some} for some in self.known()) else None
+
+    def answers(
+        self, given: DataFrame, fields: Sequence[str], more: str | None = None
+    ) -> tuple[DataFrame, DataFrame | None]:
+        """Return what the query makes of some columns of a frame, and what another query makes of all of them."""
+        # Names of views and functions belong to the session, which the streams of a process share.
+        with _turn:
+            spark = self.spark()
+            self._teach(spark)
+            given.select([backticked(name) for name in fields]).createOrReplaceTempView(SOURCE)
+            with self._named(fields):
+                rows = spark.sql(self.sql)
+            if more is None:
+                return rows, None
+            given.createOrReplaceTempView(SOURCE)
+            return rows, spark.sql(more)
+
+    def errors_of(self, given: DataFrame, fields: Sequence[str]) -> DataFrame | None:
+        """Return the errors of rows by their number; None where no query can tell them."""
+        sql = errors_query(self.sql, fields, self.lookup_types(), [one.name for one in self.udfs])
+        with _turn:
+            spark = self.spark()
+            if sql is None or not can_tell(spark):
+                return None
+            self._teach(spark)
+            register_trying(spark, self.udfs, TRYING)
+            given.createOrReplaceTempView(SOURCE)
+            return errors_frame(spark, sql)
+
+    def lookup_types(self) -> dict[str, dict[str, str]]:
+        """Return the columns of each lookup with their types in Spark SQL."""
+        schemas = {name: _spark_schema(read()) for name, read in self.lookups.items()}
+        return {name: {f.name: f.dataType.simpleString() for f in schema.fields} for name, schema in schemas.items()}
+
+    @contextmanager
+    def _named(self, fields: Sequence[str]) -> Iterator[None]:
+        """Report a column that is nowhere by its name, with the nearest one that is somewhere."""
+        from pyspark.errors import AnalysisException
+
+        try:
+            yield
+        except AnalysisException as error:
+            if not (error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
+                raise
+            found = dict(error.getMessageParameters() or {})
+            name = _plain(found.get("objectName", ""))
+            near = [_plain(one).rpartition(".")[2] for one in found.get("proposal", "").split(", ") if one]
+            others = [one for some in self.known() for one in some]
+            names = dict.fromkeys([*fields, *self._seen, *self.optional, *others, *near])
+            message = f"the SQL reads {name!r}, which neither the messages nor the target have"
+            raise PlanError(message, hint=_hint(name.rpartition(".")[2], tuple(names))) from None
+
+    def _teach(self, spark: SparkSession) -> None:
+        """Let the session know functions and lookups, as far as it does not."""
+        global _taught  # noqa: PLW0603 - one session per process, so one stage that it knows
+        if _taught is None or _taught[0] is not spark or _taught[1] is not self:
+            register(spark, self.udfs, self.aggregates)
+            self._shown.clear()
+            _taught = (spark, self)
+        for name, read in self.lookups.items():
+            rows = read()
+            if self._shown.get(name) is not rows:
+                frame_of(spark, rows).createOrReplaceTempView(name)
+                self._shown[name] = rows
+
+
+def frame_of(spark: SparkSession, rows: pa.Table | DataFrame) -> DataFrame:
+    """Give rows as a frame; instants without a zone stay without one."""
+    return spark.createDataFrame(rows, schema=_spark_schema(rows)) if isinstance(rows, pa.Table) else rows
+
+
+def _spark_type(spark: SparkSession, text: str) -> pa.DataType:
+    """Give a type that is written in the SQL of Spark."""
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    field = spark.sql(f"SELECT CAST(NULL AS {text}) AS c").schema.fields[0]
+    return to_arrow_type(field.dataType)
+
+
+def _plain(name: str) -> str:
+    """Give a name without the quotes of Spark."""
+    return name.strip().replace("`", "")
+
+
+def _hint(name: str, known: Sequence[str]) -> str:
+    return f"{did_you_mean(name, known)} A field that messages may lack is declared with optional_fields=."
+
+
+def is_about_rows(error: BaseException) -> bool:
+    """Say whether a query failed at a value, and not because it cannot work at all."""
+    from pyspark.errors import AnalysisException, ParseException, PySparkException
+
+    if not isinstance(error, PySparkException) or isinstance(error, AnalysisException | ParseException):
+        return False
+    # Tasks read the messages: a source that is away for a while says nothing about a row.
+    return not isinstance(reason_of(error), TransientError)
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error says first, or what code of the user said in it; the rest of it is a stack."""
+    python = raised_in_python(str(error))
+    if python is not None:
+        return ": ".join(python)[:500]
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:500]
+
+
+def _spark_schema(rows: pa.Table | DataFrame) -> StructType:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(rows.schema, prefer_timestamp_ntz=True) if isinstance(rows, pa.Table) else rows.schema

@@ -1,0 +1,190 @@
+"""`flow run`: one pipeline, now; the engine does the work, this door parses, tells and prints."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ematix_flow.commit.interrupts import uninterrupted
+from ematix_flow.connect.project_name import VARIABLE
+from ematix_flow.failpoints import failpoint
+from ematix_flow.serve.cli.common.capture import captured, is_wanted
+from ematix_flow.serve.cli.common.errors import DONE, FAILED, tell_words
+from ematix_flow.serve.cli.common.options import (
+    common_options,
+    engine_option,
+    find_pipeline,
+    module_option,
+    observing,
+    observing_options,
+    open_log,
+    run_log_options,
+)
+from ematix_flow.serve.cli.common.output import emit, emit_json
+from ematix_flow.serve.cli.common.run_progress import told
+from ematix_flow.serve.cli.common.spark import start_spark_early
+from ematix_flow.serve.cli.common.state import current
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ematix_flow.commit.runlog.log import RunLog
+    from ematix_flow.declare.pipeline.pipeline import Pipeline
+    from ematix_flow.observe.bus import Bus
+    from ematix_flow.observe.observers import Observers
+    from ematix_flow.serve.cli.common.state import State
+
+_WORKER_OPTIONS = (
+    ("--claim-token", {"metavar": "TOKEN"}),
+    ("--lease-seconds", {"type": int, "default": 300}),
+    ("--heartbeat-interval", {"type": int, "default": 100}),
+    ("--project", {"metavar": "NAME"}),
+)
+
+
+def _worker_options(command: Any) -> Any:
+    """Add the options that a scheduler gives to its workers."""
+    for name, settings in reversed(_WORKER_OPTIONS):
+        command = click.option(name, hidden=True, **settings)(command)
+    return command
+
+
+@click.command()
+@click.argument("name")
+@module_option
+@click.option("--new", is_flag=True, help="Load afresh, even if an earlier run was interrupted.")
+@run_log_options
+@click.option("--format", "form", type=click.Choice(["json", "text"]), help="JSON also for a failure, or text.")
+@observing_options
+@_worker_options
+@engine_option
+@common_options
+def run(name: str, module: str | None, new: bool, form: str | None, **options: Any) -> int:
+    """Run a pipeline now and print its result as JSON; an interrupted run is resumed."""
+    state = current()
+    state.json_errors = form == "json"
+    state.when_stopped = "running it again takes up this run where it stopped."
+    if options["project"]:  # where a scheduler cannot set the variable for its worker
+        os.environ[VARIABLE] = options["project"]
+    pipeline = find_pipeline(module, name)
+    log = open_log(options["run_log_url"], options["run_log_path"], no_run_log=options["no_run_log"])
+    if options["claim_token"]:
+        return _work(pipeline, log, options)
+    # Registered before anything else that has to end, and so done after all of it.
+    state.at_end(lambda: _close(state))
+    result, close = run_told(pipeline, log, new=new, observers=observing(options, log))
+    failpoint("result.before_print")
+    if not _delivered(as_text(pipeline, result) if form == "text" else None, result):
+        return FAILED
+    failpoint("result.after_print")
+    state.close_request = close
+    return verdict(result)
+
+
+def _delivered(text: str | None, result: Any) -> bool:
+    """Write the result to stdout; says so when that is not possible, and what follows from it."""
+    try:
+        if emit_json(result) if text is None else emit(text):
+            return True
+        said = "nobody reads its result any more"
+    except OSError as error:
+        said = f"its result could not be written: {error.strerror or error}"
+    tell_words(f"the run is committed, but {said}", "running it again prints the result and loads nothing.")
+    return False
+
+
+def _close(state: State) -> None:
+    """Close the request of a run whose result was delivered, as the last thing the command does.
+
+    Whoever starts commands goes by exit codes: one that is stopped or killed before this did not end well, and may be
+    started again.
+    """
+    if state.close_request is None or state.stop.number:
+        return
+    with uninterrupted():
+        state.close_request()
+        state.settled = True
+    failpoint("result.after_close")
+
+
+def _work(pipeline: Pipeline, log: RunLog, options: dict[str, Any]) -> int:
+    """Run the slot that a scheduler has claimed for this process."""
+    from ematix_flow.engine.schedule.worker import work
+    from ematix_flow.serve.cli.common.slot_runner import keeper_for
+
+    bus = told_bus(pipeline, log)
+    start_spark_early(pipeline)
+    keeper = keeper_for(log, options, bus, "worker")
+    with told() as subscriber, redirect_stdout(sys.stderr):
+        bus.subscribe(subscriber)
+        outcome = work(pipeline, options["claim_token"], keeper)
+    if outcome.overtaken:
+        tell_words(f"{pipeline.name}: slot {outcome.slot} was taken over by another run, so nothing was changed.")
+    elif outcome.error_type:
+        tell_words(f"{outcome.error_type}: {outcome.error_message}")
+    else:
+        emit_json(outcome.result)
+    return DONE if outcome.success else FAILED
+
+
+def run_told(
+    pipeline: Pipeline, log: RunLog, *, new: bool = False, observers: Observers | None = None
+) -> tuple[Any, Callable[[], None]]:
+    """Run a pipeline with everything around it: signals, progress, captured logs and an early start of Spark.
+
+    Gives the result, and what closes the request once that is delivered.
+    """
+    bus = told_bus(pipeline, log)
+    if observers is not None:
+        observers.subscribe_to(bus)
+    start_spark_early(pipeline)
+    from ematix_flow.engine import Options, run_unclosed
+
+    with told() as subscriber, redirect_stdout(sys.stderr):
+        bus.subscribe(subscriber)
+        return run_unclosed(pipeline, Options(new=new, run_log=log, bus=bus))
+
+
+def told_bus(pipeline: Pipeline, log: RunLog) -> Bus:
+    """Give a bus on which signals and captured logs listen already."""
+    from ematix_flow.clock import SYSTEM_CLOCK
+    from ematix_flow.observe.bus import Bus
+
+    state, bus = current(), Bus()
+    state.stop.steps_left = 0 if pipeline.fan_out else len(pipeline.transforms_post)
+    if is_wanted():
+        since = SYSTEM_CLOCK.now().isoformat()
+        state.ending.enter_context(captured(bus, lambda: _run_ids(pipeline, log, since), pipeline.name))
+    bus.subscribe(state.stop.on_event)
+    return bus
+
+
+def _run_ids(pipeline: Pipeline, log: RunLog, since: str) -> list[str]:
+    runs, _ = log.list_runs(pipeline=pipeline.name, limit=len(pipeline.targets) or 1)
+    return [run.run_id for run in runs if run.started_at >= since]
+
+
+def verdict(result: Any) -> int:
+    """Give the exit code of a result; a fan-out with a failed target has failed."""
+    errors = result.get("errors") if isinstance(result, dict) else None
+    for target, text in (errors or {}).items():
+        tell_words(f"{target}: {text}")
+    return FAILED if errors else DONE
+
+
+def as_text(pipeline: Pipeline, result: Any) -> str:
+    """Give a result in one line per target."""
+    if not isinstance(result, dict):
+        return f"{pipeline.name}: {result}"
+    by_target = result.get("results", result) if pipeline.fan_out else {pipeline.name: result}
+    lines = []
+    for name, one in by_target.items():
+        counts = ", ".join(
+            f"{value:,} {key.removeprefix('rows_')}" for key, value in one.items() if key.startswith("rows_")
+        )
+        lines.append(f"{name}: {one.get('status', 'done')}, {counts}" if counts else f"{name}: {one}")
+    return "\n".join(lines)

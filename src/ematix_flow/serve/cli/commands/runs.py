@@ -1,0 +1,117 @@
+"""`flow runs`: what the run log remembers, and what can be asked of it; the truth about rows is in the target."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ematix_flow.errors import UnknownNameError
+from ematix_flow.records import record_key
+from ematix_flow.serve.cli.commands.control import cancel, rerun, resume
+from ematix_flow.serve.cli.common.errors import DONE, RefusedError
+from ematix_flow.serve.cli.common.filters import Since
+from ematix_flow.serve.cli.common.lazy import NearGroup
+from ematix_flow.serve.cli.common.options import common_options, format_option, module_option, read_log, run_log_options
+from ematix_flow.serve.cli.common.output import emit, emit_json, table, talk
+
+if TYPE_CHECKING:
+    from ematix_flow.records import RunRecord
+
+_COLUMNS = ("RUN", "PIPELINE", "TARGET", "STATUS", "STARTED", "SECONDS", "ROWS")
+_STATUSES = ("requested", "running", "paused", "succeeded", "failed", "cancelled", "interrupted")
+_FOLLOWED = ("failed", "cancelled", "interrupted")
+
+
+@click.group(cls=NearGroup)
+def runs() -> None:
+    """List runs, show one, resume, repeat or cancel it."""
+
+
+@runs.command("list")
+@click.option("--pipeline", "--name", "pipeline", metavar="NAME", help="Only runs of this pipeline.")
+@click.option("--status", "--state", "status", type=click.Choice(_STATUSES), help="Only runs that ended like this.")
+@click.option("--since", type=Since(), help="Only runs that began then or later, or so long ago: 6h, 7d.")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many, newest first.")
+@click.option("--offset", type=click.IntRange(0), default=0, help="Leave out so many of the newest.")
+@click.option("--all-projects", is_flag=True, help="Also runs of other projects that share this run log.")
+@module_option
+@run_log_options
+@format_option
+@common_options
+def list_(limit: int, offset: int, all_projects: bool, form: str, module: str | None, **options: Any) -> int:
+    """Show the newest runs of this project; a run whose process is gone is interrupted."""
+    del module  # taken like by every other command; the run log knows runs without it
+    from ematix_flow.engine.schedule.run_lists import AskedRuns, seen_runs
+
+    by = {name: options.pop(name) for name in ("pipeline", "status", "since")}
+    log, asked = read_log(**options), AskedRuns(**by, limit=limit, offset=offset, all_projects=all_projects)
+    found, total = seen_runs(log, asked)
+    if form == "json":
+        emit_json({"runs": [asdict(run) for run in found], "total": total})
+        return DONE
+    if not found:
+        others = log.list_runs(**by, limit=1, all_projects=True)[1]
+        more = f" of this project, and {others} of others; --all-projects shows them." if others > total else "."
+        talk(f"the run log has no such runs{more}")
+        return DONE
+    emit(table((*(("PROJECT",) if all_projects else ()), *_COLUMNS), [_row(run, all_projects) for run in found]))
+    if total > len(found):
+        talk(f"{len(found)} of {total} runs; --limit shows more.")
+    return DONE
+
+
+@runs.command()
+@click.argument("run_id")
+@run_log_options
+@format_option
+@common_options
+def show(run_id: str, form: str, **place: Any) -> int:
+    """Show everything that is remembered about a run; the beginning of its id is enough."""
+    from ematix_flow.engine.schedule.run_lists import seen_run
+
+    log = read_log(**place)
+    run = log.get_run(run_id, all_projects=True)
+    if run is None:
+        message = f"no single run has the id {run_id!r}"
+        raise RefusedError(UnknownNameError(message, hint="flow runs list shows the ids."))
+    run = seen_run(log, run)
+    if form == "json":
+        emit_json(asdict(run))
+        return DONE
+    from ematix_flow.connect.redact import redact
+
+    known = {name: value for name, value in asdict(run).items() if value not in (None, "", {})}
+    widest = max(len(name) for name in known)
+    emit("\n".join(redact(f"{name.ljust(widest)}  {value}") for name, value in known.items()))
+    return DONE
+
+
+for _command in (resume, rerun, cancel):
+    runs.add_command(_command)
+
+
+def _row(run: RunRecord, with_project: bool) -> tuple[object, ...]:
+    changed = [("inserted", run.rows_inserted), ("updated", run.rows_updated), ("deleted", run.rows_deleted)]
+    changed += [("rejected", run.rows_rejected)]
+    rows = ", ".join(f"{count:,} {word}" for word, count in changed if count)
+    started = datetime.fromisoformat(run.started_at)
+    seconds = (datetime.fromisoformat(run.finished_at) - started).total_seconds() if run.finished_at else None
+    return (
+        *((run.project,) if with_project else ()),
+        _shown(run),
+        run.pipeline,
+        run.target,
+        run.status,
+        f"{started:%Y-%m-%d %H:%M:%S}Z",
+        "" if seconds is None else f"{seconds:.1f}",
+        rows or (run.error_summary or "").partition("\n")[0],
+    )
+
+
+def _shown(run: RunRecord) -> str:
+    """Give the id of a run so that every command takes it; that of a first attempt which others may follow says so."""
+    followed = run.attempt == 1 and run.status in _FOLLOWED and run.kind != "streaming"
+    return f"{run.run_id}#1" if followed else record_key(run)

@@ -1,0 +1,184 @@
+"""`flow scheduler` and `flow up`: long-running commands that have slots and streams run until they are stopped."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextlib import redirect_stdout
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ematix_flow.declare.project import PROJECT
+from ematix_flow.declare.schedule.schedule import CATCHUPS
+from ematix_flow.serve.cli.common.errors import DONE, FAILED, asked_for, tell
+from ematix_flow.serve.cli.common.options import (
+    common_options,
+    engine_option,
+    load,
+    module_option,
+    observing_options,
+    project_module,
+    run_log_options,
+)
+from ematix_flow.serve.cli.common.output import talk
+from ematix_flow.serve.cli.common.slot_runner import keeper_for, log_address
+from ematix_flow.serve.cli.common.spark import stop_spark_at_end
+from ematix_flow.wording import quantity
+
+if TYPE_CHECKING:
+    from ematix_flow.commit.runlog.log import RunLog
+    from ematix_flow.engine.schedule.scheduler import Scheduler
+    from ematix_flow.events import Event
+
+_COLOURS = {
+    "dispatched": "cyan",
+    "leader": "",
+    "lease_expired": "yellow",
+    "dispatch_failed": "red",
+    "tick_error": "red",
+}
+
+
+STARTED_SECONDS = 300.0
+"""A worker on another machine may take minutes to start, and only then renews its lease."""
+
+
+def _options(command: Any) -> Any:
+    for option in reversed((
+        click.option("--executor", default="inprocess://", show_default=True, metavar="URL", help="Who runs slots."),
+        click.option("--workers", type=click.IntRange(1), default=4, show_default=True, help="Slots at a time, in-process."),
+        click.option("--poll-interval", type=click.FloatRange(0.05), default=10.0, show_default=True, help="Seconds between looks."),
+        click.option("--interval", type=click.FloatRange(1), default=60.0, show_default=True, help="Seconds of the window."),
+        click.option("--lease-seconds", type=click.IntRange(1), help="Silence after which a run is taken over [default: 60; 300 where workers have to be started]."),
+        click.option("--leader-lease-seconds", type=click.IntRange(1), default=60, show_default=True, help="The same for the leading scheduler."),
+        click.option("--catchup", type=click.Choice(CATCHUPS), help="Which missed slots run, whatever pipelines say."),
+        click.option("--worker-id", metavar="NAME", help="Name of this process [default: scheduler-HOST-PID]."),
+        click.option("--max-iterations", type=click.IntRange(1), help="End after so many looks."),
+    )):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@click.command()
+@module_option
+@_options
+@run_log_options
+@observing_options
+@engine_option
+@common_options
+def scheduler(module: str | None, **options: Any) -> int:
+    """Have pipelines run when they are due, until stopped; several may share a run log, and one of them leads."""
+    load(module)
+    made = _scheduler(module, options, threading.Event())
+    _run(made)
+    return DONE
+
+
+@click.command()
+@module_option
+@_options
+@run_log_options
+@observing_options
+@engine_option
+@common_options
+def up(module: str | None, **options: Any) -> int:
+    """Run every stream of a module and have its pipelines run when they are due, until stopped."""
+    load(module)
+    from ematix_flow.background import in_background
+    from ematix_flow.engine.stream.options import StreamOptions
+    from ematix_flow.engine.stream.run_many import run_streams
+
+    stop = threading.Event()
+    made = _scheduler(module, options, stop)
+    streams = list(PROJECT.streams.values())
+    if not streams:
+        _run(made)
+        return DONE
+    keeper = made.keeper
+    asked = StreamOptions(run_log=keeper.log, bus=keeper.options.bus, stop=stop, restart=True)
+    running = in_background(lambda: run_streams(streams, asked), "streams")
+    _run(made)
+    outcomes = running.result()
+    failed = [error for error in outcomes.values() if isinstance(error, Exception)]
+    for error in failed:
+        tell(error, with_traceback=False)
+    return FAILED if failed else DONE
+
+
+def _scheduler(module: str | None, options: dict[str, Any], stop: threading.Event) -> Scheduler:
+    from ematix_flow.engine.executors.open import from_url
+    from ematix_flow.engine.schedule.freshness import FreshnessWatch
+    from ematix_flow.engine.schedule.lease import LEASE_SECONDS
+    from ematix_flow.engine.schedule.scheduler import Scheduler, Settings
+    from ematix_flow.observe.bus import Bus
+
+    if options["no_run_log"]:
+        raise click.UsageError("a scheduler needs a run log: it is where slots are claimed.")
+    with asked_for():
+        executor = from_url(options["executor"])
+    log, bus = _patient_log(options), Bus()
+    if executor is None:
+        stop_spark_at_end()
+    bus.subscribe(_show)
+    seconds = options["lease_seconds"] or (LEASE_SECONDS if executor is None else STARTED_SECONDS)
+    keeper = keeper_for(log, {**options, "lease_seconds": seconds}, bus, "scheduler")
+    settings = Settings(
+        module=module or project_module() or "",
+        executor=executor,
+        workers=options["workers"],
+        poll_seconds=options["poll_interval"],
+        leader_seconds=float(options["leader_lease_seconds"]),
+        window=timedelta(seconds=options["interval"]),
+        catchup=options["catchup"],
+        run_log_url=log_address(options),
+        alerter_urls=tuple(options["alerter"]),
+        metrics_url=options["metrics"],
+        max_iterations=options["max_iterations"],
+    )
+    return Scheduler(keeper, settings, stop, (FreshnessWatch(bus, log),))
+
+
+def _patient_log(options: dict[str, Any]) -> RunLog:
+    """Give the run log as soon as it answers: without it nobody knows which slots have run."""
+    from ematix_flow.clock import SYSTEM_CLOCK
+    from ematix_flow.commit.runlog.open import open_run_log
+    from ematix_flow.errors import RunLogError
+
+    while True:
+        try:
+            with asked_for():
+                return open_run_log(options["run_log_url"], options["run_log_path"], required=True)
+        except RunLogError as error:
+            talk(f"{error.what}; trying again in {options['poll_interval']:g} s", "yellow")
+            SYSTEM_CLOCK.sleep(options["poll_interval"])
+
+
+def _run(made: Scheduler) -> None:
+    from ematix_flow.engine.stream.run import finishing
+
+    names = ", ".join(sorted(PROJECT.pipelines)) or "none"
+    known = quantity(len(PROJECT.pipelines), "pipeline")
+    talk(f"{made.keeper.worker_id}: {known} ({names[:200]}); Ctrl-C ends it after their runs")
+    with finishing(made.stop), redirect_stdout(sys.stderr):
+        made.run()
+
+
+def _show(event: Event) -> None:
+    from ematix_flow.events import PipelineEnded, SchedulerTold
+
+    if isinstance(event, SchedulerTold):
+        text = f"{event.what}: {event.pipeline}{' ' if event.pipeline else ''}({event.text})"
+        _talk_timed(text, _COLOURS[event.what])
+    elif isinstance(event, PipelineEnded):
+        said = f"{event.error_type}: {event.error_message}" if event.error_type else f"{event.seconds:.1f} s"
+        word, colour = ("failed", "red") if event.error_type else ("done", "green")
+        _talk_timed(f"{word}: {event.slot} ({said})", colour)
+
+
+def _talk_timed(text: str, colour: str) -> None:
+    """Tell something with its time: a scheduler talks for months."""
+    from ematix_flow.clock import SYSTEM_CLOCK
+
+    talk(f"{SYSTEM_CLOCK.now():%Y-%m-%dT%H:%M:%SZ} {text}", colour)

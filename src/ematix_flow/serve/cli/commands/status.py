@@ -1,0 +1,188 @@
+"""`flow status`: how everything that is declared stands, once or again and again; it reads and changes nothing."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ematix_flow.clock import SYSTEM_CLOCK
+from ematix_flow.declare.project import PROJECT
+from ematix_flow.serve.cli.common.errors import DONE
+from ematix_flow.serve.cli.common.filters import Since, check_names, is_named, names_argument, state_option
+from ematix_flow.serve.cli.common.options import (
+    common_options,
+    format_option,
+    load,
+    module_option,
+    read_log,
+    run_log_options,
+)
+from ematix_flow.serve.cli.common.output import emit, emit_json, has_colours, table, talk
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ematix_flow.commit.runlog.log import RunLog
+    from ematix_flow.engine.schedule.status import Standing
+
+HEADERS = ("NAME", "SCHEDULE", "LAST RUN", "OUTCOME", "RETRY", "NEXT RUN", "DEPENDS ON")
+EVERY = 2.0
+_INSTANT = re.compile(r"\d{4}-(\d\d-\d\d)T(\d\d:\d\d):\d\dZ")
+"""On a screen that moves, day and minute of UTC are enough."""
+_COLOURS = {"failure": "red", "success": "green", "running": "cyan", "paused": "yellow"}
+
+
+@click.command()
+@names_argument
+@module_option
+@state_option
+@click.option("--since", type=Since(), help="Only what has run then or later, or so long ago: 6h, 7d.")
+@click.option(
+    "--watch", is_flag=False, flag_value=EVERY, type=click.FloatRange(0.1), metavar="[SECONDS]",
+    help=f"Show it anew every so many seconds, {EVERY:.0f} unless told, until Ctrl-C.",
+)  # fmt: skip
+@run_log_options
+@format_option
+@common_options
+def status(
+    names: tuple[str, ...],
+    module: str | None,
+    state: str | None,
+    since: datetime | None,
+    watch: float | None,
+    form: str,
+    **place: Any,
+) -> int:
+    """Show the last and the next run of everything declared, and why something that is due does not run."""
+    load(module)
+    check_names(names, (*PROJECT.pipelines, *PROJECT.workflows, *PROJECT.streams))
+    log, wanted = read_log(**place), Narrowed(names, state, since)
+    if watch is None:
+        _show(log, wanted, form)
+    elif form == "text" and has_colours(sys.stdout):
+        _live(log, wanted, watch)
+    else:
+        while True:
+            _show(log, wanted, form)
+            time.sleep(watch)
+    return DONE
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """What is shown: names, a state, and since when it has to have run."""
+
+    names: tuple[str, ...] = ()
+    state: str | None = None
+    since: datetime | None = None
+
+    def has(self, one: Standing) -> bool:
+        """Say whether something is shown."""
+        if self.since is not None and (
+            one.last_run_at is None or datetime.fromisoformat(one.last_run_at) < self.since.replace(microsecond=0)
+        ):
+            return False
+        return is_named(one.name, self.names) and self.state in (None, one.state)
+
+
+def _found(log: RunLog, wanted: Narrowed) -> list[Standing]:
+    from ematix_flow.engine.schedule.status import standings
+
+    return [one for one in standings(log, SYSTEM_CLOCK.now()) if wanted.has(one)]
+
+
+def _show(log: RunLog, wanted: Narrowed, form: str) -> None:
+    found = _found(log, wanted)
+    if form == "json":
+        emit_json([one.as_dict() for one in found])
+    elif found:
+        emit(table(HEADERS, [row(one) for one in found]))
+    elif wanted == Narrowed():
+        talk("the module declares no pipelines, workflows or streams.")
+    else:
+        talk("nothing that is declared is like that.")
+    for line in (*(notes(found) if form == "text" else ()), *nobody_looks(log)):
+        talk(line)
+
+
+def nobody_looks(log: RunLog) -> list[str]:
+    """Give a line when something is scheduled and nobody looks for what is due."""
+    from ematix_flow.engine.schedule.heartbeat import who_looks
+
+    if not PROJECT.has_schedules:
+        return []
+    looking = who_looks(log)
+    return [] if looking.alive else [f"{looking.text}. Start flow scheduler, or call flow run-due every minute."]
+
+
+def row(one: Standing) -> tuple[str, ...]:
+    """Give the cells of one line."""
+    zone = f" {one.timezone}" if one.timezone else ""
+    plan = f"{one.schedule}{zone}" if one.schedule else f"({one.kind})" if one.kind != "pipeline" else "(unscheduled)"
+    last = one.last_run_at or ("" if one.state == "running" else "never")
+    return one.name, plan, last, outcome(one), retry_cell(one), next_cell(one), ", ".join(one.depends_on)
+
+
+def outcome(one: Standing) -> str:
+    """Give how the last run ended, or that one is under way."""
+    if one.state == "running":
+        return "running"
+    said = one.outcome or ""
+    return f"{said} (paused)".strip() if one.state == "paused" else said
+
+
+def retry_cell(one: Standing) -> str:
+    """Give how many attempts a slot has had and what comes next."""
+    if one.backoff is None:
+        return "no retry"
+    tried = f"{one.attempt}/{one.max_attempts}"
+    if one.gave_up:
+        return f"{tried} gave up"
+    if one.next_eligible_at is not None:
+        return f"{tried} next>{one.next_eligible_at}"
+    return f"{tried} ({one.backoff})"
+
+
+def next_cell(one: Standing) -> str:
+    """Give when it runs next."""
+    return "now" if one.state == "due" else one.next_run_at or ""
+
+
+def notes(found: list[Standing]) -> list[str]:
+    """Give a line about everything that waits, with the reason that a scheduler would give."""
+    return [f"{one.name}: {one.reason}" for one in found if one.reason and one.state not in ("due", "paused")]
+
+
+def _live(log: RunLog, wanted: Narrowed, watch: float) -> None:
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.text import Text
+
+    def shown() -> Group:
+        found = _found(log, wanted)
+        return Group(_table(found), *(Text(line, "dim") for line in (*notes(found), *nobody_looks(log))))
+
+    with Live(shown(), console=Console(), auto_refresh=False, screen=False) as live:
+        while True:
+            time.sleep(watch)
+            live.update(shown(), refresh=True)
+
+
+def _table(found: list[Standing]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(box=None, header_style="bold", pad_edge=False)
+    for header in HEADERS:
+        shown.add_column(header, no_wrap=header != HEADERS[-1])
+    for one in found:
+        cells = [Text(_INSTANT.sub(r"\1 \2", cell)) for cell in row(one)]
+        cells[3].stylize(_COLOURS.get(one.state, _COLOURS.get(one.outcome or "", "")))
+        shown.add_row(*cells)
+    return shown

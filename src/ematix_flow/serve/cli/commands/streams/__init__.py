@@ -1,0 +1,1 @@
+"""The commands about streams: `consume`, `stream` and `dlq`."""

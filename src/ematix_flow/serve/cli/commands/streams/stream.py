@@ -1,0 +1,117 @@
+"""`flow stream`: where a stream stands, and to go on from somewhere else; the engine moves it, this door asks and prints."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ematix_flow.serve.cli.common.errors import DONE, asked_for
+from ematix_flow.serve.cli.common.find_streams import find_stream, stream_named
+from ematix_flow.serve.cli.common.lazy import NearGroup
+from ematix_flow.serve.cli.common.options import common_options, format_option
+from ematix_flow.serve.cli.common.output import emit, emit_json, table, talk
+from ematix_flow.serve.cli.common.spark import stop_spark_at_end
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ematix_flow.declare.stream.stream import Stream
+    from ematix_flow.engine.stream.control import Moved, Standing
+
+_WHERE = "earliest, latest, an instant, or a position as JSON"
+
+
+def _moving(command: Callable[..., Any]) -> Callable[..., Any]:
+    words = "Only this target; may be given several times."
+    command = click.option("--target", "targets", multiple=True, metavar="TARGET", help=words)(command)
+    words = "Agree that what a stream remembers between batches is forgotten."
+    return click.option("--confirm-state-reset", "confirmed", is_flag=True, help=words)(command)
+
+
+@click.group(cls=NearGroup)
+def stream() -> None:
+    """Show where a stream stands, or let it go on from somewhere else."""
+
+
+@stream.command()
+@stream_named
+@format_option
+@common_options
+def status(name: str, module: str | None, config: str | None, form: str) -> int:
+    """Show position and lag of every target."""
+    found = find_stream(name, module, config)
+    stop_spark_at_end()
+    from ematix_flow.engine.stream.control import stream_status
+    from ematix_flow.engine.stream.options import StreamOptions
+
+    standings = stream_status(found, StreamOptions())
+    if form == "json":
+        emit_json({"stream": found.name, "source": found.sources[0].query, "targets": [_as_dict(s) for s in standings]})
+    else:
+        emit(table(("TARGET", "WAITING", "POSITION"), [_row(one) for one in standings]))
+    return DONE
+
+
+@stream.command()
+@stream_named
+@click.option("--to", "where", required=True, metavar="WHERE", help=f"Where to go on: {_WHERE}.")
+@_moving
+@format_option
+@common_options
+def rewind(name: str, module: str | None, config: str | None, where: str, form: str, **options: Any) -> int:
+    """Let a stream that has run go on from another position; a stream that runs meanwhile ends with an error."""
+    return _move(find_stream(name, module, config), where, form, healthy=True, **options)
+
+
+@stream.command()
+@stream_named
+@click.option("--from", "where", required=True, metavar="WHERE", help=f"Where to begin: ledger, {_WHERE}.")
+@_moving
+@format_option
+@common_options
+def reset(name: str, module: str | None, config: str | None, where: str, form: str, **options: Any) -> int:
+    """Let a stream begin somewhere, whatever is known of it; ledger: where its targets say that they are."""
+    return _move(find_stream(name, module, config), where, form, healthy=False, **options)
+
+
+def _move(found: Stream, where: str, form: str, *, healthy: bool, targets: tuple[str, ...], confirmed: bool) -> int:
+    if found.is_stateful and not confirmed:
+        raise click.UsageError(f"stream {found.name!r} remembers rows between batches; add --confirm-state-reset.")
+    stop_spark_at_end()
+    from ematix_flow.engine.stream.control import move_stream
+    from ematix_flow.engine.stream.options import StreamOptions
+    from ematix_flow.errors import UnknownNameError
+
+    try:
+        moved = move_stream(found, where, StreamOptions(), targets, healthy=healthy)
+    except UnknownNameError:
+        with asked_for():
+            raise
+    if form == "json":
+        entries = [{"target": one.target, "before": one.before, "after": one.after} for one in moved]
+        emit_json({"stream": found.name, "targets": entries})
+    else:
+        emit(table(("TARGET", "BEFORE", "AFTER"), [_moved(one) for one in moved]))
+    talk("messages behind the new position are loaded again; a target with mode append gets their rows once more.")
+    return DONE
+
+
+def _as_dict(standing: Standing) -> dict[str, Any]:
+    return {
+        "target": standing.target,
+        "position": standing.position,
+        "lag": standing.lag,
+        "waiting": dict(standing.waiting),
+        "problem": standing.problem,
+    }
+
+
+def _row(standing: Standing) -> tuple[object, ...]:
+    where = standing.problem or ("not begun" if standing.position is None else json.dumps(standing.position))
+    return standing.target, f"{standing.lag:,}" if standing.problem is None else "?", where
+
+
+def _moved(one: Moved) -> tuple[object, ...]:
+    return one.target, "" if one.before is None else json.dumps(one.before), json.dumps(one.after)

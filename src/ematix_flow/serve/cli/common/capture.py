@@ -1,0 +1,215 @@
+"""Keeps what runs say on stderr in a file per attempt, unless the environment forbids it; it keeps no results."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import threading
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
+
+from ematix_flow.clock import SYSTEM_CLOCK
+from ematix_flow.details import detail_logger
+from ematix_flow.events import AttemptBegan, AttemptEnded, RowsStaged, RunCommitted, RunFailed, RunStarted
+from ematix_flow.serve.cli.common import log_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from ematix_flow.events import Event
+    from ematix_flow.observe.bus import Bus
+
+_REMEMBERED = 1 << 20
+"""Characters that are kept for a log whose run has no name yet."""
+
+_ESCAPE = "\x1b"
+_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_MOVES = re.compile(r"\x1b\[[0-9;?]*[A-LN-Za-ln-z]")
+"""Codes that do something else than colour."""
+_SPINS = re.compile(r"[\u2800-\u28ff✓] ")
+
+
+def is_wanted() -> bool:
+    """Say whether logs are kept: they are, unless the environment says no."""
+    return os.environ.get("EMATIX_FLOW_CAPTURE_LOGS") != "0"
+
+
+def plain(text: str) -> str:
+    """Give what is left of a text without colours and without the lines that a display moves."""
+    if _ESCAPE not in text:
+        return text
+    bare = _CODES.sub("", text)
+    if not _MOVES.search(text):
+        return bare
+    lines = [line for line in bare.replace("\r", "\n").splitlines() if line.strip() and not _SPINS.match(line)]
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+class Capture:
+    """Stands in for stderr: what passes goes to the screen and to the log of the run whose thread said it.
+
+    A command that runs one pipeline has one log, and all it says is in there. In a command that runs several, what is
+    said between runs is in none of them. Threads without a run, such as those of drivers, belong to that of the main
+    thread; while that has none either, as in a scheduler, nobody knows whose words theirs are.
+    """
+
+    def __init__(self, screen: IO[str], *, alone: bool = True) -> None:
+        self._screen = screen
+        self._alone = alone
+        """True for a command that runs one pipeline and tells how that goes."""
+        self._lock = threading.RLock()
+        self._said: list[str] = []
+        self._logs: dict[int, Path] = {}
+        """The log of the run that each thread works on."""
+        self._failed = False
+
+    def write(self, text: str) -> int:
+        """Show a text and keep it."""
+        self._keep(text)
+        return self._screen.write(text)
+
+    def keep_detail(self, text: str) -> None:
+        """Keep what is too long for the screen; the only run that is under way is the one that it is about."""
+        with self._lock:
+            under_way = set(self._logs.values())
+            self._keep(text, under_way.pop() if len(under_way) == 1 else None)
+
+    def _keep(self, text: str, otherwise: Path | None = None) -> None:
+        from ematix_flow.connect.redact import redact
+
+        kept = redact(plain(text))
+        with self._lock:
+            file = self._log() or otherwise
+            if file is not None:
+                self._append(file, kept)
+            elif self._alone:
+                self._remember(kept)
+
+    def _log(self) -> Path | None:
+        """Give the log that this thread's words belong to."""
+        own = self._logs.get(threading.get_ident())
+        return own or self._logs.get(threading.main_thread().ident or 0)
+
+    def on_event(self, event: Event) -> None:
+        """Begin a log as soon as a run has a name, so that a crash leaves one behind, and end it with the run."""
+        match event:
+            case AttemptBegan():
+                name = log_files.slot_log(event.slot, event.attempt)
+                self.begin(name or log_files.fresh_log(event.pipeline, SYSTEM_CLOCK.now(), event.attempt))
+                self.keep(event.pipeline, event.slot)
+                self._stamp(f"{event.pipeline}: {event.slot}, attempt {event.attempt}")
+            case AttemptEnded():
+                self._end(event)
+            case RunStarted() | RunCommitted() | RunFailed():
+                self.keep(event.pipeline, event.run_id)
+                self._note(event)
+            case RowsStaged():
+                self._note(event)
+
+    def begin(self, name: str) -> None:
+        """Write what this thread says from now on, and what was said before any run began, under a name."""
+        with self._lock:
+            file = log_files.log_file(name)
+            self._logs[threading.get_ident()] = file
+            said, self._said = "".join(self._said), []
+            self._try(log_files.prune)
+            self._append(file, said)
+            self._try(lambda: log_files.hold(file))
+
+    def keep(self, pipeline: str, run_id: str) -> None:
+        """Let a log be found under a run's id too; one that nobody has begun is begun."""
+        with self._lock:
+            if threading.get_ident() not in self._logs:
+                self.begin(log_files.fresh_log(pipeline, SYSTEM_CLOCK.now()))
+            file = self._logs[threading.get_ident()]
+            self._try(lambda: log_files.also_named(file, run_id))
+
+    def _end(self, event: AttemptEnded) -> None:
+        """Keep where an error came from; a log of a run that succeeded need not be held."""
+        with self._lock:
+            file = self._logs.get(threading.get_ident())
+            if file is None:
+                return
+            if event.traceback:
+                self._append(file, event.traceback)
+            self._stamp(f"{event.pipeline}: {'failed' if event.failed else 'done'}")
+            if not event.failed:
+                self._try(lambda: log_files.let_go(file))
+            if not self._alone:  # what a command for one pipeline says about its end comes later
+                del self._logs[threading.get_ident()]
+
+    def _stamp(self, text: str) -> None:
+        """Write a line with the time where several runs are kept; the only run of a command needs none."""
+        file = self._logs.get(threading.get_ident())
+        if file is not None and not self._alone:
+            self._append(file, f"{SYSTEM_CLOCK.now():%Y-%m-%dT%H:%M:%SZ} {text}\n")
+
+    def _note(self, event: Event) -> None:
+        """Keep what is shown nowhere, or only for a moment by a display that moves."""
+        from ematix_flow.serve.cli.common.output import has_colours
+        from ematix_flow.serve.cli.common.run_progress import sentence
+
+        line = sentence(event)
+        if line is not None and (not self._alone or has_colours(self._screen)):
+            with self._lock:
+                self._append(self._logs[threading.get_ident()], f"{line}\n")
+
+    def _remember(self, text: str) -> None:
+        self._said.append(text)
+        while sum(map(len, self._said)) > _REMEMBERED:
+            self._said.pop(0)
+
+    def _append(self, file: Path, text: str) -> None:
+        self._try(lambda: log_files.append(file, text))
+
+    def _try(self, write: Callable[[], None]) -> None:
+        """Change the logs; one that cannot be written never stops a load, so it is told once and given up."""
+        if self._failed:
+            return
+        try:
+            write()
+        except OSError as error:
+            self._failed = True
+            self._screen.write(f"warning: the log of this run is not kept ({error}); see EMATIX_FLOW_LOGS_DIR.\n")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._screen, name)
+
+
+class _Details(logging.Handler):
+    """Keeps details in the logs of runs."""
+
+    def __init__(self, capture: Capture) -> None:
+        super().__init__()
+        self._capture = capture
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._capture.keep_detail(f"{record.getMessage()}\n")
+
+
+@contextmanager
+def captured(bus: Bus, run_ids: Callable[[], Iterable[str]] = tuple, pipeline: str | None = None) -> Iterator[Capture]:
+    """Keep what is said inside, each run as the bus tells of it; `pipeline` is the only one that a command runs.
+
+    `run_ids` gives the ids under which the run log knows what happened to it. Inside of another capture there is only
+    that one, so that nothing is kept twice.
+    """
+    screen = sys.stderr
+    if isinstance(screen, Capture):
+        yield screen
+        return
+    capture = Capture(screen, alone=pipeline is not None)
+    bus.subscribe(capture.on_event)
+    details = _Details(capture)
+    detail_logger().addHandler(details)
+    sys.stderr = capture
+    try:
+        yield capture
+    finally:
+        sys.stderr = screen
+        detail_logger().removeHandler(details)
+        for run_id in run_ids():
+            capture.keep(pipeline or "run", run_id)

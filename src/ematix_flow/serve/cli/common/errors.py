@@ -1,0 +1,112 @@
+"""Errors as the command line tells them: what, hint and place on stderr; exit codes are chosen here and nowhere else."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ematix_flow.errors import FlowError, TransientError
+from ematix_flow.serve.cli.common.output import paint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DONE = 0
+FAILED = 1
+USAGE = 2
+"""Wrong options, or a name that nothing was declared under."""
+
+
+class RefusedError(Exception):
+    """The command was asked for something that does not exist; nothing was done."""
+
+    def __init__(self, error: FlowError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@contextmanager
+def asked_for() -> Iterator[None]:
+    """Look something up that the user named: an error inside is one of usage, not of work; what is away is neither."""
+    try:
+        yield
+    except TransientError:
+        raise
+    except FlowError as error:
+        raise RefusedError(error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error in words, without secrets."""
+
+    error: str
+    error_type: str
+    hint: str | None = None
+    at: str | None = None
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Give what an exception means to the user."""
+    import traceback
+
+    from ematix_flow.connect.redact import redact
+
+    if isinstance(error, FlowError):
+        notes = getattr(error, "__notes__", ())
+        what = "\n".join([error.what, *notes])
+        hint = redact(error.hint) if error.hint else None
+        place = str(error.origin) if error.origin else _place_of(error)
+        return Failure(redact(what), type(error).__name__, hint, _short(place))
+    said = "".join(traceback.format_exception_only(error)).strip()
+    if isinstance(error, SyntaxError):
+        said = f"{type(error).__name__}: {error.msg}"
+    return Failure(redact(said), type(error).__name__, None, _short(_place_of(error)))
+
+
+def tell(error: BaseException, *, with_traceback: bool = False) -> None:
+    """Write an error to stderr."""
+    if with_traceback:
+        import traceback
+
+        from ematix_flow.connect.redact import redact
+
+        sys.stderr.write(redact("".join(traceback.format_exception(error))))
+    failure = failure_of(error)
+    tell_words(failure.error, failure.hint, failure.at)
+
+
+def tell_words(what: str, hint: str | None = None, at: str | None = None) -> None:
+    """Write an error that is in words already to stderr."""
+    lines = [paint("error: ", "red", sys.stderr) + what]
+    lines += [paint("hint: ", "cyan", sys.stderr) + hint] if hint else []
+    lines += [paint("at: ", "dim", sys.stderr) + at] if at else []
+    sys.stderr.write("\n".join(lines) + "\n")
+    sys.stderr.flush()
+
+
+def _place_of(error: BaseException) -> str | None:
+    """Give the deepest line of the user's own files that an exception passed."""
+    import sysconfig
+    import traceback
+
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    ours = str(Path(__file__).resolve().parents[3])
+    installed = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if not f.filename.startswith((ours, "<", *installed))]
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else None
+
+
+def _short(place: str | None) -> str | None:
+    """Give a place relative to the working folder where it lies below it."""
+    if place is None:
+        return None
+    try:
+        return str(Path(place).relative_to(Path.cwd()))
+    except ValueError:
+        return place

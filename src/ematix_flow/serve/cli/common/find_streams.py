@@ -1,0 +1,66 @@
+"""Finds the streams that a command line names: by name in a module, as a file, or all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ematix_flow.declare.project import PROJECT
+from ematix_flow.errors import FlowError
+from ematix_flow.serve.cli.common.errors import RefusedError, asked_for
+from ematix_flow.serve.cli.common.options import load, module_option
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ematix_flow.declare.stream.stream import Stream
+
+
+def stream_named(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what names one stream."""
+    words = "File with the stream, where it is not in a module."
+    command = click.option("--config", metavar="FILE", help=words)(module_option(command))
+    return click.argument("name")(command)
+
+
+def is_file(name: str) -> bool:
+    """Say whether a word of the command line means a file with a stream."""
+    return name.endswith(".toml")
+
+
+def find_streams(names: Sequence[str], module: str | None, *, everything: bool = False) -> list[Stream]:
+    """Give the streams that are named; `everything` means all streams of the module."""
+    if everything == bool(names):
+        raise click.UsageError("which streams? Give names, files that end in .toml, or --all.")
+    if everything or not all(is_file(name) for name in names):
+        load(module)
+    wanted = list(names) or sorted(PROJECT.streams)
+    if not wanted:
+        raise click.UsageError("the module declares no streams.")
+    return [_stream(name) for name in wanted]
+
+
+def find_stream(name: str, module: str | None, config: str | None = None) -> Stream:
+    """Give one stream; `config` is a file that has it."""
+    if config is None:
+        return find_streams([name], module)[0]
+    stream = _stream(config)
+    if stream.name != name:
+        raise click.UsageError(f"the stream in {config} is {stream.name!r}, not {name!r}.")
+    return stream
+
+
+def _stream(name: str) -> Stream:
+    if not is_file(name):
+        with asked_for():
+            return PROJECT.stream(name)
+    from ematix_flow.declare.stream.decorator import load_stream
+
+    if not Path(name).is_file():
+        raise click.UsageError(f"there is no file {name}.")
+    try:
+        return load_stream(name)
+    except FlowError as error:
+        raise RefusedError(error) from error

@@ -1,0 +1,177 @@
+"""Tells on stderr how a run goes: lines anywhere, a live display on a terminal; it hears events and changes nothing."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ematix_flow.events import (
+    MaintenanceStep,
+    PostFinished,
+    QualityMeasured,
+    RowsStaged,
+    RunCommitted,
+    RunFailed,
+    RunFoundFinished,
+    RunResumed,
+    RunStarted,
+    StageProgress,
+)
+from ematix_flow.serve.cli.common.output import has_colours, talk
+from ematix_flow.wording import quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.progress import Progress, TaskID
+
+    from ematix_flow.events import (
+        Event,
+    )
+    from ematix_flow.records import CheckResult, Counts
+
+    Subscriber = Callable[[Event], None]
+
+_MOVERS = {"nobody": "inside the database", "here": "in this process", "spark": "through Spark"}
+
+
+def sentence(event: Event) -> str | None:
+    """Give an event as one line for people; None for those that only move a display."""
+    match event:
+        case RunResumed() | RunFoundFinished():
+            return f"{event.pipeline}: {_taken_up(event)}"
+        case RunStarted():
+            return f"{event.target}: {_begun(event)}."
+        case RowsStaged():
+            rejected = f", {event.rejected:,} rejected" if event.rejected else ""
+            return f"{event.target}: {quantity(event.rows, 'row')} staged{rejected}; committing."
+        case QualityMeasured():
+            return _measured(event)
+        case RunCommitted():
+            again = "an earlier run had committed this load; nothing was loaded again"
+            return f"{event.target}: {again if event.replayed else f'committed, {counted(event.counts)}'}."
+        case PostFinished():
+            return f"{event.step}: done." if event.ok else f"{event.step}: failed: {event.message}"
+        case MaintenanceStep(numbers=None):
+            return f"{event.target}: {event.step}."
+    return None
+
+
+def _taken_up(event: RunResumed | RunFoundFinished) -> str:
+    """Give what becomes of a run that did not end well."""
+    if isinstance(event, RunFoundFinished):
+        return (
+            f"the last run had committed ({event.loaded}) and was killed before it ended; "
+            "this is its result, and nothing was loaded again (--new loads afresh)."
+        )
+    last = {"failed": "failed", "stopped": "was stopped"}.get(event.ended, "did not finish")
+    return f"the last run {last}; this one takes it up, so no row is loaded twice (--new starts afresh)."
+
+
+def _measured(event: QualityMeasured) -> str | None:
+    """Give what is not as expected; nothing where everything is."""
+    if event.audited.outcome == "skipped":
+        return f"{event.target}: expectations are left out, as EMATIX_SKIP_QUALITY says."
+    wrong = [check for check in event.audited.checks if check.verdict != "pass"]
+    if not wrong:
+        return None
+    said = [f"{check.name} ({_blame(check)})" for check in wrong]
+    return f"{event.target}: not as expected: {', '.join(said)}."
+
+
+def _blame(check: CheckResult) -> str:
+    if check.verdict == "error":
+        return "could not be measured"
+    total = quantity(check.total, "row")
+    return total if check.failed_rows is None else f"{check.failed_rows:,} of {total}"
+
+
+def _begun(event: RunStarted) -> str:
+    if event.by == "nobody" and event.path == "cross_db":
+        return "nothing new"
+    return f"loading {_MOVERS.get(event.by, event.path)}"
+
+
+def counted(counts: Counts) -> str:
+    """Give what a load did to its target in words."""
+    names = ("inserted", "updated", "closed", "deleted", "unchanged", "rejected")
+    said = [f"{getattr(counts, name):,} {name}" for name in names if getattr(counts, name)]
+    return ", ".join(said) or "nothing to change"
+
+
+@contextmanager
+def told() -> Iterator[Subscriber]:
+    """Give the subscriber that tells how a run goes, as suits stderr."""
+    if not has_colours(sys.stderr):
+        yield _tell_lines
+        return
+    with _live() as subscriber:
+        yield subscriber
+
+
+def _tell_lines(event: Event) -> None:
+    line = sentence(event)
+    if line is not None:
+        talk(line)
+
+
+@contextmanager
+def _live() -> Iterator[Subscriber]:
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        SpinnerColumn(finished_text="[green]✓"),
+        TextColumn("{task.description}", markup=False),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), redirect_stdout=False) as progress:
+        yield Live(progress)
+
+
+class Live:
+    """One moving line per target, and lines that stay for the rest."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._tasks: dict[str, TaskID] = {}
+        self._planning: TaskID | None = progress.add_task("planning", total=1)
+
+    def __call__(self, event: Event) -> None:
+        """Show an event."""
+        match event:
+            case RunStarted(path="cross_db", by="nobody"):
+                self._show(event, "nothing new")
+            case RunStarted(path="cross_db"):
+                self._show(event, "starting Spark, reading" if event.by == "spark" else "reading")
+            case RunStarted():
+                self._show(event, "loading inside the database")
+            case StageProgress():
+                self._show(event, f"{quantity(event.rows, 'row')} staged so far, in {quantity(event.parts, 'part')}")
+            case RowsStaged():
+                self._show(event, f"{quantity(event.rows, 'row')} staged, committing")
+            case RunCommitted(replayed=False):
+                self._show(event, f"committed, {counted(event.counts)}", done=True)
+            case MaintenanceStep():
+                self._show(event, event.step, done=event.numbers is not None)
+            case RunFailed():
+                self._show(event, "failed, nothing was changed")
+                self._progress.stop_task(self._tasks[event.target])
+            case _:
+                self._stay(event)
+
+    def _show(self, event: Event, text: str, *, done: bool = False) -> None:
+        if self._planning is not None:
+            self._progress.remove_task(self._planning)
+            self._planning = None
+        if event.target not in self._tasks:
+            self._tasks[event.target] = self._progress.add_task("", total=1)
+        self._progress.update(self._tasks[event.target], description=f"{event.target}  {text}", completed=int(done))
+
+    def _stay(self, event: Event) -> None:
+        from ematix_flow.connect.redact import redact
+
+        line = sentence(event)
+        if line is not None:
+            self._progress.console.print(redact(line), markup=False, highlight=False)

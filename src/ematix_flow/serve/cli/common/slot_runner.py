@@ -1,0 +1,66 @@
+"""What commands share that run slots: who hears of them, who this process is, and the clock of their decisions."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ematix_flow.declare.project import PROJECT
+from ematix_flow.serve.cli.common.capture import captured, is_wanted
+from ematix_flow.serve.cli.common.options import observing, open_log
+from ematix_flow.serve.cli.common.state import current
+
+if TYPE_CHECKING:
+    from ematix_flow.commit.runlog.log import RunLog
+    from ematix_flow.engine.schedule.slot_run import Keeper
+    from ematix_flow.observe.bus import Bus
+
+
+class Moment(click.ParamType[datetime]):
+    """An instant in ISO form; one without a zone counts as UTC."""
+
+    name = "instant"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        """Give the instant, or refuse the text."""
+        if isinstance(value, datetime):
+            return value
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is no instant; write it like 2026-01-31T06:00:00Z.", param, ctx)
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def chosen_log(options: dict[str, Any]) -> RunLog:
+    """Give the run log that the options choose."""
+    return open_log(options["run_log_url"], options["run_log_path"], no_run_log=options["no_run_log"])
+
+
+def log_address(options: dict[str, Any]) -> str:
+    """Give the address of the run log that the options choose, for a worker."""
+    from ematix_flow.commit.runlog.open import place_of
+
+    return place_of(options["run_log_url"], options["run_log_path"])
+
+
+def keeper_for(log: RunLog, options: dict[str, Any], bus: Bus, role: str, now: datetime | None = None) -> Keeper:
+    """Give who runs slots, with everybody on the bus who is to hear of them."""
+    from ematix_flow.engine.batch.options import Options
+    from ematix_flow.engine.schedule.lease import LEASE_SECONDS, default_worker
+    from ematix_flow.engine.schedule.pools import pool_sizes
+    from ematix_flow.engine.schedule.slot_run import Keeper
+
+    observing(options, log).subscribe_to(bus)
+    if is_wanted():
+        current().ending.enter_context(captured(bus))
+    return Keeper(
+        log,
+        Options(run_log=log, bus=bus),
+        worker_id=options.get("worker_id") or default_worker(role),
+        lease_seconds=float(options.get("lease_seconds") or LEASE_SECONDS),
+        sizes=pool_sizes(PROJECT),
+        now=now,
+    )

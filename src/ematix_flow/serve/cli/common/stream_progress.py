@@ -1,0 +1,174 @@
+"""Tells on stderr how streams fare: a table that moves on a terminal, a line now and then elsewhere; it changes nothing."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from typing import IO, TYPE_CHECKING, Any
+
+from ematix_flow.clock import SYSTEM_CLOCK
+from ematix_flow.connect.redact import redact
+from ematix_flow.events import StreamFailed, StreamIdle, StretchLoaded
+from ematix_flow.observe.metrics.stream_stats import StatsKeeper
+from ematix_flow.serve.cli.common.output import has_colours, talk
+from ematix_flow.wording import quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from datetime import datetime
+
+    from rich.table import Table
+
+    from ematix_flow.events import Event
+    from ematix_flow.observe.bus import Bus
+    from ematix_flow.observe.metrics.stream_stats import StreamStats
+
+RATE = timedelta(seconds=10)
+"""Over how long rates are shown."""
+
+LINE_EVERY = timedelta(seconds=10)
+
+
+@contextmanager
+def watched(bus: Bus, streams: Sequence[str], lines: IO[str] | None = None) -> Iterator[None]:
+    """Tell how streams fare while they run; to `lines` goes every batch as a line of JSON."""
+    keeper = StatsKeeper()
+    bus.subscribe(keeper)
+    for name in streams:
+        keeper.begin(name)
+    if lines is not None:
+        bus.subscribe(BatchLines(lines))
+    with ExitStack() as kept:
+        if has_colours(sys.stderr):
+            kept.enter_context(_live(bus, keeper))
+        else:
+            bus.subscribe(PlainLines(keeper))
+        yield
+
+
+class BatchLines:
+    """Writes each batch as one line of JSON."""
+
+    def __init__(self, out: IO[str]) -> None:
+        self._out = out
+        self._lock = threading.Lock()
+
+    def __call__(self, event: Event) -> None:
+        """Write a batch or a failure."""
+        told = as_dict(event)
+        if told is not None:
+            with self._lock:
+                self._out.write(redact(json.dumps(told, ensure_ascii=False)) + "\n")
+                self._out.flush()
+
+
+def as_dict(event: Event) -> dict[str, Any] | None:
+    """Give a batch or a failure as plain data; None for other events."""
+    head = {"pipeline": event.pipeline, "target": event.target}
+    match event:
+        case StretchLoaded(counts=counts):
+            rows = {"rows_written": counts.staged, "rows_rejected": counts.rejected}
+            return {"event": "batch", **head, "messages": event.messages, **rows, "seconds": round(event.seconds, 3)}
+        case StreamFailed():
+            return {"event": "failure", **head, "error": event.message, "again_in_seconds": event.pause}
+    return None
+
+
+class PlainLines:
+    """Says a line about a stream at its first batch, then now and then, and about failures at once."""
+
+    def __init__(self, keeper: StatsKeeper) -> None:
+        self._keeper = keeper
+        self._said: dict[str, datetime] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Say what is worth a line."""
+        if isinstance(event, StreamFailed):
+            talk(failure(event), "yellow")
+        elif isinstance(event, StretchLoaded | StreamIdle):
+            now, last = SYSTEM_CLOCK.now(), self._said.get(event.pipeline)
+            stats = self._keeper.streams[event.pipeline]
+            if stats.batches and (last is None or now - last >= LINE_EVERY):
+                self._said[event.pipeline] = now
+                talk(f"{event.pipeline}: {sentence(stats, now)}")
+
+
+def failure(event: StreamFailed) -> str:
+    """Give a failure in one line."""
+    what = event.message.partition("\n")[0]
+    who = f"{event.pipeline} ({event.target})" if event.target else event.pipeline
+    return f"{who}: {what}" if event.pause is None else f"{who}: {what}; trying again in {event.pause:.1f} s."
+
+
+def sentence(stats: StreamStats, now: datetime) -> str:
+    """Give how a stream fares in one line."""
+    rate = stats.rates(now, RATE)["rows_written_per_sec"]
+    said = [f"{quantity(stats.written, 'row')} written", f"{rate:,.0f}/s"]
+    said += [f"{stats.rejected:,} rejected"] if stats.rejected else []
+    said += [f"{lag:,} waiting"] if (lag := _lag(stats)) is not None else []
+    said += [f"watermark {stats.watermark:%Y-%m-%dT%H:%M:%SZ}"] if stats.watermark is not None else []
+    said += [f"last batch {seconds:.2f} s"] if (seconds := _slowest(stats)) is not None else []
+    return ", ".join(said)
+
+
+def _lag(stats: StreamStats) -> int | None:
+    lags = [target.lag for target in stats.targets.values() if target.lag is not None]
+    return max(lags, default=None)
+
+
+def _slowest(stats: StreamStats) -> float | None:
+    return max((t.batch_seconds for t in stats.targets.values() if t.batch_seconds is not None), default=None)
+
+
+@contextmanager
+def _live(bus: Bus, keeper: StatsKeeper) -> Iterator[None]:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True)
+
+    def stay(event: Event) -> None:
+        if isinstance(event, StreamFailed):
+            console.print(redact(failure(event)), markup=False, highlight=False, style="yellow")
+
+    bus.subscribe(stay)
+    with Live(get_renderable=lambda: _table(keeper), console=console, refresh_per_second=4, redirect_stdout=False):
+        yield
+
+
+def _table(keeper: StatsKeeper) -> Table:
+    from rich.table import Table
+
+    now = SYSTEM_CLOCK.now()
+    shown = Table("STREAM", "TARGET", box=None, header_style="bold", pad_edge=False)
+    for name in ("ROWS", "ROWS/S", "WAITING", "BATCH", "REJECTED", "WATERMARK"):
+        shown.add_column(name, justify="right")
+    shown.add_column("STATE")
+    for name, stats in list(keeper.streams.items()):
+        rate = f"{stats.rates(now, RATE)['rows_written_per_sec']:,.0f}"
+        for number, (key, target) in enumerate(list(stats.targets.items()) or [("", None)]):
+            first = (name, rate, _moment(stats)) if number == 0 else ("", "", "")
+            cells = ("", "", "", "") if target is None else _cells(target)
+            shown.add_row(first[0], key, cells[0], first[1], *cells[1:], first[2], _state(stats, target))
+    return shown
+
+
+def _moment(stats: StreamStats) -> str:
+    return "" if stats.watermark is None else f"{stats.watermark:%H:%M:%S}"
+
+
+def _cells(target: Any) -> tuple[str, str, str, str]:
+    lag = "" if target.lag is None else f"{target.lag:,}"
+    seconds = "" if target.batch_seconds is None else f"{target.batch_seconds:.2f} s"
+    return f"{target.rows:,}", lag, seconds, f"{target.rejected:,}" if target.rejected else ""
+
+
+def _state(stats: StreamStats, target: Any) -> str:
+    if stats.failure or (target is not None and target.failure):
+        return "[yellow]resting[/]"
+    if target is None:
+        return "idle" if stats.idle else "starting"
+    return "[dim]idle[/]" if stats.idle else "[green]loading[/]"
