@@ -297,6 +297,14 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
+def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every retry follow its failure at once, as often as its policy says."""
+    from ematix_flow.connect.retry import RetryPolicy
+
+    monkeypatch.setattr(RetryPolicy, "wait_after", lambda *_: 0.0)
+
+
+@pytest.fixture
 def quick_lakes(blank_surroundings: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let lake tables of all kinds and topics share one Spark session, which does not write Java for every query of a few rows."""
     from ematix_flow.connect import delta, iceberg_catalog, kafka, s3_spark

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +24,8 @@ class Clock:
     sleep: Callable[[float], None] = time.sleep
     ticks: Callable[[], float] = time.monotonic
     """Gives seconds that only grow, for pauses and durations: instants jump when somebody sets the clock."""
+    wait: Callable[[threading.Event, float], bool] = threading.Event.wait
+    """Sleeps until an event is set, and returns whether it is."""
 
 
 SYSTEM_CLOCK = Clock()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,7 +72,7 @@ def test_the_sessions_of_a_process_share_the_file_and_the_last_gives_it_back(
 def test_a_file_that_another_process_holds_is_a_transient_error_with_its_number(
     database: DuckDB, duckdb_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(duckdb_session, "LOCK_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(duckdb_session, "DUCKDB_FILE", replace(duckdb_session.DUCKDB_FILE, seconds=0.1))
     command = [sys.executable, "-c", HOLDER, str(duckdb_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
@@ -85,7 +86,7 @@ def test_a_file_that_another_process_holds_is_a_transient_error_with_its_number(
 
 
 def test_looking_reads_only_and_keeps_writers_waiting(database: DuckDB, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duckdb_session, "LOCK_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(duckdb_session, "DUCKDB_FILE", replace(duckdb_session.DUCKDB_FILE, seconds=0.1))
     assert not database.exists()
     with pytest.raises(duckdb.Error):
         database.look()

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.connect import registry_calls
 from ematix_flow.connect.schema_registry import AVRO, registry_of
 from ematix_flow.declare.connection.brokers import KafkaConnection, SchemaRegistryConnection
 from ematix_flow.declare.connection.registry import register_connection
@@ -57,9 +56,8 @@ def test_a_schema_is_asked_for_once(proxy: FaultyProxy, registry_server: Registr
 
 @pytest.mark.parametrize("fault", ["busy", "broken", "lost", "unanswered"])
 def test_a_registry_that_stumbles_is_asked_again(
-    proxy: FaultyProxy, registry_server: RegistryServer, monkeypatch: pytest.MonkeyPatch, fault: str
+    proxy: FaultyProxy, registry_server: RegistryServer, no_waits: None, fault: str
 ) -> None:
-    monkeypatch.setattr(registry_calls, "FIRST_PAUSE", 0.001)
     registry = registry_at(f"{proxy.endpoint}/apis/ccompat/v7")
     proxy.faults.extend([("POST", fault), ("POST", fault)])
     made = registry.register(registry_server.subject(), AVRO, SCHEMA)
@@ -67,8 +65,7 @@ def test_a_registry_that_stumbles_is_asked_again(
     assert registry.schema(made.id) == made
 
 
-def test_a_registry_that_is_away_may_be_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry_calls, "FIRST_PAUSE", 0.001)
+def test_a_registry_that_is_away_may_be_tried_again_later(no_waits: None) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(TransientError, match=f"{url} cannot be asked"):
         registry_at(url).schema(1)

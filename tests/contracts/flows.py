@@ -138,7 +138,7 @@ class Flow:
         return run_pipeline(self.pipeline, self.options(slot))  # type: ignore[no-any-return]
 
     def options(self, slot: str | None = None) -> Options:
-        clock = Clock(now=self.now, sleep=self.slept.append)
+        clock = Clock(now=self.now, wait=lambda _, seconds: bool(self.slept.append(seconds)))
         slot = slot or f"slot-{self.count}-{uuid.uuid4().hex}"
         return Options(slot=slot, run_log=self.run_log, clock=clock, spark=self.spark)
 

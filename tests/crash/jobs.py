@@ -97,7 +97,7 @@ def _become_impatient() -> None:
     sqlite_session.LOCK_WAIT_SECONDS = 0.5
     duckdb.open_file.__kwdefaults__["wait"] = 0.5
     lake_lock.DEAD_SECONDS = 0.0
-    publish.SETTLE_SECONDS = 10.0
+    publish.COMMIT_OUTCOME = replace(publish.COMMIT_OUTCOME, seconds=10.0)
 
 
 def _change_rows_at(remote: str) -> None:

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from concurrent.futures import wait
+from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.connect import halting
+from ematix_flow.clock import Clock
+from ematix_flow.connect import halting, sqlite_session
 from ematix_flow.connect.halting import Halt
 from ematix_flow.engine import Options, preview_pipeline, run_pipeline
+from ematix_flow.engine.batch import load as loading
 from ematix_flow.engine.schedule import actions
 from ematix_flow.engine.schedule.run_due import run_due
 from ematix_flow.errors import DeclareError, FlowError, RunCancelledError, RunError, RunTimeoutError
+from ematix_flow.events import RunStarted
+from ematix_flow.observe.bus import Bus
 from ematix_flow.records import RunRecord
+from tests.engine.conftest import make_warehouse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from ematix_flow.declare.pipeline.pipeline import Pipeline
     from tests.engine.conftest import Warehouse
@@ -115,6 +124,42 @@ def test_a_run_by_hand_is_cancelled_through_the_run_log_and_the_next_one_is_new(
     (run,), _ = rig.log.list_runs(pipeline="load")
     assert run.status == "cancelled"
     assert not rig.log.open_request("load", rig.now).resumed
+
+
+def test_a_cancelled_run_does_not_wait_for_the_next_attempt_at_its_commit(
+    rig: Rig,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    declare: Callable[..., Pipeline],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lite = make_warehouse("sqlite", request, tmp_path)
+    pipeline = declare(lite)
+    run_pipeline(pipeline, Options(run_log=rig.log))
+    monkeypatch.setattr(sqlite_session, "LOCK_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(loading, "COMMIT", replace(loading.COMMIT, first_wait=10_000.0, longest_wait=10_000.0))
+    waiting, caught, bus = threading.Event(), list[BaseException](), Bus()
+
+    def wait_for(event: threading.Event, seconds: float) -> bool:
+        waiting.set()
+        return event.wait(seconds)
+
+    def work() -> None:
+        try:
+            run_pipeline(pipeline, Options(run_log=rig.log, bus=bus, clock=Clock(wait=wait_for)))
+        except FlowError as error:
+            caught.append(error)
+
+    with closing(
+        sqlite3.connect(tmp_path / "warehouse.sqlite", isolation_level=None, check_same_thread=False)
+    ) as holder:
+        bus.subscribe(lambda event: holder.execute("BEGIN IMMEDIATE") if isinstance(event, RunStarted) else None)
+        running = threading.Thread(target=work)
+        running.start()
+        assert waiting.wait(GIVE_UP_SECONDS)
+        actions.cancel(rig.log, "load", "anna")
+        running.join(GIVE_UP_SECONDS)
+    assert [type(error) for error in caught] == [RunCancelledError]
 
 
 def test_a_run_that_takes_too_long_has_failed_and_is_tried_again_by_its_policy(

@@ -64,7 +64,7 @@ def pipeline(request: pytest.FixtureRequest, tmp_path: Path) -> Pipeline:
 
 
 def at(moment: datetime, **options: Any) -> Options:
-    return Options(clock=Clock(now=lambda: moment, sleep=lambda _: None), **options)
+    return Options(clock=Clock(now=lambda: moment, wait=lambda *_: False), **options)
 
 
 def stage(name: str) -> None:

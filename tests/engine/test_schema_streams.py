@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from ematix_flow.connect import registry_calls
 from ematix_flow.connect.codecs import schema_encoder
 from ematix_flow.connect.schema_registry import registry_of
 from ematix_flow.declare.connection.brokers import KafkaConnection
@@ -149,8 +148,7 @@ def test_a_stream_that_may_not_set_messages_aside_stops_and_loads_nothing(place:
 
 
 @pytest.mark.parametrize("place", ["avro"], indirect=True)
-def test_a_registry_that_is_away_sets_nothing_aside(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry_calls, "FIRST_PAUSE", 0.001)
+def test_a_registry_that_is_away_sets_nothing_aside(place: Place, no_waits: None) -> None:
     place.send(*schema_encoder(place.connection, place.topic).encode(rows(0, 10)))
     away = place.connection_to(f"http://127.0.0.1:{free_port()}", str(place.connection.payload_format))
     with pytest.raises(TransientError, match="cannot be asked"):

@@ -97,7 +97,7 @@ class Lane:
         self.give(rows)
         now = START + timedelta(hours=self.count)
         log = SqliteRunLog(self.folder / "run_log.db")
-        options = Options(slot=slot, run_log=log, clock=Clock(now=lambda: now, sleep=lambda _: None))
+        options = Options(slot=slot, run_log=log, clock=Clock(now=lambda: now, wait=lambda *_: False))
         return run_pipeline(self.pipeline(columns), options)  # type: ignore[no-any-return]
 
     def give(self, rows: Sequence[Row]) -> None:

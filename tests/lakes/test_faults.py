@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from contextlib import closing, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -132,7 +133,7 @@ def come_too_late(lane: Lane) -> None:
 
 def test_somebody_who_holds_the_table_is_waited_for(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
     lane.load(FIRST)
-    monkeypatch.setattr(lake_session, "LOCK_WAIT_SECONDS", 0.3)
+    monkeypatch.setattr(lake_session, "LAKE_LOCK", replace(lake_session.LAKE_LOCK, seconds=0.3))
     with closing(lane.database().session()) as holder:
         holder.begin()
         with pytest.raises(TransientError, match="another load holds the table"):

@@ -122,7 +122,7 @@ lane.again([(1, "a", None, None, START)], "slot-1")
 def test_who_holds_the_table_is_waited_for_and_then_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lane = Lane(lake_fields("iceberg", tmp_path), tmp_path, {"mode": "append"})
     load(lane, 1)
-    monkeypatch.setattr(lake_session, "LOCK_WAIT_SECONDS", 0.3)
+    monkeypatch.setattr(lake_session, "LAKE_LOCK", replace(lake_session.LAKE_LOCK, seconds=0.3))
     with closing(lane.database().session()) as holder:
         holder.begin()
         (result,) = maintain_pipeline(lane.pipeline())

@@ -170,7 +170,7 @@ class Snapshots:
     def maintain(self, now: datetime, rules: Maintenance, **options: Any) -> dict[str, Any]:
         """Maintain the table as if it were another time."""
         self.lane.table = replace(self.lane.table, maintenance=replace(rules, compact=False, orphans_after=90 * DAY))
-        settings = Options(clock=Clock(now=lambda: now, sleep=lambda _: None))
+        settings = Options(clock=Clock(now=lambda: now, wait=lambda *_: False))
         (result,) = maintain_pipeline(self.lane.pipeline(), settings, **options)
         assert result.error is None
         return dict(result.steps["snapshots"])

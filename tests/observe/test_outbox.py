@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from ematix_flow.observe import background_queue as outbox
 from ematix_flow.observe.background_queue import LONGEST, Outbox
 from ematix_flow.observe.http.host_guard import UnreachedError
 
@@ -44,10 +43,7 @@ def test_a_full_box_takes_no_more_and_says_so(capsys: pytest.CaptureFixture[str]
     assert len(got) == LONGEST + 1
 
 
-def test_only_what_was_not_sent_at_all_is_tried_again(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(outbox, "PAUSES", (0.0, 0.0))
+def test_only_what_was_not_sent_at_all_is_tried_again(no_waits: None, capsys: pytest.CaptureFixture[str]) -> None:
     tries: list[str] = []
 
     def deliver(word: str) -> None:

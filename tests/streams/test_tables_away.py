@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
@@ -89,7 +90,7 @@ def test_a_table_that_is_renamed_for_a_moment_is_waited_for(topic: Topic, tmp_pa
 def test_a_table_that_stays_away_is_not_made_anew(
     topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    monkeypatch.setattr(stream_loop, "AWAY_SECONDS", 0.25)
+    monkeypatch.setattr(stream_loop, "TARGET_AWAY", replace(stream_loop.TARGET_AWAY, seconds=0.25))
     shop = Shop(tmp_path, topic, how)
     shop.bring()
     drain(shop.stream)

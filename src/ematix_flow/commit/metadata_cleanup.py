@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.ledger import Ledger, parse_instant, transaction
-from ematix_flow.connect.turns import in_turn
+from ematix_flow.connect.retry import OVERTAKEN, attempts
 from ematix_flow.plan.sql.render import instant
 
 if TYPE_CHECKING:
@@ -76,11 +76,14 @@ def forget_batches(database: Database, stream: str, history: str, now: datetime)
     except database.failures:
         return {}
     try:
-        return in_turn(lambda: _forget_batches(ledger, session, {"tokens": stream, "history": history}, now))
+        for attempt in attempts(OVERTAKEN):
+            with attempt:
+                removed = _forget_batches(ledger, session, {"tokens": stream, "history": history}, now)
     except database.failures:
         return {}
     finally:
         session.close()
+    return removed
 
 
 def _forget_batches(ledger: Ledger, session: Session, names: Mapping[str, str], now: datetime) -> dict[str, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,8 +14,9 @@ from ematix_flow.commit.rejects import Rejects
 from ematix_flow.commit.row_numbers import numbered
 from ematix_flow.commit.staged_rows import in_own_types, refuse_empty, staged_rows, without_duplicates, work_tables
 from ematix_flow.connect.base import NULL_REASON
-from ematix_flow.connect.halting import current
+from ematix_flow.connect.halting import current, unwatched
 from ematix_flow.connect.redact import redact, safe_text
+from ematix_flow.connect.retry import COMMIT_OUTCOME, attempts
 from ematix_flow.errors import (
     BadRowsError,
     CommitError,
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from ematix_flow.commit.row_numbers import Only
     from ematix_flow.connect.base import Database, Session
     from ematix_flow.records import Audited, Part
-
-SETTLE_SECONDS = 60.0
-"""How long a lost answer to COMMIT is looked up before the outcome counts as unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,22 +357,21 @@ def _send_commit(order: Order, database: Database, session: Session, done: Rehea
 
 def _settle(order: Order, database: Database, done: Rehearsal, error: BaseException, clock: Clock) -> Committed:
     """After an error during COMMIT only the ledger knows; its fence row also waits for a commit still under way."""
-    text = safe_text(error)
-    deadline = time.monotonic() + SETTLE_SECONDS
-    while time.monotonic() < deadline:
-        try:
-            committed = ask(order, database)
-        except database.failures as again:
-            text = safe_text(again)
-            clock.sleep(1.0)
-            continue
-        if committed is not None:
-            known = replace(committed, counts=done.counts, replayed=False, audited=done.audited)
-            return replace(known, notes=("the answer to COMMIT was lost",))
-        message = f"the commit did not happen: {text}"
+    try:
+        # A run that is being stopped has to know as well whether it has committed.
+        with unwatched():
+            for attempt in attempts(COMMIT_OUTCOME, on=database.failures, clock=clock):
+                with attempt:
+                    committed = ask(order, database)
+    except database.failures as last:
+        message = f"the answer to COMMIT was lost and the target cannot be asked: {safe_text(last)}"
+        hint = "run the pipeline again when the target is back: it asks the ledger first."
+        raise UnknownOutcomeError(message, hint=hint) from None
+    if committed is None:
+        message = f"the commit did not happen: {safe_text(error)}"
         raise TransientError(message, hint="nothing was changed; the load can be tried again.")
-    message = f"the answer to COMMIT was lost and the target cannot be asked: {text}"
-    raise UnknownOutcomeError(message, hint="run the pipeline again when the target is back: it asks the ledger first.")
+    known = replace(committed, counts=done.counts, replayed=False, audited=done.audited)
+    return replace(known, notes=("the answer to COMMIT was lost",))
 
 
 def ask(order: Order, database: Database) -> Committed | None:

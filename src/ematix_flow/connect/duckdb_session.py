@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 import threading
-import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 
 from ematix_flow.connect.base import Session
 from ematix_flow.connect.identifiers import quoted, text
+from ematix_flow.connect.retry import DUCKDB_FILE, attempts
 from ematix_flow.errors import TransientError
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 CATALOG = "flow_file"
 """Name under which a file is attached: its own would clash with a schema that is called like the file."""
 
-LOCK_WAIT_SECONDS = 30.0
-POLL_SECONDS = 0.2
 IDLE_HOSTS = 8
 """Instances that stay ready for files which were open before: to make one takes fifteen times as long as to attach."""
 
@@ -113,16 +111,16 @@ class DuckDBSession(Session):
 
 def open_file(path: str, *, read_only: bool = False, wait: float | None = None) -> DuckDBSession:
     """Open a file, waiting a while for another process to give it back."""
-    deadline = time.monotonic() + (LOCK_WAIT_SECONDS if wait is None else wait)
-    while True:
-        try:
-            return _shared(os.path.realpath(path), read_only=read_only)
-        except (duckdb.Error, _OpenForReadingError) as error:
-            if isinstance(error, duckdb.Error) and not _HELD.search(str(error)):
-                raise
-            if time.monotonic() >= deadline:
-                raise _held(path, error) from None
-            time.sleep(POLL_SECONDS)
+    policy = DUCKDB_FILE if wait is None else replace(DUCKDB_FILE, seconds=wait)
+    try:
+        for attempt in attempts(policy, on=_is_held):
+            with attempt:
+                session = _shared(os.path.realpath(path), read_only=read_only)
+    except (duckdb.Error, _OpenForReadingError) as error:
+        if not _is_held(error):
+            raise
+        raise _held(path, error) from None
+    return session
 
 
 def open_memory(name: str) -> DuckDBSession:
@@ -135,6 +133,10 @@ def open_memory(name: str) -> DuckDBSession:
 
 class _OpenForReadingError(Exception):
     """A session of this process has the file open for reading only."""
+
+
+def _is_held(error: Exception) -> bool:
+    return isinstance(error, _OpenForReadingError) or bool(_HELD.search(str(error)))
 
 
 def _shared(path: str, *, read_only: bool) -> DuckDBSession:

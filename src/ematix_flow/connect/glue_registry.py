@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from ematix_flow.connect.retry import AWS_REQUEST
 from ematix_flow.connect.schema_payloads import needed
 from ematix_flow.connect.schema_registry import Registry, Schema
 from ematix_flow.errors import RunError, TransientError
@@ -29,7 +30,6 @@ PLAIN, PACKED = 0, 5
 LARGEST = 64 << 20
 """Bytes that a packed message may have."""
 
-ATTEMPTS = 4
 _making = threading.Lock()
 _MISSING = ("EntityNotFoundException",)
 _AWAY = ("ThrottlingException", "InternalServiceException", "ServiceUnavailable", "RequestLimitExceeded")
@@ -156,5 +156,5 @@ def _client(process: int, registry: GlueRegistry) -> Any:
         "glue",
         aws_access_key_id=registry.access_key_id,
         aws_secret_access_key=registry.secret_access_key,
-        config=config.Config(retries={"total_max_attempts": ATTEMPTS, "mode": "standard"}),
+        config=config.Config(retries={"total_max_attempts": AWS_REQUEST.attempts, "mode": "standard"}),
     )

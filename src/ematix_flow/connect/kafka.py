@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from ematix_flow.connect.kafka_settings import client_settings, mechanism_of, spark_options
 from ematix_flow.connect.lake_engine import SparkNeeds
+from ematix_flow.connect.retry import KAFKA_BUSY, KAFKA_METADATA, KAFKA_TOPIC, attempts
 from ematix_flow.errors import MissingExtraError, RunError, TransientError, did_you_mean
 
 if TYPE_CHECKING:
@@ -166,28 +167,29 @@ class _Admin:
 
     def ask(self, question: Callable[[Any], Any]) -> Any:
         """Give the answers to a question, which is put again while a broker is about to be able to answer."""
-        import stamina
-
-        busy = stamina.retry_context(_is_busy, attempts=None, timeout=self._seconds, wait_initial=0.05, wait_max=1.0)
         try:
-            for attempt in busy:
+            for attempt in attempts(replace(KAFKA_BUSY, seconds=self._seconds), on=_is_busy):
                 with attempt:
-                    return self._answers(question(self._client))
+                    answers = self._answers(question(self._client))
         except (require_kafka().KafkaException, FutureTimeoutError) as error:
             self._client.poll(0)  # what was heard meanwhile is told by this call only
             raise broker_error(self._connection, error, self._said) from error
+        return answers
 
     def glimpse(self, client: Any) -> Any:
         """Give what the cluster is made of; who is refused or finds nobody at all need not wait for the deadline."""
         kafka = require_kafka()
-        end = time.monotonic() + self._seconds
-        while True:
-            try:
-                return client.list_topics(timeout=_GLIMPSE_SECONDS)
-            except kafka.KafkaException:
-                client.poll(0)
-                if time.monotonic() > end or any(error.code() in _final(kafka) for error in self._said):
-                    raise
+
+        def may_pass(error: Exception) -> bool:
+            client.poll(0)
+            return isinstance(error, kafka.KafkaException) and not any(
+                said.code() in _final(kafka) for said in self._said
+            )
+
+        for attempt in attempts(replace(KAFKA_METADATA, seconds=self._seconds), on=may_pass):
+            with attempt:
+                metadata = client.list_topics(timeout=_GLIMPSE_SECONDS)
+        return metadata
 
     def _answers(self, asked: Any) -> Any:
         """Give the values of futures; a part that went wrong is an error."""
@@ -256,11 +258,10 @@ def _refusals(kafka: Any) -> frozenset[int]:
 
 def refuse_missing(client: Any, topic: str, hint: str) -> None:
     """Refuse a topic that is not there; brokers that make topics by themselves make this one now."""
-    for pause in (0.0, 0.1, 0.3, 0.6):
-        time.sleep(pause)
-        if client.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic].error is None:
-            return
-    raise RunError(f"there is no topic {topic!r}", hint=hint)
+    for attempt in attempts(KAFKA_TOPIC, on=(RunError,)):
+        with attempt:
+            if client.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic].error is not None:
+                raise RunError(f"there is no topic {topic!r}", hint=hint)
 
 
 def broker_error(connection: KafkaConnection, error: Any, said: Iterable[Any] = ()) -> RunError:

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.connect.retry import KAFKA_OFFSETS, attempts
 from ematix_flow.errors import StreamLostError, TransientError
 
 if TYPE_CHECKING:
@@ -80,22 +81,37 @@ class KafkaPositions:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
-        admin, until = AdminClient({**self.settings, "log_level": 0}), time.monotonic() + PATIENCE
-        while True:
-            try:
-                return _ends(admin)
-            except KafkaException as error:
-                # The same error stands for a topic that is not there and for one whose broker is away.
-                if error.args[0].code() not in _NOT_THERE or time.monotonic() > until:
-                    message = f"Kafka cannot be asked about {TOPIC!r}: {error.args[0].str()}"
-                    raise TransientError(message) from None
-            if _created(admin):
-                return 0, 0
-            time.sleep(0.1)
+        admin = AdminClient({**self.settings, "log_level": 0})
+        try:
+            for attempt in attempts(KAFKA_OFFSETS, on=_is_not_there):
+                with attempt:
+                    ends = _ends_or_created(admin)
+        except KafkaException as error:
+            message = f"Kafka cannot be asked about {TOPIC!r}: {error.args[0].str()}"
+            raise TransientError(message) from None
+        return ends
 
 
 _NOT_THERE = (-156, -188, 3, 5)
 """Codes of a topic that is not known and of one without a leader, as the client and as brokers say them."""
+
+
+def _is_not_there(error: Exception) -> bool:
+    from confluent_kafka import KafkaException
+
+    return isinstance(error, KafkaException) and error.args[0].code() in _NOT_THERE
+
+
+def _ends_or_created(admin: AdminClient) -> tuple[int, int]:
+    from confluent_kafka import KafkaException
+
+    try:
+        return _ends(admin)
+    except KafkaException as error:
+        # The same error stands for a topic that is not there and for one whose broker is away.
+        if _is_not_there(error) and _created(admin):
+            return 0, 0
+        raise
 
 
 def _ends(admin: AdminClient) -> tuple[int, int]:

@@ -6,14 +6,15 @@ over the transactional id, which ends what an older one left open, and goes on f
 
 from __future__ import annotations
 
-import time
 import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar
 
+from ematix_flow.connect.halting import unwatched
 from ematix_flow.connect.kafka import refuse_missing
 from ematix_flow.connect.kafka_positions import PATIENCE, TOPIC, KafkaPositions, Kept
 from ematix_flow.connect.kafka_settings import LARGEST_MESSAGE, client_settings
+from ematix_flow.connect.retry import KAFKA_COMMIT, attempts
 from ematix_flow.connect.sinks import EXACTLY_ONCE, ID_HEADER, Sink
 from ematix_flow.connect.stream import refuse_other_source
 from ematix_flow.errors import FencedError, RunError, TransientError
@@ -188,15 +189,13 @@ class KafkaSink(Sink):
     def _commit(self, producer: Producer) -> None:
         from confluent_kafka import KafkaException
 
-        until = time.monotonic() + TRANSACTION_SECONDS
-        while True:
-            try:
-                producer.commit_transaction(PATIENCE)
-            except KafkaException as error:
-                if not error.args[0].retriable() or time.monotonic() > until:
-                    raise
-            else:
-                return
+        def may_pass(error: Exception) -> bool:
+            return isinstance(error, KafkaException) and bool(error.args[0].retriable())
+
+        with unwatched():  # a commit that was sent may not be left without its answer
+            for attempt in attempts(KAFKA_COMMIT, on=may_pass):
+                with attempt:
+                    producer.commit_transaction(PATIENCE)
 
     def _judge(self, way: Way, kept: Kept, error: KafkaError) -> None:
         """Find out what an error means: a commit that happened is none, and one that did not may be tried again."""

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.direct import Backend, Limits, missing, payloads_of
+from ematix_flow.connect.retry import AWS_REQUEST, KINESIS_BUSY, attempts
 from ematix_flow.errors import DeclareError, RunError, TransientError
 
 if TYPE_CHECKING:
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
 AT_ONCE = 500
 """What the service takes in one request."""
 REQUEST_BYTES = 4 << 20
-_ATTEMPTS = 8
-_FIRST_PAUSE = 0.05
+
+
+class _BusyError(TransientError):
+    """The stream refuses records for the moment."""
 
 
 class KinesisBackend(Backend):
@@ -139,16 +142,19 @@ class KinesisBackend(Backend):
 
     def put(self, records: list[dict[str, Any]]) -> None:
         """Send records until none is refused for the moment."""
-        pause = _FIRST_PAUSE
-        for _ in range(_ATTEMPTS):
-            answer = self._ask("put_records", StreamName=self._stream, Records=records)
-            if not answer.get("FailedRecordCount"):
-                return
-            pairs = zip(records, answer["Records"], strict=True)
-            records = [record for record, told in pairs if told.get("ErrorCode")]
-            time.sleep(pause)
-            pause *= 2
-        raise TransientError(f"Kinesis stream {self._stream!r} does not take {len(records)} records: it is too busy")
+        for attempt in attempts(KINESIS_BUSY, on=(_BusyError,)):
+            with attempt:
+                records = self._refused(records)
+                if records:
+                    message = f"Kinesis stream {self._stream!r} does not take {len(records)} records: it is too busy"
+                    raise _BusyError(message)
+
+    def _refused(self, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Send records and return those that are refused."""
+        answer = self._ask("put_records", StreamName=self._stream, Records=records)
+        if not answer.get("FailedRecordCount"):
+            return []
+        return [record for record, sent in zip(records, answer["Records"], strict=True) if sent.get("ErrorCode")]
 
     def _ask(self, operation: str, **asked: Any) -> dict[str, Any]:
         from botocore.exceptions import BotoCoreError, ClientError
@@ -173,7 +179,9 @@ def kinesis_client(region: str | None, endpoint: str | None, key: str | None, se
         from botocore.exceptions import BotoCoreError
     except ModuleNotFoundError:
         raise missing("Kinesis", "boto3", "kinesis") from None
-    config = Config(connect_timeout=5, read_timeout=60, retries={"total_max_attempts": 5, "mode": "standard"})
+    config = Config(
+        connect_timeout=5, read_timeout=60, retries={"total_max_attempts": AWS_REQUEST.attempts, "mode": "standard"}
+    )
     try:
         return boto3.client("kinesis", region_name=region, endpoint_url=endpoint, aws_access_key_id=key,
                             aws_secret_access_key=secret, config=config)  # fmt: skip

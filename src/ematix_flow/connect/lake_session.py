@@ -8,8 +8,6 @@ table whether that change was made. If it was, the books are taken over; if not,
 from __future__ import annotations
 
 import json
-import random
-import time
 import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -18,6 +16,7 @@ from ematix_flow.connect.lake_change import Change
 from ematix_flow.connect.lake_engine import EngineError
 from ematix_flow.connect.lake_lock import Lock
 from ematix_flow.connect.lake_rows import POINTS, RowsSession
+from ematix_flow.connect.retry import LAKE_LOCK, LAKE_REFUSAL, attempts
 from ematix_flow.connect.store_session import (
     DIGITS,
     FORMAT,
@@ -39,11 +38,6 @@ if TYPE_CHECKING:
     from ematix_flow.connect.store import Store
 
 STATE_TABLE = "ematix_flow_lake"
-LOCK_WAIT_SECONDS = 60.0
-PAUSE_SECONDS = 0.1
-
-REFUSALS = 4
-"""How often a table is told to refuse a change while others are changing it."""
 
 
 class LakeSession(StoreSession):
@@ -63,22 +57,21 @@ class LakeSession(StoreSession):
 
     def begin(self) -> None:
         """Take the lock, settle what a dead owner left, and begin from the newest state."""
-        deadline = time.monotonic() + LOCK_WAIT_SECONDS
-        while self._lock is None:
-            self._load()
-            lock = Lock(self.store, self.home, self.head.number + 1)
-            if self._settled(lock) and self._alone(lock):
-                self._lock = lock
-                self._tidy()
-                break
-            lock.release()
-            if time.monotonic() > deadline:
-                message = f"another load holds the table in {self.store.shown}{self.home}"
-                raise TransientError(
-                    message, hint="it is tried again by itself, or run it again when that load is over."
-                )
-            time.sleep(random.uniform(PAUSE_SECONDS, 3 * PAUSE_SECONDS))  # noqa: S311 - only to part ways
+        if self._lock is None:
+            for attempt in attempts(LAKE_LOCK, on=(_LockedError,)):
+                with attempt:
+                    self._lock = self._locked()
+            self._tidy()
         super().begin()
+
+    def _locked(self) -> Lock:
+        self._load()
+        lock = Lock(self.store, self.home, self.head.number + 1)
+        if self._settled(lock) and self._alone(lock):
+            return lock
+        lock.release()
+        message = f"another load holds the table in {self.store.shown}{self.home}"
+        raise _LockedError(message, hint="it is tried again by itself, or run it again when that load is over.")
 
     def commit(self) -> None:
         """Commit the books and give the lock back."""
@@ -254,17 +247,15 @@ class LakeSession(StoreSession):
 
     def _refused(self, change: Change) -> bool:
         """Have the table refuse a change; False when it was made first."""
-        for attempt in range(1, REFUSALS + 1):
-            try:
-                self._applier.refuse(self._engine, change)
-                break
-            except (EngineError, TransientError) as error:
-                # Made between the question and the refusal, it is what the refusal stumbles over.
-                if self._applier.made(self._engine, change):
-                    return False
-                # So it may over the refusal of somebody who died since, and finds it in its place the next time.
-                if not _is_transient(error) or attempt == REFUSALS:
-                    raise
+        for attempt in attempts(LAKE_REFUSAL, on=_is_transient):
+            with attempt:
+                try:
+                    self._applier.refuse(self._engine, change)
+                except (EngineError, TransientError):
+                    # Made between the question and the refusal, it is what the refusal stumbles over. So it may over
+                    # the refusal of a writer that died since, and finds it in its place the next time.
+                    if not self._applier.made(self._engine, change):
+                        raise
         return not self._applier.made(self._engine, change)
 
     def _pass_over(self, number: int) -> None:
@@ -289,5 +280,9 @@ class LakeSession(StoreSession):
             raise
 
 
-def _is_transient(error: EngineError | TransientError) -> bool:
-    return error.transient if isinstance(error, EngineError) else True
+class _LockedError(TransientError):
+    """Another load holds the lock."""
+
+
+def _is_transient(error: Exception) -> bool:
+    return error.transient if isinstance(error, EngineError) else isinstance(error, TransientError)

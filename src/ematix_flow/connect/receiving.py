@@ -9,6 +9,7 @@ from concurrent.futures import wait
 from typing import TYPE_CHECKING, ClassVar
 
 from ematix_flow.background import in_background
+from ematix_flow.connect.retry import BROKER_AWAY
 from ematix_flow.connect.spool import SpoolFullError
 from ematix_flow.errors import TransientError
 from ematix_flow.failpoints import failpoint
@@ -27,8 +28,6 @@ PATIENCE = 60.0
 
 FULL_PATIENCE = 5.0
 """Seconds that an empty spool may have no room before the stream is told."""
-
-PAUSES = (0.1, 0.5, 1.0, 2.0, 5.0)
 
 
 class Broker(ABC):
@@ -88,17 +87,17 @@ class Receiver:
         wait([self._work])
 
     def _run(self) -> None:
-        attempt = 0
+        failures = 0
         while not self._over.is_set():
             try:
                 self._broker.open()
                 self._heard, self._ever, self._met, self._holds = time.monotonic(), True, True, False
-                self._trouble, attempt = None, 0
+                self._trouble, failures = None, 0
                 self._receive()
             except TransientError as error:
                 self._wait_out(error)
-                self._over.wait(PAUSES[min(attempt, len(PAUSES) - 1)])
-                attempt += 1
+                failures += 1
+                self._over.wait(BROKER_AWAY.wait_after(failures))
             finally:
                 self._met = False
                 self._broker.close()

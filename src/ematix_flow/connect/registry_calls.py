@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import random
-import time
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
@@ -13,6 +11,7 @@ from urllib.error import HTTPError
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from ematix_flow.connect.redact import redact
+from ematix_flow.connect.retry import SCHEMA_REGISTRY, attempts
 from ematix_flow.errors import RunError, TransientError
 
 if TYPE_CHECKING:
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 SECONDS = 10.0
 """How long the registry may be silent."""
 
-ATTEMPTS = 4
-FIRST_PAUSE = 0.1
 LARGEST = 16 << 20
 """Bytes of an answer that are read; no schema is that long."""
 
@@ -58,19 +55,12 @@ _opener = build_opener(_Stay)
 
 def ask(url: str, path: str, login: Login | None, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
     """Give the object that a registry answers; None where it knows no such thing."""
-    attempt = 0
-    while True:
-        try:
+    for attempt in attempts(SCHEMA_REGISTRY):
+        with attempt:
             found = once(url, path, login, body)
-        except TransientError:
-            attempt += 1
-            if attempt >= ATTEMPTS:
-                raise
-        else:
-            if found is None or isinstance(found, dict):
-                return found
-            raise _no_registry(url)
-        time.sleep(random.uniform(0.5, 1.0) * FIRST_PAUSE * 3**attempt)  # noqa: S311 - only to part ways
+    if found is None or isinstance(found, dict):
+        return found
+    raise _no_registry(url)
 
 
 def once(

@@ -13,9 +13,9 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from ematix_flow.connect.retry import OVERTAKEN, attempts
 from ematix_flow.connect.sqlite_functions import register
 from ematix_flow.connect.sqlite_session import SQLiteSession
-from ematix_flow.connect.turns import in_turn
 from ematix_flow.errors import OvertakenError, TransientError
 from ematix_flow.failpoints import failpoint
 
@@ -116,7 +116,10 @@ class StoreSession(SQLiteSession):
         """Run a statement; outside of a transaction it is one by itself, begun again as long as others are first."""
         if self.connection.in_transaction or _is_temporary(sql):
             return super().execute(sql, parameters)
-        return in_turn(lambda: self._execute_alone(sql, parameters))
+        for attempt in attempts(OVERTAKEN):
+            with attempt:
+                rows = self._execute_alone(sql, parameters)
+        return rows
 
     def _execute_alone(self, sql: str, parameters: Sequence[object]) -> int:
         self.begin()

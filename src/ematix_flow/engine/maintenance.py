@@ -15,7 +15,7 @@ from ematix_flow.commit import metadata_cleanup as upkeep
 from ematix_flow.commit.ledger import HistoryRow, Ledger, transaction
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.connect.resolve import resolve_connection
-from ematix_flow.connect.turns import in_turn
+from ematix_flow.connect.retry import OVERTAKEN, attempts
 from ematix_flow.connect.upkeep import Chore
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.table.maintenance import Maintenance
@@ -159,7 +159,10 @@ def _worked(place: _Place, session: Session, options: Options) -> dict[str, Numb
     database = place.database
     staging = Chore("staging", lambda: {"removed": gc.collect(database, STAGING_SECONDS)}, dict)
     cleared = _told(place, options, [staging])
-    return in_turn(lambda: cleared | _transacted(place, session, options))
+    for attempt in attempts(OVERTAKEN):
+        with attempt:
+            steps = _transacted(place, session, options)
+    return cleared | steps
 
 
 def _transacted(place: _Place, session: Session, options: Options) -> dict[str, Numbers]:
@@ -207,7 +210,9 @@ def _note_failure(place: _Place, options: Options, text: str) -> None:
     try:
         ledger = Ledger(database)
         if ledger.exists(session):
-            in_turn(lambda: _record(ledger, session, row))
+            for attempt in attempts(OVERTAKEN):
+                with attempt:
+                    _record(ledger, session, row)
     except database.failures:
         return
     finally:

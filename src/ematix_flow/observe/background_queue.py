@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.retry import NOTIFICATION, attempts
 from ematix_flow.observe.http.host_guard import UnreachedError
 
 if TYPE_CHECKING:
@@ -18,9 +18,6 @@ Thing = TypeVar("Thing")
 
 LONGEST = 200
 """How many things may wait."""
-
-PAUSES = (0.2, 1.0)
-"""Seconds before a thing that could not be sent at all is tried again."""
 
 
 class Outbox(Generic[Thing]):
@@ -72,22 +69,15 @@ class Outbox(Generic[Thing]):
                     return
                 thing, self._busy = self._waiting.popleft(), True
             try:
-                self._patiently(thing)
+                for attempt in attempts(NOTIFICATION, on=(UnreachedError,)):
+                    with attempt:
+                        self._deliver(thing)
             except Exception as error:  # noqa: BLE001 - telling never stops a run
                 self._tell(safe_text(error))
             finally:
                 with self._changed:
                     self._busy = False
                     self._changed.notify_all()
-
-    def _patiently(self, thing: Thing) -> None:
-        """Deliver, and again after a pause where nothing was sent: what was may have arrived, and is not sent twice."""
-        for pause in PAUSES:
-            try:
-                return self._deliver(thing)
-            except UnreachedError:
-                time.sleep(pause)
-        return self._deliver(thing)
 
     def _tell(self, text: str) -> None:
         if not self._told:

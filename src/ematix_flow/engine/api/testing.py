@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ematix_flow.clock import SYSTEM_CLOCK, Clock
+from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.commit.runlog.open import sqlite_run_log
 from ematix_flow.connect.registry import DATABASES, open_database
 from ematix_flow.connect.resolve import find_connection
@@ -26,6 +26,7 @@ from ematix_flow.errors import DeclareTypeError, FlowError, UnknownNameError, di
 from ematix_flow.plan.sql.ddl import IS_CURRENT, VALID_FROM, VALID_TO
 
 if TYPE_CHECKING:
+    from ematix_flow.clock import Clock
     from ematix_flow.connect.duckdb import DuckDB
     from ematix_flow.declare.connection.registry import Connection
     from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
@@ -160,7 +161,7 @@ def _fill_one(pipeline: Pipeline, target: TargetDeclaration, rows: Any, options:
     place = target.connection
     assert isinstance(place, DuckDBConnection)  # noqa: S101 - the stand-in
     _keep(place, arrow_frame(rows, plain))
-    earlier = Clock(now=lambda: options.clock.now() - EARLIER, sleep=options.clock.sleep)
+    earlier = replace(options.clock, now=lambda: options.clock.now() - EARLIER)
     before = replace(
         pipeline,
         name=f"{pipeline.name} (before)",

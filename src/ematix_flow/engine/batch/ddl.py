@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base import FoundColumn
 from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.retry import CREATE_LAKE_TABLE, attempts
 from ematix_flow.errors import CommitError
 from ematix_flow.plan.sql.ddl import WantedColumn, WantedTable, create_table_sql, differences
 from ematix_flow.plan.sql.modes.scd2 import points_columns
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ematix_flow.plan.steps import TargetPlan
 
 
-ATTEMPTS = 10
-PAUSE_SECONDS = 1.0
 """How often, and how many seconds apart, a table is created that somebody else may be about to create."""
 
 
@@ -63,17 +61,20 @@ def _ddl(database: Database, session: Session, statement: str, wanted: WantedTab
     if creates and not wanted.partitions and database.make_table(_made(wanted, database)):
         return
     # A lake table is a folder before it is a table: somebody may be halfway.
-    patient = creates and not database.capabilities.rolls_back
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            session.execute(statement)
-        except database.errors as error:
-            # A twin, or a statement that outlived its run, may be creating the same table.
-            if creates and database.find_table(session, wanted.place) is not None:
-                return
-            if not patient or attempt == ATTEMPTS or not database.is_transient(error):
-                message = f"the target's table could not be prepared: {safe_text(error)}"
-                raise CommitError(message) from None
-            time.sleep(PAUSE_SECONDS)
-        else:
-            return
+    may_pass = creates and not database.capabilities.rolls_back
+    try:
+        for attempt in attempts(CREATE_LAKE_TABLE, on=lambda error: may_pass and database.is_transient(error)):
+            with attempt:
+                _execute_ddl(database, session, statement, wanted if creates else None)
+    except database.errors as error:
+        message = f"the target's table could not be prepared: {safe_text(error)}"
+        raise CommitError(message) from None
+
+
+def _execute_ddl(database: Database, session: Session, statement: str, created: WantedTable | None) -> None:
+    try:
+        session.execute(statement)
+    except database.errors:
+        # A concurrent run, or a statement that outlived its run, may be creating the same table.
+        if created is None or database.find_table(session, created.place) is None:
+            raise

@@ -13,7 +13,7 @@ from ematix_flow.commit.ledger import HistoryRow, Ledger, open_run, transaction
 from ematix_flow.commit.publish import metrics_of, publish
 from ematix_flow.connect.halting import current, unwatched
 from ematix_flow.connect.redact import safe_text
-from ematix_flow.connect.turns import in_turn
+from ematix_flow.connect.retry import COMMIT, OVERTAKEN, STAGING, attempts
 from ematix_flow.engine.batch.commit_request import order_for
 from ematix_flow.engine.batch.ddl import expand
 from ematix_flow.engine.batch.events import facts_about
@@ -25,12 +25,10 @@ from ematix_flow.engine.batch.stager import Staging, stage, stage_name
 from ematix_flow.engine.batch.target import expect_work, target_for
 from ematix_flow.engine.spark.session import local_reason, session_for, tasks_away
 from ematix_flow.errors import (
-    EngineLostError,
     FencedError,
     QualityCheckFailed,
     RefusedError,
     RunCancelledError,
-    StagingLostError,
     TransientError,
 )
 from ematix_flow.events import QualityMeasured, RowsStaged, RunCommitted, RunFailed, RunPlanned, RunStarted
@@ -51,13 +49,9 @@ if TYPE_CHECKING:
     from ematix_flow.plan.steps import TargetPlan
     from ematix_flow.records import Audited, Committed, Fence, Part, Token
 
-COMMIT_ATTEMPTS = 4
 MOVERS = {SPARK: "spark", HERE: "local"}
 NOT_PLANNED = "unknown"
 """The path of a run that ended before it had a plan."""
-
-STAGINGS = 3
-"""How often the rows of one load are staged when staging is lost before the commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +112,7 @@ def apply_target(pipeline: Pipeline, target: TargetDeclaration, waiting: Waiting
 
     def staged(fence: Fence) -> Committed:
         order = order_for(plan, fence, attempt.history, waiting.stage, waiting.parts)
-        committed = _patiently(replace(order, expected=waiting.expected, excluded=waiting.excluded), attempt)
+        committed = _publish_with_retries(replace(order, expected=waiting.expected, excluded=waiting.excluded), attempt)
         drop_stages_of(attempt.database, attempt.token)
         return committed
 
@@ -175,9 +169,9 @@ def _opened(attempt: _Attempt) -> tuple[Fence, Committed | None]:
     """Open the run in the target; gives the fence, and the commit of an earlier attempt."""
     database, history = attempt.database, attempt.history
     try:
-        fence, committed, _ = in_turn(
-            lambda: open_run(database, attempt.token, history.pipeline, history, history.pipeline)
-        )
+        for turn in attempts(OVERTAKEN):
+            with turn:
+                fence, committed, _ = open_run(database, attempt.token, history.pipeline, history, history.pipeline)
     except database.errors as error:
         if not database.is_duplicate_key(error) and not database.is_transient(error):
             raise
@@ -252,12 +246,10 @@ def _expand(database: Database, plan: TargetPlan) -> None:
 
 def _stage_and_publish(attempt: _Attempt, plan: TargetPlan, fence: Fence, source: OpenSource, look: Look) -> Committed:
     """Stage and commit; when staging or its Spark did not survive nothing was changed, and it is done again."""
-    for _ in range(STAGINGS - 1):
-        try:
-            return _stage_once(attempt, plan, fence, source, look)
-        except (EngineLostError, StagingLostError):
-            current().check_known()
-    return _stage_once(attempt, plan, fence, source, look)
+    for staging in attempts(STAGING):
+        with staging:
+            committed = _stage_once(attempt, plan, fence, source, look)
+    return committed
 
 
 def _stage_once(attempt: _Attempt, plan: TargetPlan, fence: Fence, source: OpenSource, look: Look) -> Committed:
@@ -292,22 +284,21 @@ def _publish(
         permit=current().check,
     )
     try:
-        return _patiently(order, attempt)
+        return _publish_with_retries(order, attempt)
     except RefusedError as error:
         if not searchable(order, attempt.database):
             raise naming_offender(order, attempt.database, error) from None
-        return _patiently(without_offenders(order, attempt.database), attempt)
+        return _publish_with_retries(without_offenders(order, attempt.database), attempt)
 
 
-def _patiently(order: Order, attempt: _Attempt) -> Committed:
-    """Publish, and again after a pause when the target was away or busy."""
-    for number in range(COMMIT_ATTEMPTS - 1):
-        try:
-            return in_turn(lambda: publish(order, attempt.database, attempt.options.clock))
-        except TransientError:
-            current().check_known()
-            attempt.options.clock.sleep(0.5 * 2**number)
-    return in_turn(lambda: publish(order, attempt.database, attempt.options.clock))
+def _publish_with_retries(order: Order, attempt: _Attempt) -> Committed:
+    clock = attempt.options.clock
+    for commit in attempts(COMMIT, clock=clock):
+        with commit:
+            for turn in attempts(OVERTAKEN):
+                with turn:
+                    committed = publish(order, attempt.database, clock)
+    return committed
 
 
 def _note_failure(attempt: _Attempt, error: BaseException) -> None:
@@ -328,7 +319,9 @@ def _note_failure(attempt: _Attempt, error: BaseException) -> None:
     except database.failures:
         return
     try:
-        in_turn(lambda: _record_unless_committed(database, session, attempt.token, row))
+        for turn in attempts(OVERTAKEN):
+            with turn:
+                _record_unless_committed(database, session, attempt.token, row)
     except database.failures:
         return
     finally:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.event_times import forget_events, newest_event
 from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.retry import TARGET_AWAY, attempts
 from ematix_flow.errors import FencedError, FlowError, PositionMovedError, RefusedError, TargetAwayError
 from ematix_flow.events import StreamFailed, StreamIdle, StreamLag, StreamWatermark, StretchLoaded
 from ematix_flow.failpoints import failpoint
@@ -30,9 +31,6 @@ MOST = 100_000
 
 TIDY_AFTER = 100
 """Batches after which the books of a target are tidied."""
-
-AWAY_SECONDS = 30.0
-"""How long a table that was loaded before is waited for when it is gone."""
 
 _MISSING = re.compile(r"does not exist|doesn't exist|no such table|not found", re.IGNORECASE)
 """How databases say that a table went away between the plan and the commit."""
@@ -175,19 +173,18 @@ class Loop:
 
     def _loaded(self, track: Track, lane: Lane, end: Position) -> Counts:
         """Load, and again after a pause while the table of the target is gone, as it is when another one takes its name."""
-        clock, pause = self.options.clock, 0.1
-        deadline = clock.ticks() + AWAY_SECONDS
-        while True:
-            try:
-                return lane.load(end)
-            except (TargetAwayError, RefusedError) as error:
-                gone = isinstance(error, TargetAwayError) or (lane.made and _MISSING.search(error.what))
-                if not gone or clock.ticks() + pause > deadline:
-                    raise
-                self.options.bus.emit(StreamFailed(self.stream.name, track.key, safe_text(error), pause))
-                if self.options.stop.wait(pause):
-                    raise
-            pause = min(2 * pause, 5.0)
+
+        def is_gone(error: Exception) -> bool:
+            missing = isinstance(error, RefusedError) and lane.made and _MISSING.search(error.what)
+            return isinstance(error, TargetAwayError) or bool(missing)
+
+        def report(error: Exception, seconds: float) -> None:
+            self.options.bus.emit(StreamFailed(self.stream.name, track.key, safe_text(error), seconds))
+
+        for attempt in attempts(TARGET_AWAY, on=is_gone, stop=self.options.stop, waiting=report):
+            with attempt:
+                counts = lane.load(end)
+        return counts
 
     def _watermark(self) -> None:
         """Tell how far event time has come: the newest event that was seen, less what may come late."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.retry import STREAM_RESTART
 from ematix_flow.errors import (
     BadRowsError,
     ConnectionMissingError,
@@ -49,9 +49,6 @@ TERMINAL = (
 CRASHES = 8
 """So many failures without a batch in between are no accident, unless the other side is only away."""
 
-SHORTEST = 0.5
-"""Seconds of the first pause, about."""
-
 
 @dataclass
 class Patience:
@@ -83,5 +80,4 @@ class Patience:
 
     def pause(self) -> float:
         """Give the seconds to wait now."""
-        most = min(self.longest, SHORTEST * 2 ** min(self.failures - 1, 20))
-        return random.uniform(most / 2, most)  # noqa: S311 - so that many do not come back at the same moment
+        return replace(STREAM_RESTART, longest_wait=self.longest).wait_after(self.failures)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.background import in_background
 from ematix_flow.connect.halting import current
+from ematix_flow.connect.retry import STAGE_PARTITION, attempts
 from ematix_flow.errors import FlowError, TransientError
 from ematix_flow.failpoints import failpoint
 
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
     from ematix_flow.run.engine import Tasks
     from ematix_flow.run.stage.tasks import Piece
 
-ATTEMPTS = 4
-"""How often one piece is tried, as by a Spark of this machine; errors that will not pass are not tried again."""
-
-PAUSE_SECONDS = 0.5
 END_SECONDS = 10.0
 """How long a failed load waits for its other threads; they end with their next rows."""
 
@@ -80,18 +77,15 @@ class _Crew:
         return parts
 
     def _stage(self, partition: int) -> Part:
-        for number in range(ATTEMPTS - 1):
-            try:
-                return self._attempt(partition)
-            except Exception as error:
-                permanent = isinstance(error, FlowError) and not isinstance(error, TransientError)
-                if permanent or self.over.wait(PAUSE_SECONDS * 2**number):
-                    raise
-        return self._attempt(partition)
-
-    def _attempt(self, partition: int) -> Part:
-        return self._pieces[partition]((partition, next(self._attempts)), heed=self._heed)
+        for attempt in attempts(STAGE_PARTITION, on=_may_pass, stop=self.over):
+            with attempt:
+                part = self._pieces[partition]((partition, next(self._attempts)), heed=self._heed)
+        return part
 
     def _heed(self) -> None:
         if self.over.is_set():
             raise TransientError("another part of this load failed")
+
+
+def _may_pass(error: Exception) -> bool:
+    return isinstance(error, TransientError) or not isinstance(error, FlowError)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.background import in_background
 from ematix_flow.connect.processes import may_run
+from ematix_flow.connect.retry import WARM_ENGINE, attempts
 from ematix_flow.declare.spark_settings import SETTINGS
 from ematix_flow.errors import RunError, TransientError
 from ematix_flow.run.spark.java import find_java
@@ -57,11 +58,18 @@ FROZEN_SECONDS = 60.0
 _POLL_SECONDS = 0.02
 _REFUSED = "Invalid authentication token"
 _FATE_SECONDS = 5.0
-_TRIES = 3
 LOG = "engine.log"
 _LOG_BYTES = 5 << 20
 _PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "JAVA_HOME", "SPARK_HOME", "XDG_CACHE_HOME")
 _PASSED_ON_PREFIXES = ("LC_", "SPARK_CONF", "HADOOP_", "EMATIX_FLOW_CACHE")
+
+
+class _SilentError(TransientError):
+    """An engine that was found does not answer, and is given up."""
+
+
+class _EndedError(TransientError):
+    """An engine ended between its start and its use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,27 +104,33 @@ class Lease:
 
 def join(settings: SparkSettings) -> tuple[SparkSession, Lease]:
     """Return a session of its own on the warm engine; one that does not answer is ended and replaced."""
-    for _ in range(_TRIES):
-        lease = lease_of(settings)
-        try:
-            session = _session(lease.state)
-        except TimeoutError:
-            lease.release()
-            end_now(lease.state)
-        except BaseException as error:
-            ended = not lease.alive
-            lease.release()
-            if not ended and _REFUSED not in str(error):
-                raise
-            # A note with another token than the engine's is of no use to anybody; the engine ends when it is unused.
-            forget_state(lease.folder, lease.state.id)
-        else:
-            in_background(partial(_guard, lease), "engine-guard")
-            return session, lease
-    raise TransientError(
+    for attempt in attempts(WARM_ENGINE, on=(_SilentError,)):
+        with attempt:
+            session, lease = _joined(settings)
+    in_background(partial(_guard, lease), "engine-guard")
+    return session, lease
+
+
+def _joined(settings: SparkSettings) -> tuple[SparkSession, Lease]:
+    lease = lease_of(settings)
+    silent = _SilentError(
         "the warm engine does not answer",
         hint='flow engine stop --now ends it; `warm = "off"` under [spark] does without.',
     )
+    try:
+        return _session(lease.state), lease
+    except TimeoutError:
+        lease.release()
+        end_now(lease.state)
+        raise silent from None
+    except BaseException as error:
+        gone = isinstance(error, Exception) and (not lease.alive or _REFUSED in str(error))
+        lease.release()
+        if not gone:
+            raise
+        # A note with another token than the engine's is of no use to anybody; the engine ends when it is unused.
+        forget_state(lease.folder, lease.state.id)
+        raise silent from None
 
 
 def _guard(lease: Lease) -> None:
@@ -135,15 +149,21 @@ def _guard(lease: Lease) -> None:
 def lease_of(settings: SparkSettings) -> Lease:
     """Return the right to use an engine that offers what the settings need, which is started where there is none."""
     folder, needed = engine_folder(settings, os.environ), offer_of(settings)
-    for _ in range(_TRIES):
-        lease = _entered(folder, needed)
-        if lease is not None:
-            return lease
-        with starting(folder):
-            state = read_state(folder)
-            if state is None or not state.offer.covers(needed) or not _lives(folder, state):
-                _start(folder, settings, needed if state is None else state.offer.merged(needed))
-    raise TransientError("the warm engine ended while it was joined", hint="run the command again.")
+    for attempt in attempts(WARM_ENGINE, on=(_EndedError,)):
+        with attempt:
+            lease = _entered(folder, needed) or _started(folder, settings, needed)
+    return lease
+
+
+def _started(folder: Path, settings: SparkSettings, needed: Offer) -> Lease:
+    with starting(folder):
+        state = read_state(folder)
+        if state is None or not state.offer.covers(needed) or not _lives(folder, state):
+            _start(folder, settings, needed if state is None else state.offer.merged(needed))
+    lease = _entered(folder, needed)
+    if lease is None:
+        raise _EndedError("the warm engine ended while it was joined", hint="run the command again.")
+    return lease
 
 
 def _entered(folder: Path, needed: Offer) -> Lease | None:

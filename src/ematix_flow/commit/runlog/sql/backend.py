@@ -12,7 +12,8 @@ from ematix_flow.commit.runlog.backend import ACTIVE, Book, last_of
 from ematix_flow.commit.runlog.records import columns_of, from_values, key_of, told, values_of, with_version
 from ematix_flow.commit.runlog.sql.pool import Sessions
 from ematix_flow.commit.runlog.sql.tables import RUN_COLUMNS, RUNS
-from ematix_flow.errors import DeclareError, RunLogError
+from ematix_flow.connect.retry import RUN_LOG_TABLES, attempts
+from ematix_flow.errors import DeclareError
 from ematix_flow.records import RunRecord, record_key, split_key
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from ematix_flow.commit.runlog.sql.tables import Tables
     from ematix_flow.connect.base import Session
 
-_ENSURE_ATTEMPTS = 3
 _MANY = 1000
 """Attempts that are looked at to find out whether they are all of one run."""
 
@@ -75,16 +75,9 @@ class SqlBook(Book):
                 raise self._incomplete(missing)
             if self._tables.dialect == "sqlite":
                 session.query("PRAGMA journal_mode = WAL")
-        for attempt in range(_ENSURE_ATTEMPTS):
-            try:
-                with self._session() as session:
-                    self._tables.complete(session)
-            except RunLogError:
-                # A twin made the same table or column between our look and our statement.
-                if attempt + 1 == _ENSURE_ATTEMPTS:
-                    raise
-            else:
-                return
+        for attempt in attempts(RUN_LOG_TABLES):
+            with attempt, self._session() as session:
+                self._tables.complete(session)
 
     def ddl(self) -> str:
         """Give the statements that make the tables."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from contextlib import redirect_stdout
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -142,17 +143,18 @@ def _scheduler(module: str | None, options: dict[str, Any], stop: threading.Even
 
 def _patient_log(options: dict[str, Any]) -> RunLog:
     """Give the run log as soon as it answers: without it nobody knows which slots have run."""
-    from ematix_flow.clock import SYSTEM_CLOCK
     from ematix_flow.commit.runlog.open import open_run_log
-    from ematix_flow.errors import RunLogError
+    from ematix_flow.connect.retry import RUN_LOG_AWAY, attempts
 
-    while True:
-        try:
-            with asked_for():
-                return open_run_log(options["run_log_url"], options["run_log_path"], required=True)
-        except RunLogError as error:
-            talk(f"{error.what}; trying again in {options['poll_interval']:g} s", "yellow")
-            SYSTEM_CLOCK.sleep(options["poll_interval"])
+    def report(error: Exception, seconds: float) -> None:
+        talk(f"{getattr(error, 'what', error)}; trying again in {seconds:g} s", "yellow")
+
+    interval = options["poll_interval"]
+    policy = replace(RUN_LOG_AWAY, first_wait=interval, longest_wait=interval)
+    for attempt in attempts(policy, waiting=report):
+        with attempt, asked_for():
+            log = open_run_log(options["run_log_url"], options["run_log_path"], required=True)
+    return log
 
 
 def _run(made: Scheduler) -> None:
