@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -180,6 +182,13 @@ def test_names_with_signs_of_their_own_are_kept(store: BucketStore[Any]) -> None
     assert list(store.listed("")) == []
 
 
+def test_every_key_is_listed_but_for_those_that_stand_for_folders(store: BucketStore[Any]) -> None:
+    for key in ("in/", "in//a.csv", "in/b.csv"):
+        store.put(key, b"x")
+    assert [found.key for found in store.listed("in/")] == ["in//a.csv", "in/b.csv"]
+    assert store.read("in//a.csv") == b"x"
+
+
 def test_a_copy_that_fails_is_not_taken_for_one_that_somebody_else_made(
     store: BucketStore[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,3 +275,14 @@ def test_a_store_travels_to_another_process(store: BucketStore[Any]) -> None:
     there = pickle.loads(pickle.dumps(store))  # noqa: S301 - our own bytes
     assert (there, there.read("k")) == (store, b"x")
     assert there.at("").read("lake/k") == b"x"
+
+
+def test_a_forked_process_sends_requests_of_its_own(store: BucketStore[Any]) -> None:
+    store.put("k", b"x")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # from Python 3.12 on, for a fork beside threads
+        child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        os._exit(0 if store.read("k") == b"x" else 1)
+    assert os.waitpid(child, 0)[1] == 0

@@ -68,6 +68,15 @@ def test_a_name_that_stands_for_a_folder_is_no_file(
     assert [found.key for found in store.listed("")] == ["in/a.csv"]
 
 
+def test_a_blob_with_a_snapshot_is_deleted(
+    store: BucketStore[Any], azure_server: AzureServer, azure_bucket: str
+) -> None:
+    store.put("k", b"x")
+    azure_server.client().get_blob_client(azure_bucket, "lake/k").create_snapshot()
+    store.delete("k")
+    assert store.size("k") is None
+
+
 def test_a_blob_that_says_it_is_compressed_is_read_as_it_is(
     store: BucketStore[Any], azure_server: AzureServer, azure_bucket: str
 ) -> None:

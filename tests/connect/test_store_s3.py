@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.connect import bucket_requests, bucket_streams, s3_client, store_s3
+from ematix_flow.connect import bucket, bucket_requests, bucket_streams, store_s3
 from ematix_flow.connect.s3_client import S3Place
 from ematix_flow.connect.store import StoreError
 from ematix_flow.connect.store_s3 import S3Store
@@ -50,6 +50,23 @@ def test_a_large_object_is_copied_in_parts(store: S3Store, monkeypatch: pytest.M
     store.put("stage/part.bin", data)
     store.move("stage/part.bin", "table/final.bin")
     assert (store.read("stage/part.bin"), store.read("table/final.bin")) == (None, data)
+
+
+@pytest.mark.parametrize("request_", ["PUT partNumber=2", "POST uploadId"])
+def test_a_large_copy_that_gets_no_answer_is_made_again_and_leaves_no_upload(
+    store: S3Store, s3_server: S3Server, request_: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket_requests, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(store_s3, "COPIED_WHOLE", 1)
+    monkeypatch.setattr(store_s3, "COPY_PART", SMALLEST_PART)
+    data = os.urandom(SMALLEST_PART + 17)
+    store.put("stage/part.bin", data)
+    with closing(FaultyProxy(s3_server.port)) as proxy:
+        proxy.faults.append((request_, "unanswered"))
+        S3Store(replace(store.place, endpoint=proxy.endpoint)).move("stage/part.bin", "table/final.bin")
+        assert not proxy.faults
+    assert (store.read("stage/part.bin"), store.read("table/final.bin")) == (None, data)
+    assert s3_server.client().list_multipart_uploads(Bucket=store.place.bucket).get("Uploads", []) == []
 
 
 def test_no_upload_is_left(store: S3Store, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +111,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
 ) -> None:
     for name in ("boto3", "botocore", "botocore.exceptions", "botocore.config"):
         monkeypatch.setitem(sys.modules, name, None)
-    s3_client._client.cache_clear()
+    bucket._client.cache_clear()
     store = S3Store(S3Place("bucket"))
     with pytest.raises(MissingExtraError, match=r'pip install "ematix-flow-spark\[s3\]"'):
         store.probe() if ask == "probe" else store.read("k")

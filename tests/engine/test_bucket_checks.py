@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow import register_connection
-from ematix_flow.connect import bucket_requests, s3_client
+from ematix_flow.connect import bucket, bucket_requests
 from ematix_flow.connect.registry import open_system
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine import Options, run_pipeline
@@ -113,5 +113,5 @@ def test_credentials_of_the_chain_and_of_a_profile(
 
 
 def probe(fields: dict[str, Any]) -> str:
-    s3_client._client.cache_clear()
+    bucket._client.cache_clear()
     return str(open_system(connection_from_fields("lake", fields)).probe())

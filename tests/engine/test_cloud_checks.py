@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow import register_connection
-from ematix_flow.connect import azure_client, bucket_requests, gcs_client
+from ematix_flow.connect import bucket, bucket_requests
 from ematix_flow.connect.registry import open_system
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine import Options, run_pipeline
@@ -199,6 +199,5 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
 
 
 def probe(fields: dict[str, Any]) -> str:
-    for module in (gcs_client, azure_client):
-        module._client.cache_clear()
+    bucket._client.cache_clear()
     return str(open_system(connection_from_fields("lake", fields)).probe())

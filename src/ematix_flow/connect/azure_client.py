@@ -1,39 +1,29 @@
-"""Requests to Azure Blob Storage with deadlines, bounded repetition and errors for people; it knows no keys of tables.
-
-A client belongs to one process: what travels to tasks is the place with its credentials, never a client.
-"""
+"""Where a container of Azure is, the client that gets there and what its errors mean; it knows no keys of tables."""
 
 from __future__ import annotations
 
 import base64
 import os
-import threading
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 from ematix_flow.connect.bucket_place import BucketPlace, as_prefix, check_endpoint
 from ematix_flow.connect.bucket_requests import (
-    ATTEMPTS,
     ConflictError,
     MissingObjectError,
     PreconditionError,
     UnreachedError,
     installed,
-    patience,
-    repeated,
 )
 from ematix_flow.connect.store import StoreError, StoreUnavailableError
 from ematix_flow.errors import RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ematix_flow.declare.connection.registry import ObjectStoreAzureConnection
 
-_Answer = TypeVar("_Answer")
-_making = threading.Lock()
+_installed = partial(installed, extra="azure")
 
 _SUFFIX = "core.windows.net"
 _MISSING = frozenset({"BlobNotFound", "ResourceNotFound"})
@@ -61,6 +51,7 @@ class AzurePlace(BucketPlace):
 
     service_kind: ClassVar[str] = "azure"
     scheme: ClassVar[str] = "az"
+    noun: ClassVar[str] = "container"
 
     account: str
     container: str
@@ -74,11 +65,6 @@ class AzurePlace(BucketPlace):
     def endpoint(self) -> str:
         """Give the address of the service."""
         return self.service
-
-    @property
-    def root(self) -> str:
-        """Give the container."""
-        return self.container
 
     @property
     def user(self) -> str:
@@ -121,16 +107,8 @@ def _connection_string(connection: ObjectStoreAzureConnection) -> dict[str, str]
     return said
 
 
-def client_of(place: AzurePlace, seconds: float | None = None) -> Any:
-    """Give the client of this process for the container; `seconds` bounds how long an answer may take."""
-    with _making:
-        made = _client(os.getpid(), replace(place, container="", prefix=""), patience(seconds))
-    return made.get_container_client(place.container)
-
-
-@lru_cache(maxsize=32)
-def _client(process: int, place: AzurePlace, seconds: tuple[float, float]) -> Any:
-    del process
+def connect(place: AzurePlace, seconds: tuple[float, float]) -> Any:
+    """Return a client of the service."""
     blob = _installed("azure.storage.blob")
     try:
         return blob.BlobServiceClient(
@@ -159,30 +137,18 @@ def _default_credential(process: int) -> Any:
     return _installed("azure.identity").DefaultAzureCredential()
 
 
-def _installed(module: str) -> Any:
-    return installed(module, "azure")
-
-
-def asked(place: AzurePlace, operation: str, call: Callable[[], _Answer], attempts: int = ATTEMPTS) -> _Answer:
-    """Give what a request answers; it is made again while the service is away, busy or out of order."""
-    return repeated(lambda: once(place, operation, call), attempts)
-
-
-def once(place: AzurePlace, operation: str, call: Callable[[], _Answer]) -> _Answer:
-    """Give what a request answers, or raise what went wrong as an error of stores."""
+def error_of(place: AzurePlace, operation: str, error: Exception) -> StoreError | None:
+    """Return what an error of the client means, or None for any other error."""
     exceptions = _installed("azure.core.exceptions")
-    try:
-        return call()
-    except exceptions.ServiceRequestError:
-        raise UnreachedError(f"{place.shown}: {place.service} cannot be reached") from None
-    except (exceptions.ServiceResponseError, exceptions.IncompleteReadError) as error:
-        raise StoreUnavailableError(f"{place.shown}: the answer was lost ({type(error).__name__})") from None
-    except exceptions.HttpResponseError as error:
-        raise _refusal(place, operation, error) from None
-    except exceptions.ClientAuthenticationError:
-        raise _no_credentials(place) from None
-    except exceptions.AzureError as error:
-        raise StoreError(f"{place.shown}: the client failed ({type(error).__name__})") from None
+    if isinstance(error, exceptions.ServiceRequestError):
+        return UnreachedError(f"{place.shown}: {place.service} cannot be reached")
+    if isinstance(error, exceptions.ServiceResponseError | exceptions.IncompleteReadError):
+        return StoreUnavailableError(f"{place.shown}: the answer was lost ({type(error).__name__})")
+    if isinstance(error, exceptions.HttpResponseError):
+        return _refusal(place, operation, error)
+    if isinstance(error, exceptions.AzureError):
+        return StoreError(f"{place.shown}: the client failed ({type(error).__name__})")
+    return None
 
 
 def _refusal(place: AzurePlace, operation: str, error: Any) -> StoreError:

@@ -1,18 +1,27 @@
-"""Objects in a bucket of any service, with the promises of a store; how a service is asked stands in its own module."""
+"""Objects in a bucket of any service, with the guarantees of a store; a service only knows its own requests and errors.
+
+Why no library does this for all services: docs/decisions/object-stores.md.
+"""
 
 from __future__ import annotations
 
 import os
+import threading
 from abc import abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import IO, TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from ematix_flow.connect.bucket_place import BucketPlace
 from ematix_flow.connect.bucket_requests import (
     ATTEMPTS,
+    PROBE_ATTEMPTS,
+    PROBE_SECONDS,
     ConflictError,
     MissingObjectError,
     PreconditionError,
+    deadlines,
     pause,
     repeated,
 )
@@ -20,17 +29,34 @@ from ematix_flow.connect.bucket_streams import ObjectReader, PartsOutput
 from ematix_flow.connect.store import Store, StoreError, StoreUnavailableError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from datetime import datetime
+
     from ematix_flow.connect.bucket_streams import Upload
     from ematix_flow.connect.store import Found, Output
 
 PAGE = 1000
-"""Keys of one answer to a listing."""
+"""Keys of one response to a listing."""
 
 _trusted: set[tuple[int, Any]] = set()
 """Places whose service has refused to replace an object when it was asked to, by process."""
 
+_opening = threading.Lock()
 
 P_co = TypeVar("P_co", bound=BucketPlace, covariant=True)
+_Response = TypeVar("_Response")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One response to a listing, with the time of the service."""
+
+    now: datetime
+    objects: Sequence[Found]
+    folders: Sequence[str] = ()
+    """Keys of the bucket up to the slash after the prefix, if the listing is cut there."""
+    next: Any = None
+    """Where the next page begins; nothing after the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,42 +67,50 @@ class BucketStore(Store, Generic[P_co]):
 
     @property
     def shown(self) -> str:
-        """Give the address of the bucket and the prefix."""
+        """Return the address of the bucket and the prefix."""
         return self.place.shown
 
     def address(self, key: str) -> str:
-        """Give the address of an object."""
+        """Return the address of an object."""
         return self.place.address(key)
 
     def path(self, key: str) -> str:
-        """Give the address of an object."""
+        """Return the address of an object."""
         return self.place.address(key)
 
     def at(self, prefix: str) -> Self:
-        """Give the store of another prefix of the bucket."""
+        """Return the store of another prefix of the bucket."""
         return type(self)(replace(cast("Any", self.place), prefix=prefix))
 
-    # What a service has to do
+    # What a service has to do; everything but the last three is one request
+
+    @staticmethod
+    @abstractmethod
+    def connect(place: Any, seconds: tuple[float, float]) -> Any:
+        """Return a client of the service that sends every request once."""
+
+    @staticmethod
+    @abstractmethod
+    def error_of(place: Any, operation: str, error: Exception) -> StoreError | None:
+        """Return what an error of the client means, or None for any other error."""
 
     @abstractmethod
-    def find(self, key: str) -> Found | None:
-        """Give what the service says about an object, or None when there is none."""
+    def _get(self, key: str) -> bytes: ...
 
     @abstractmethod
-    def range(self, key: str, first: int, last: int, version: str) -> bytes:
-        """Give the bytes from the first to the last of one version; PreconditionError when it was replaced."""
+    def _head(self, key: str) -> Found: ...
 
     @abstractmethod
-    def folders(self) -> set[str]:
-        """Give the names up to the first slash after the prefix."""
+    def _range(self, key: str, first: int, last: int, version: str) -> bytes: ...
 
     @abstractmethod
-    def put(self, key: str, data: bytes) -> None:
-        """Put an object in place of whatever is there."""
+    def _page(self, client: Any, prefix: str, token: Any, size: int, *, cut: bool) -> Page: ...
 
     @abstractmethod
-    def put_new(self, key: str, data: bytes) -> None:
-        """Put an object that must not be there, by one request; PreconditionError when it is."""
+    def _put(self, key: str, data: bytes, *, new: bool) -> None: ...
+
+    @abstractmethod
+    def _delete(self, key: str) -> None: ...
 
     @abstractmethod
     def copy(self, staged: Found, final: str) -> None:
@@ -86,7 +120,69 @@ class BucketStore(Store, Generic[P_co]):
     def upload(self, key: str) -> Upload:
         """Begin an upload in parts."""
 
-    # What follows from it
+    # Requests
+
+    def client(self, seconds: float | None = None) -> Any:
+        """Return the client of this process; `seconds` bounds how long a response may take.
+
+        A client belongs to one process: what travels to tasks is the place with its credentials.
+        """
+        with _opening:  # to make a client is not safe in threads, to use it is
+            return self.once("reach", lambda: _client(os.getpid(), type(self), self.place.anywhere, deadlines(seconds)))
+
+    def once(self, operation: str, call: Callable[[], _Response]) -> _Response:
+        """Return the response to a request; what goes wrong is an error of stores."""
+        try:
+            return call()
+        except Exception as error:
+            refused = self.error_of(self.place, operation, error)
+            if refused is None:
+                raise
+            raise refused from None
+
+    def request(self, operation: str, call: Callable[[], _Response], attempts: int = ATTEMPTS) -> _Response:
+        """Return the response to a request that is sent again while the service is away, busy or out of order."""
+        return repeated(lambda: self.once(operation, call), attempts)
+
+    # Reading
+
+    def probe(self) -> str:
+        """Say that the bucket answers; nobody waits longer than a few seconds."""
+        client = self.client(PROBE_SECONDS)
+        self.request("list", lambda: self._page(client, self.place.prefix, None, 1, cut=False), PROBE_ATTEMPTS)
+        return f"{self.place.noun} {self.place.root} at {self.place.service}"
+
+    def now(self) -> datetime:
+        """Ask for one key, and return the time of the response."""
+        return self.request("list", lambda: self._page(self.client(), self.place.prefix, None, 1, cut=False)).now
+
+    def read(self, key: str) -> bytes | None:
+        """Get an object."""
+        try:
+            return self.request("read", lambda: self._get(key))
+        except MissingObjectError:
+            return None
+
+    def find(self, key: str) -> Found | None:
+        """Return what the service says about an object, or None when there is none."""
+        try:
+            return self.request("read", lambda: self._head(key))
+        except MissingObjectError:
+            return None
+
+    def size(self, key: str) -> int | None:
+        """Ask for the size of an object."""
+        found = self.find(key)
+        return None if found is None else found.size
+
+    def range(self, key: str, first: int, last: int, version: str) -> bytes:
+        """Return the bytes from the first to the last of one version; PreconditionError when it was replaced."""
+        try:
+            return self.request("read", lambda: self._range(key, first, last, version))
+        except MissingObjectError:
+            if self.find(key) is not None:
+                raise PreconditionError(f"{self.address(key)} is another one") from None
+            raise FileNotFoundError(f"there is no object {self.address(key)} any more") from None
 
     def reader(self, key: str, found: Found | None = None) -> IO[bytes]:
         """Open an object for reading by ranges."""
@@ -95,14 +191,41 @@ class BucketStore(Store, Generic[P_co]):
             raise FileNotFoundError(f"there is no object {self.address(key)}")
         return cast("IO[bytes]", ObjectReader(self, known))
 
-    def size(self, key: str) -> int | None:
-        """Ask for the size of an object."""
-        found = self.find(key)
-        return None if found is None else found.size
+    def listed(self, prefix: str) -> Iterator[Found]:
+        """List page by page; ages are by the clock of the service, and keys that stand for folders are left out."""
+        return (found for page in self._pages(prefix) for found in page.objects if not found.key.endswith("/"))
+
+    def folders(self) -> set[str]:
+        """Return the names up to the first slash after the prefix."""
+        return {self.own(name).strip("/") for page in self._pages("", cut=True) for name in page.folders}
+
+    def _pages(self, prefix: str, *, cut: bool = False, **more: Any) -> Iterator[Page]:
+        token: Any = None
+
+        def fetch() -> Page:
+            return self._page(self.client(), self.whole(prefix), token, PAGE, cut=cut, **more)
+
+        while True:
+            page = self.request("list", fetch)
+            yield page
+            token = page.next
+            if not token:
+                return
+
+    # Writing
+
+    def put(self, key: str, data: bytes) -> None:
+        """Put an object in place of whatever is there."""
+        self.request("write", lambda: self._put(key, data, new=False))
 
     def write(self, key: str, data: bytes) -> None:
         """Put an object in place of whatever is there."""
         self.put(key, data)
+
+    def delete(self, key: str) -> None:
+        """Delete an object."""
+        with suppress(MissingObjectError):
+            self.request("delete", lambda: self._delete(key))
 
     def output(self, key: str) -> Output:
         """Upload part by part."""
@@ -113,7 +236,7 @@ class BucketStore(Store, Generic[P_co]):
         unsure = False
         for attempt in range(ATTEMPTS):
             try:
-                self.put_new(key, data)
+                self.once("write", lambda: self._put(key, data, new=True))
             except PreconditionError:
                 return unsure and self.read(key) == data
             except ConflictError:
@@ -137,7 +260,7 @@ class BucketStore(Store, Generic[P_co]):
         if self.place.keeps_conditions or known in _trusted:
             return
         try:
-            repeated(lambda: self.put_new(key, data))
+            self.request("write", lambda: self._put(key, data, new=True))
         except PreconditionError:
             _trusted.add(known)
             return
@@ -173,9 +296,15 @@ class BucketStore(Store, Generic[P_co]):
         return True
 
     def own(self, key: str) -> str:
-        """Give a key of the bucket as a key of this store."""
+        """Return a key of the bucket as a key of this store."""
         return key.removeprefix(self.place.prefix)
 
     def whole(self, key: str) -> str:
-        """Give a key of this store as a key of the bucket."""
+        """Return a key of this store as a key of the bucket."""
         return f"{self.place.prefix}{key}"
+
+
+@lru_cache(maxsize=32)
+def _client(process: int, store: type[BucketStore[Any]], place: BucketPlace, seconds: tuple[float, float]) -> Any:
+    del process
+    return store.connect(place, seconds)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from ematix_flow.errors import RunError
 
@@ -19,13 +20,20 @@ class BucketPlace(ABC):
     service_kind: ClassVar[str]
     scheme: ClassVar[str]
     """How addresses begin."""
+    noun: ClassVar[str] = "bucket"
+    """What the service calls a bucket, in its settings too."""
     prefix: str
     """Empty, or a path that ends with a slash."""
 
     @property
-    @abstractmethod
     def root(self) -> str:
-        """Give the name of the bucket."""
+        """Return the name of the bucket."""
+        return str(getattr(self, self.noun))
+
+    @property
+    def anywhere(self) -> Self:
+        """Return how to get to the service, whatever the bucket."""
+        return cast("Self", replace(cast("Any", self), prefix="", **{self.noun: ""}))
 
     @property
     @abstractmethod

@@ -64,8 +64,8 @@ def pause(attempt: int) -> None:
     time.sleep(random.uniform(0.0, min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt)))  # noqa: S311 - only to part ways
 
 
-def patience(seconds: float | None) -> tuple[float, float]:
-    """Give how long a connection and an answer may take."""
+def deadlines(seconds: float | None) -> tuple[float, float]:
+    """Return how long a connection and a response may take."""
     answer = seconds or ANSWER_SECONDS
     return min(CONNECT_SECONDS, answer), answer
 

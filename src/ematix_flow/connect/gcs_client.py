@@ -1,38 +1,31 @@
-"""Requests to Google Cloud Storage with deadlines, bounded repetition and errors for people; it knows no keys of tables.
+"""Where a bucket of Google is, the client that gets there and what its errors mean; it knows no keys of tables.
 
-A client belongs to one process: what travels to tasks is the place and the name of the file with its credentials.
+What travels to tasks is the name of the file with the credentials, not the credentials.
 """
 
 from __future__ import annotations
 
 import os
-import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ematix_flow.connect.bucket_place import BucketPlace, as_prefix, check_endpoint
 from ematix_flow.connect.bucket_requests import (
-    ATTEMPTS,
     POOL,
     MissingObjectError,
     PreconditionError,
     UnreachedError,
     installed,
-    patience,
-    repeated,
 )
 from ematix_flow.connect.store import StoreError, StoreUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ematix_flow.declare.connection.registry import ObjectStoreGCSConnection
 
-_Answer = TypeVar("_Answer")
-_making = threading.Lock()
+_installed = partial(installed, extra="gcs")
 
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 _REFUSALS = {
@@ -53,11 +46,6 @@ class GcsPlace(BucketPlace):
     endpoint: str = ""
     credentials_path: str = ""
     anonymous: bool = False
-
-    @property
-    def root(self) -> str:
-        """Give the bucket."""
-        return self.bucket
 
     @property
     def service(self) -> str:
@@ -87,37 +75,21 @@ def place_of(connection: ObjectStoreGCSConnection) -> GcsPlace:
 class Client:
     """The client of one service in this process, with the deadlines of its requests and the clock of the service."""
 
-    def __init__(self, storage: Any, seconds: tuple[float, float]) -> None:
+    def __init__(self, storage: Any, http: Any, seconds: tuple[float, float]) -> None:
         self.storage = storage
+        self.http = http
+        """The session that adds credentials to plain requests."""
         self.seconds = seconds
         self.now = datetime.now(UTC)
 
-    @property
-    def http(self) -> Any:
-        """Give the session that adds credentials to plain requests."""
-        return self.storage._http  # noqa: SLF001 - made below
-
-    def look(self, response: Any, *_: Any, **__: Any) -> None:
-        """Take the time from an answer."""
-        told = response.headers.get("Date")
-        self.now = parsedate_to_datetime(told) if told else self.now
-
-    def age(self, since: datetime) -> float:
-        """Give the seconds between an instant and the last answer, both by the clock of the service."""
-        return (self.now - since).total_seconds()
+    def read_clock(self, response: Any, *_: Any, **__: Any) -> None:
+        """Take the time from a response."""
+        date = response.headers.get("Date")
+        self.now = parsedate_to_datetime(date) if date else self.now
 
 
-def client_of(place: GcsPlace, seconds: float | None = None) -> Client:
-    """Give the client of this process; `seconds` bounds how long an answer may take."""
-    with _making:
-        return once(
-            place, "reach", lambda: _client(os.getpid(), replace(place, bucket="", prefix=""), patience(seconds))
-        )
-
-
-@lru_cache(maxsize=32)
-def _client(process: int, place: GcsPlace, seconds: tuple[float, float]) -> Client:
-    del process
+def connect(place: GcsPlace, seconds: tuple[float, float]) -> Client:
+    """Return a client of the service."""
     storage, transport, adapters = (
         _installed(name) for name in ("google.cloud.storage", "google.auth.transport.requests", "requests.adapters")
     )
@@ -127,8 +99,8 @@ def _client(process: int, place: GcsPlace, seconds: tuple[float, float]) -> Clie
     options = {"api_endpoint": place.endpoint} if place.endpoint else None
     # No request about objects names a project, but the client looks for one unless it is given any.
     made = storage.Client("none", session.credentials, client_options=options, _http=session)
-    client = Client(made, seconds)
-    session.hooks["response"].append(client.look)
+    client = Client(made, session, seconds)
+    session.hooks["response"].append(client.read_clock)
     return client
 
 
@@ -146,28 +118,16 @@ def _credentials(place: GcsPlace) -> Any:
     return auth.default(scopes=[SCOPE])[0]
 
 
-def _installed(module: str) -> Any:
-    return installed(module, "gcs")
-
-
-def asked(place: GcsPlace, operation: str, call: Callable[[], _Answer], attempts: int = ATTEMPTS) -> _Answer:
-    """Give what a request answers; it is made again while the service is away, busy or out of order."""
-    return repeated(lambda: once(place, operation, call), attempts)
-
-
-def once(place: GcsPlace, operation: str, call: Callable[[], _Answer]) -> _Answer:
-    """Give what a request answers, or raise what went wrong as an error of stores."""
+def error_of(place: GcsPlace, operation: str, error: Exception) -> StoreError | None:
+    """Return what an error of the client means, or None for any other error."""
     auth, api, http = (
         _installed(name) for name in ("google.auth.exceptions", "google.api_core.exceptions", "requests.exceptions")
     )
-    try:
-        return call()
-    except api.GoogleAPICallError as error:
-        raise refusal(place, operation, int(error.code or 0), str(error.message or "")) from None
-    except http.RequestException as error:
-        raise _away(place, http, error) from None
-    except auth.GoogleAuthError as error:
-        raise _no_token(place, auth, error) from None
+    if isinstance(error, api.GoogleAPICallError):
+        return refusal(place, operation, int(error.code or 0), str(error.message or ""))
+    if isinstance(error, http.RequestException):
+        return _away(place, http, error)
+    return _no_token(place, auth, error) if isinstance(error, auth.GoogleAuthError) else None
 
 
 def _no_token(place: GcsPlace, auth: Any, error: Any) -> StoreError:

@@ -1,41 +1,30 @@
-"""Requests to an S3 service with deadlines, bounded repetition and errors for people; it knows no keys of tables.
-
-A client belongs to one process: what travels to tasks is the place with its credentials, never a client.
-"""
+"""Where a bucket of an S3 service is, the client that gets there and what its errors mean; it knows no keys of tables."""
 
 from __future__ import annotations
 
-import os
-import threading
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 from ematix_flow.connect.bucket_place import BucketPlace, as_prefix, check_endpoint
 from ematix_flow.connect.bucket_requests import (
-    ATTEMPTS,
     POOL,
     ConflictError,
     MissingObjectError,
     PreconditionError,
     UnreachedError,
     installed,
-    patience,
-    repeated,
 )
 from ematix_flow.connect.store import StoreError, StoreUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ematix_flow.declare.connection.databases import DeltaS3Connection, IcebergConnection
     from ematix_flow.declare.connection.files import ObjectStoreS3Connection
 
     BucketConnection = ObjectStoreS3Connection | DeltaS3Connection | IcebergConnection
 
-_Answer = TypeVar("_Answer")
-_making = threading.Lock()
+_installed = partial(installed, extra="s3")
 
 _MISSING = frozenset({"NoSuchKey", "404", "NotFound", "NoSuchUpload"})
 _BUSY = frozenset({"SlowDown", "RequestTimeout", "RequestTimeoutException", "Throttling", "ThrottlingException",
@@ -70,11 +59,6 @@ class S3Place(BucketPlace):
     profile: str = ""
     access_key_id: str = field(default="", repr=False)
     secret_access_key: str = field(default="", repr=False)
-
-    @property
-    def root(self) -> str:
-        """Give the bucket."""
-        return self.bucket
 
     @property
     def service(self) -> str:
@@ -138,15 +122,8 @@ def keys_of(place: S3Place) -> S3Keys:
     return S3Keys(now.access_key, now.secret_key, now.token or "")
 
 
-def client_of(place: S3Place, seconds: float | None = None) -> Any:
-    """Give the client of this process; `seconds` bounds how long an answer may take."""
-    with _making:  # to make a client is not safe in threads, to use it is
-        return _client(os.getpid(), replace(place, bucket="", prefix=""), patience(seconds))
-
-
-@lru_cache(maxsize=32)
-def _client(process: int, place: S3Place, seconds: tuple[float, float]) -> Any:
-    del process
+def connect(place: S3Place, seconds: tuple[float, float]) -> Any:
+    """Return a client of the service."""
     boto3, botocore = (_installed(name) for name in ("boto3", "botocore.config"))
     checksums = "when_supported" if place.is_amazon else "when_required"
     config = botocore.Config(
@@ -168,24 +145,12 @@ def _client(process: int, place: S3Place, seconds: tuple[float, float]) -> Any:
         raise StoreError(str(error)) from None
 
 
-def _installed(module: str) -> Any:
-    return installed(module, "s3")
-
-
-def asked(place: S3Place, operation: str, call: Callable[[], _Answer], attempts: int = ATTEMPTS) -> _Answer:
-    """Give what a request answers; it is made again while the service is away, busy or out of order."""
-    return repeated(lambda: once(place, operation, call), attempts)
-
-
-def once(place: S3Place, operation: str, call: Callable[[], _Answer]) -> _Answer:
-    """Give what a request answers, or raise what went wrong as an error of stores."""
+def error_of(place: S3Place, operation: str, error: Exception) -> StoreError | None:
+    """Return what an error of the client means, or None for any other error."""
     exceptions = _installed("botocore.exceptions")
-    try:
-        return call()
-    except exceptions.ClientError as error:
-        raise _refusal(place, operation, error.response) from None
-    except exceptions.BotoCoreError as error:
-        raise _failure(place, error) from None
+    if isinstance(error, exceptions.ClientError):
+        return _refusal(place, operation, error.response)
+    return _failure(place, error) if isinstance(error, exceptions.BotoCoreError) else None
 
 
 def _refusal(place: S3Place, operation: str, response: Any) -> StoreError:

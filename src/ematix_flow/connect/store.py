@@ -139,7 +139,10 @@ _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK, errno.ENO
 
 
 class LocalStore(Store):
-    """A folder of this machine, or one that is mounted on it."""
+    """A folder of this machine, or one that is mounted on it.
+
+    It is no library's, since what was written has to survive a crash of the machine: docs/decisions/object-stores.md.
+    """
 
     def __init__(self, root: str) -> None:
         self.root = Path(root)
