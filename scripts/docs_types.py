@@ -46,7 +46,7 @@ LIMITS = {
     "nul": "the character NUL in a text",
     "nan": "NaN",
     "infinity": "infinity",
-    "empty_partition": "an empty text in a column that divides the table",
+    "empty_partition": "an empty text, or the text `__HIVE_DEFAULT_PARTITION__`, in a column that divides the table",
     "far_instant": "times before 1678 or after 2262, and fractions of a second before 1970",
 }
 

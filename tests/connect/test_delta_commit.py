@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ematix_flow.connect import delta_commit, delta_log
 from ematix_flow.connect.base import FoundColumn
-from ematix_flow.connect.delta_checkpoint import write_checkpoint
 from ematix_flow.connect.delta_commit import NewFile
+from ematix_flow.connect.delta_copy import snapshot
 from ematix_flow.connect.lake_change import Change
 from ematix_flow.connect.store import LocalStore
-from ematix_flow.errors import TransientError
+from ematix_flow.errors import TransientError, UnsupportedError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from ematix_flow.connect.delta_copy import Snapshot
 
 FOLDER = "s/t/"
 COLUMNS = (FoundColumn("id", "BIGINT", nullable=False), FoundColumn("amount", "DECIMAL(12,2)", nullable=True))
@@ -47,47 +50,83 @@ def files_of(store: LocalStore) -> set[str]:
     return {action["add"]["path"] for some in delta_log.commits(store, FOLDER) for action in some if "add" in action}
 
 
+def field(key: str, value: str) -> str:
+    """Return a schema whose only column has something said of it."""
+    column = {"name": "id", "type": "string", "nullable": True, "metadata": {key: value}}
+    return json.dumps({"type": "struct", "fields": [column]})
+
+
+def found(store: LocalStore) -> Snapshot:
+    table = snapshot(store, FOLDER)
+    assert table is not None
+    return table
+
+
+def alter(store: LocalStore, **metadata: Any) -> None:
+    """Write the next version, which says something else of the table."""
+    (about,) = [a["metaData"] for a in delta_log.commit(store, FOLDER, 0) or () if "metaData" in a]
+    write(store, {"metaData": {**about, **metadata}})
+
+
+def write(store: LocalStore, *actions: dict[str, Any]) -> int:
+    """Write the next version as another program would, and return its number."""
+    number = (delta_log.version(store, FOLDER) or 0) + 1
+    assert store.create(delta_log.commit_key(FOLDER, number), "".join(f"{json.dumps(a)}\n" for a in actions).encode())
+    return number
+
+
+def checkpoints(store: LocalStore) -> list[int]:
+    return [int(name.partition(".")[0]) for name in log_of(store) if ".checkpoint." in name]
+
+
+def checkpoint_rows(tmp_path: Path, number: int) -> list[dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    rows = pq.read_table(tmp_path / FOLDER / "_delta_log" / f"{number:020}.checkpoint.parquet").to_pylist()
+    return list(rows)
+
+
 def test_a_table_is_made_once_with_its_columns(store: LocalStore) -> None:
     assert not delta_commit.make_table(store, FOLDER, COLUMNS)
-    assert delta_log.columns(store, FOLDER) == [("id", "long", False), ("amount", "decimal(12,2)", True)]
-    state = delta_log.state(store, FOLDER)
-    assert state is not None
-    assert (state.version, state.protocol) == (0, {"minReaderVersion": 1, "minWriterVersion": 2})
-    assert delta_commit.takes_files(state)
+    table = found(store)
+    assert table.columns == [("id", "long", False), ("amount", "decimal(12,2)", True)]
+    assert (table.version, table.protocol, table.takes_files) == (0, (1, 2), True)
+
+
+def test_a_log_names_the_table_and_no_folder_of_this_machine_but_its_own(store: LocalStore) -> None:
+    add(store, 1)
+    for number in (0, 1):
+        said = (store.read(delta_log.commit_key(FOLDER, number)) or b"").decode()
+        assert "ematix-flow-delta" not in said
+        assert '"clientVersion":"ematix-flow"' in said
+    assert store.address(FOLDER) in (store.read(delta_log.commit_key(FOLDER, 0)) or b"").decode()
 
 
 def test_a_type_that_needs_more_than_every_reader_knows_is_left_to_delta(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
     assert not delta_commit.make_table(store, FOLDER, [FoundColumn("v", "VARIANT", nullable=True)])
-    assert delta_log.state(store, FOLDER) is None
+    assert snapshot(store, FOLDER) is None
     assert delta_commit.make_table(store, FOLDER, [FoundColumn("at", "TIMESTAMP_NTZ", nullable=True)])
-    state = delta_log.state(store, FOLDER)
-    assert state is not None
-    assert state.protocol["readerFeatures"] == ["timestampNtz"]
-    assert delta_commit.takes_files(state)
+    assert found(store).features == {"timestampNtz"}
+    assert found(store).takes_files
 
 
 @pytest.mark.parametrize(
-    ("protocol", "metadata"),
+    "more",
     [
-        ({"minReaderVersion": 2, "minWriterVersion": 5}, {}),
-        ({"minReaderVersion": 3, "minWriterVersion": 7, "writerFeatures": ["deletionVectors"]}, {}),
-        ({}, {"partitionColumns": ["id"]}),
-        (
-            {},
-            {
-                "schemaString": '{"fields": [{"name": "id", "type": "long", "metadata": {"delta.invariants": "id > 0"}}]}'
-            },
-        ),
+        {"protocol": (2, 5)},
+        {"protocol": (3, 7), "features": frozenset({"deletionVectors"})},
+        {"protocol": (1, 7), "features": frozenset({"checkConstraints"})},
+        {"partitions": ("id",)},
+        {"schema": field("delta.invariants", "id > 0")},
+        {"schema": field("delta.generationExpression", "1")},
+        {"schema": field("__CHAR_VARCHAR_TYPE_STRING", "varchar(3)")},
     ],
+    ids=str,
 )
-def test_a_table_that_asks_more_of_its_writers_takes_no_files(
-    store: LocalStore, protocol: dict[str, Any], metadata: dict[str, Any]
-) -> None:
-    state = delta_log.state(store, FOLDER)
-    assert state is not None
-    other = delta_log.LogState(0, {**state.metadata, **metadata}, {**state.protocol, **protocol})
-    assert not delta_commit.takes_files(other)
+def test_a_table_that_asks_more_of_its_writers_takes_no_files(store: LocalStore, more: dict[str, Any]) -> None:
+    assert not replace(found(store), **more).takes_files
+    assert replace(found(store), schema=field("comment", "what it is")).takes_files
 
 
 def test_a_change_is_made_once_and_a_refused_one_never(store: LocalStore) -> None:
@@ -106,8 +145,8 @@ def test_a_change_is_made_once_and_a_refused_one_never(store: LocalStore) -> Non
 def test_commits_of_others_are_gone_around_and_looked_at(store: LocalStore) -> None:
     seen: list[int] = []
 
-    def check(state: delta_log.LogState) -> None:
-        seen.append(state.version)
+    def check(table: Snapshot) -> None:
+        seen.append(table.version)
         if len(seen) == 1:
             assert store.create(delta_log.commit_key(FOLDER, 1), b'{"commitInfo": {"operation": "somebody"}}\n')
 
@@ -135,69 +174,126 @@ def test_a_checkpoint_keeps_what_the_commits_before_it_say(store: LocalStore) ->
         "00000000000000000020.checkpoint.parquet",
         "_last_checkpoint",
     ]
-    whole = delta_log.state(store, FOLDER)
+    whole = found(store)
     for version in range(20):
         store.delete(delta_log.commit_key(FOLDER, version))
-    assert delta_log.state(store, FOLDER) == whole
-    assert delta_log.columns(store, FOLDER) == [("id", "long", False), ("amount", "decimal(12,2)", True)]
+    assert found(store) == whole
     with pytest.raises(TransientError, match="takes it once"):
         add(store, 7)
+    store.delete(f"{FOLDER}_delta_log/_last_checkpoint")
+    assert found(store) == whole, "what is noted of a checkpoint is a help, and not needed"
 
 
-def test_a_checkpoint_forgets_removed_files_and_keeps_the_others(store: LocalStore, tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
-    for number in range(1, 4):
+@pytest.mark.parametrize(("said", "numbers"), [("3", [3, 6, 9]), ("1", list(range(2, 10))), (None, [])])
+def test_a_table_says_itself_how_often_it_has_a_checkpoint(
+    store: LocalStore, said: str | None, numbers: list[int]
+) -> None:
+    alter(store, configuration={"delta.checkpointInterval": said} if said else {})
+    for number in range(2, 10):
         add(store, number)
-    removed = {"remove": {"path": "2.parquet", "deletionTimestamp": 1, "dataChange": True}}
-    store.create(delta_log.commit_key(FOLDER, 4), (json.dumps(removed) + "\n").encode())
-    assert write_checkpoint(store, FOLDER, 4)
-    rows = pq.read_table(tmp_path / FOLDER / "_delta_log" / f"{4:020}.checkpoint.parquet").to_pylist()
-    assert [row["add"]["path"] for row in rows if row["add"]] == ["1.parquet", "3.parquet"]
-    assert not [row for row in rows if row["remove"]]
-    assert [row["txn"]["version"] for row in rows if row["txn"]] == [3]
+    assert checkpoints(store) == numbers
+
+
+def test_a_checksum_of_what_was_noted_before_goes_with_it(store: LocalStore, tmp_path: Path) -> None:
+    checksum = tmp_path / FOLDER / "_delta_log" / "._last_checkpoint.crc"
+    for number in range(1, 10):
+        add(store, number)
+    checksum.write_bytes(b"of another file")
+    add(store, 10)
+    assert not checksum.exists()
+    assert json.loads(store.read(f"{FOLDER}_delta_log/_last_checkpoint") or b"")["version"] == 10
+
+
+def test_a_checkpoint_that_cannot_be_written_is_left_to_a_later_commit(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really = store.create
+
+    def full(key: str, data: bytes) -> bool:
+        if key.endswith(".parquet"):
+            raise OSError("no space left on device")
+        return really(key, data)
+
+    monkeypatch.setattr(store, "create", full)
+    for number in range(1, 12):
+        add(store, number)
+    assert (checkpoints(store), found(store).version) == ([], 11)
 
 
 @pytest.mark.parametrize(
     ("said", "days"),
-    [
-        (None, [6]),
-        ("interval 30 days", [29, 8, 6]),
-        ("interval 1 week", [6]),
-        ("interval 12 hours", []),
-        ("some time", [31, 29, 8, 6]),
-    ],
+    [(None, [6]), ("interval 30 days", [29, 8, 6]), ("interval 1 week", [6]), ("interval 12 hours", [])],
 )
 def test_a_checkpoint_remembers_removed_files_as_long_as_the_table_says(
     store: LocalStore, tmp_path: Path, said: str | None, days: list[int]
 ) -> None:
-    import pyarrow.parquet as pq
-
-    metadata = json.loads((tmp_path / delta_log.commit_key(FOLDER, 0)).read_text().splitlines()[2])
-    metadata["metaData"]["configuration"] = {} if said is None else {"delta.deletedFileRetentionDuration": said}
+    alter(store, configuration={} if said is None else {"delta.deletedFileRetentionDuration": said})
     now = time.time_ns() // 1_000_000
     gone = [
-        {"remove": {"path": f"{age}.parquet", "deletionTimestamp": now - age * 86_400_000, "dataChange": True}}
+        {"remove": {"path": f"old {age}", "deletionTimestamp": now - age * 86_400_000, "dataChange": True}}
         for age in (31, 29, 8, 6)
     ]
-    store.create(delta_log.commit_key(FOLDER, 1), "".join(f"{json.dumps(a)}\n" for a in [metadata, *gone]).encode())
-    assert write_checkpoint(store, FOLDER, 1)
-    rows = pq.read_table(tmp_path / FOLDER / "_delta_log" / f"{1:020}.checkpoint.parquet").to_pylist()
-    assert [row["remove"]["path"] for row in rows if row["remove"]] == [f"{age}.parquet" for age in days]
+    write(store, *gone)
+    for number in range(3, 11):
+        add(store, number)
+    rows = checkpoint_rows(tmp_path, 10)
+    assert {row["remove"]["path"] for row in rows if row["remove"]} == {f"old {age}" for age in days}
+    assert {row["add"]["path"] for row in rows if row["add"]} == {f"{number}.parquet" for number in range(3, 11)}
+    assert [row["txn"]["version"] for row in rows if row["txn"]] == [10]
 
 
-def test_an_action_that_is_not_known_leaves_the_checkpoint_to_others(store: LocalStore) -> None:
-    store.create(delta_log.commit_key(FOLDER, 1), b'{"domainMetadata": {"domain": "d"}}\n')
-    assert not write_checkpoint(store, FOLDER, 1)
-    assert log_of(store) == [f"{0:020}.json", f"{1:020}.json"]
-
-
-def test_a_checkpoint_of_another_kind_leaves_the_table_to_delta(store: LocalStore) -> None:
+@pytest.mark.parametrize("sidecar", [True, False])
+def test_a_checkpoint_of_the_second_version_is_read(store: LocalStore, tmp_path: Path, sidecar: bool) -> None:
     for number in range(1, 12):
         add(store, number)
-    folder = f"{FOLDER}_delta_log/"
-    store.delete(f"{folder}{10:020}.checkpoint.parquet")
-    store.create(f"{folder}{10:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json", b"{}")
-    assert delta_log.state(store, FOLDER) is None
-    with pytest.raises(TransientError, match="cannot be read any more"):
-        add(store, 12)
+    log = tmp_path / FOLDER / "_delta_log"
+    before = found(store)
+    second_version(log, 10, sidecar=sidecar)
+    assert found(store) == replace(before, protocol=(3, 7), features=frozenset({"v2Checkpoint", "invariants"}))
+    assert not found(store).takes_files, "Delta itself writes the next checkpoint"
+    with pytest.raises(TransientError, match="takes it once"):
+        add(store, 9)
+    add(store, 12)
+    assert found(store).version == 12
+
+
+def second_version(log: Path, number: int, *, sidecar: bool) -> None:
+    """Put a checkpoint of the second version in place of one, and of the commits before it."""
+    import pyarrow.parquet as pq
+
+    one = log / f"{number:020}.checkpoint.parquet"
+    rows = [{k: v for k, v in row.items() if v} for row in pq.read_table(one).to_pylist(maps_as_pydicts="strict")]
+    features = {"readerFeatures": ["v2Checkpoint"], "writerFeatures": ["v2Checkpoint", "invariants"]}
+    actions = [{"checkpointMetadata": {"version": number}}]
+    actions += [{"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}]
+    actions += [row for row in rows if "metaData" in row or "txn" in row]
+    adds = [row for row in rows if "add" in row]
+    if sidecar:
+        (log / "_sidecars").mkdir()
+        pq.write_table(pq.read_table(one, columns=["add"]), log / "_sidecars" / "a.parquet")
+        size = (log / "_sidecars" / "a.parquet").stat().st_size
+        adds = [{"sidecar": {"path": "a.parquet", "sizeInBytes": size, "modificationTime": 1}}]
+    name = f"{number:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json"
+    (log / name).write_text("\n".join(json.dumps(action) for action in (*actions, *adds)))
+    one.unlink()
+    for version in range(number + 1):
+        (log / f"{version:020}.json").unlink()
+
+
+def test_a_log_that_is_not_understood_is_named_with_its_place(store: LocalStore) -> None:
+    features = {"readerFeatures": ["tomorrow"], "writerFeatures": ["tomorrow"]}
+    write(store, {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}})
+    with pytest.raises(UnsupportedError, match="tomorrow") as refused:
+        snapshot(store, FOLDER)
+    assert store.address(FOLDER) in str(refused.value)
+    assert "ematix-flow-delta" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["a%20b", "p%zz", "back\\slash", "q?y=1 #ü [x]"])
+def test_a_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
+    store, folder = LocalStore(str(tmp_path)), f"{name}/t/"
+    assert delta_commit.make_table(store, folder, COLUMNS)
+    delta_commit.add_files(store, folder, change(1), [NewFile("a.parquet", 1, 1)], lambda _: None)
+    table = snapshot(store, folder)
+    assert table is not None
+    assert table.version == 1

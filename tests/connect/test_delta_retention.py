@@ -33,9 +33,13 @@ def written(
         at = int((NOW - age).timestamp() * 1000)
         actions: list[dict[str, Any]] = [{"commitInfo": {"timestamp": at + 1000}}]
         if number == 0:
-            actions.append({"metaData": {"schemaString": "{}", "configuration": properties or {}}})
+            about = {"id": "t", "format": {"provider": "parquet", "options": {}}, "partitionColumns": []}
+            field = {"name": "id", "type": "long", "nullable": True, "metadata": {}}
+            schema = json.dumps({"type": "struct", "fields": [field]})
+            actions.append({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}})
+            actions.append({"metaData": {**about, "schemaString": schema, "configuration": properties or {}}})
         if not empty or number < 2:
-            actions.append({"remove": {"path": "a", "deletionTimestamp": at}})
+            actions.append({"remove": {"path": "a", "deletionTimestamp": at, "dataChange": True}})
         file = log / f"{number:020d}.json"
         file.write_text("\n".join(map(json.dumps, actions)))
         # A little later than it says itself, as files are.

@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HOUR = 3_600_000
+VECTOR = {
+    "storageType": "u",
+    "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^",
+    "offset": 4,
+    "sizeInBytes": 40,
+    "cardinality": 6,
+}
 
 
 class Log:
@@ -26,8 +33,18 @@ class Log:
         self.folder = folder / "lake [1]" / "shop" / "things"
         (self.folder / "_delta_log").mkdir(parents=True, exist_ok=True)
         self.count = 0
-        schema = json.dumps({"type": "struct", "fields": []})
-        self.write(metaData={"id": table, "schemaString": schema, "configuration": configuration})
+        mapped = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "c1"} if configuration else {}
+        field = {"name": "id", "type": "long", "nullable": True, "metadata": mapped}
+        self.write(
+            {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}},
+            metaData={
+                "id": table,
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": json.dumps({"type": "struct", "fields": [field]}),
+                "partitionColumns": [],
+                "configuration": configuration,
+            },
+        )
         self.stream = DeltaStream(
             connection_from_fields("lake", {"kind": "delta_local", "path": str(folder / "lake [1]")}), "shop.things"
         )
@@ -48,6 +65,7 @@ class Log:
         (self.folder / path).touch()
         stats = json.dumps({"numRecords": rows})
         told = {"path": path.replace(" ", "%20"), "partitionValues": {}, "dataChange": True, "stats": stats}
+        told |= {"size": 0, "modificationTime": 0}
         return {"add": told | more}
 
 
@@ -86,7 +104,7 @@ def test_a_version_that_changes_rows_is_refused(tmp_path: Path, removed: bool) -
     log.write(log.add("a"))
     at = log.stream.start("latest")
     remove = {"remove": {"path": "a", "dataChange": True}}
-    log.write(remove) if removed else log.write(log.add("b", deletionVector={"storageType": "u"}))
+    log.write(remove) if removed else log.write(log.add("b", deletionVector=VECTOR))
     with pytest.raises(RunError, match=r"version 2 of table .* removes or changes rows") as told:
         log.stream.ahead(at, 1)
     assert """--to '{"version":2}'""" in str(told.value.hint)

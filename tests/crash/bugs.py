@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit import publish as publishing
 from ematix_flow.commit.ledger import Ledger, transaction
-from ematix_flow.connect import delta, delta_log, iceberg, mysql_session, postgres, postgres_stage
+from ematix_flow.connect import delta, delta_commit, iceberg, mysql_session, postgres, postgres_stage
 from ematix_flow.connect.file_session import FileSession
 from ematix_flow.connect.file_tables import FileTables
 from ematix_flow.connect.lake_lock import Lock
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from ematix_flow.commit.request import Order
     from ematix_flow.connect.base import Database
     from ematix_flow.connect.lake_change import Change
-    from ematix_flow.connect.store import Store
     from ematix_flow.records import Committed, Token
 
 WINDOW = 0.02
@@ -219,13 +218,7 @@ def late_changes_taken() -> None:
 
 def unnumbered() -> None:
     """Nobody looks at the number of a Delta table's change, under which each is let through once."""
-    numbered = delta_log.state
-
-    def forgetful(store: Store, folder: str) -> delta_log.LogState | None:
-        found = numbered(store, folder)
-        return None if found is None else replace(found, transactions={})
-
-    delta_log.state = forgetful
+    delta_commit.has_number = lambda table, change: False
 
 
 def straight_to_the_table() -> None:

@@ -16,8 +16,10 @@ from ematix_flow import failpoints
 from ematix_flow.connect import delta_commit, delta_log
 from ematix_flow.declare.table.schema import Column
 from ematix_flow.declare.table.types import Text
+from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.maintenance import maintain_pipeline
 from ematix_flow.engine.review.preview import preview_pipeline
+from ematix_flow.engine.spark.session import session_for
 from ematix_flow.errors import TransientError
 from ematix_flow.failpoints import FailpointError
 from tests.depth import deep
@@ -159,3 +161,65 @@ def test_a_constraint_of_somebody_else_is_kept_by_delta(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="small"):
         lane.load([row(9)])
     assert ids(lane) == [1, 2]
+
+
+def altered(lane: Lane, statement: str) -> list[tuple[Any, ...]]:
+    """Run a statement of somebody else's on the table of a folder."""
+    database = lane.database()
+    with closing(database.session()) as session:
+        place = f"delta.`{lane.folder}/lake/shop/things`"
+        return list(database.data(session).query(statement.format(table=place)))
+
+
+def test_a_text_of_limited_length_is_kept_by_delta(tmp_path: Path) -> None:
+    lane = Lane(lake_fields("delta_local", tmp_path), tmp_path, {"mode": "append"})
+    columns = "id BIGINT NOT NULL, word VARCHAR(6), share DOUBLE, amount DECIMAL(38,4), at TIMESTAMP"
+    altered(
+        lane,
+        f"CREATE TABLE {{table}} ({columns}, _loaded_at TIMESTAMP NOT NULL, _batch_id STRING NOT NULL) USING delta",
+    )
+    lane.load([row(1)])
+    with pytest.raises(Exception, match="6"):
+        lane.load([row(10)])
+    assert lane.rows("id, word") == [("1", "word 1")]
+
+
+def test_spark_believes_what_is_noted_of_a_checkpoint_that_it_did_not_write(tmp_path: Path) -> None:
+    lane = Lane(lake_fields("delta_local", tmp_path), tmp_path, {"mode": "append"})
+    lane.load([row(1)])
+    altered(lane, "ALTER TABLE {table} SET TBLPROPERTIES ('delta.checkpointInterval' = '3')")
+    altered(lane, "INSERT INTO {table} SELECT * FROM {table}")
+    noted = tmp_path / "lake" / "shop" / "things" / "_delta_log" / "_last_checkpoint"
+    before = noted.read_text("utf-8")
+    assert noted.with_name("._last_checkpoint.crc").exists()
+    for number in range(2, 5):
+        lane.load([row(number)])
+    assert noted.read_text("utf-8") != before
+    context = session_for(Options())().sparkContext
+    path = context._jvm.org.apache.hadoop.fs.Path(noted.as_uri())
+    opened = path.getFileSystem(context._jsc.hadoopConfiguration()).open(path)
+    assert context._jvm.org.apache.commons.io.IOUtils.toString(opened, "UTF-8") == noted.read_text("utf-8")
+    assert ids(lane) == [1, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("written", ["json", "parquet"])
+def test_a_table_with_checkpoints_of_the_second_version_is_known_and_filled_by_delta(
+    tmp_path: Path, written: str
+) -> None:
+    lane = Lane(lake_fields("delta_local", tmp_path), tmp_path, {"mode": "append"})
+    lane.load([row(1)])
+    database = lane.database()
+    columns = database.columns()  # type: ignore[attr-defined]
+    settings = {"spark.databricks.delta.checkpointV2.topLevelFileFormat": written}
+    place = f"delta.`{tmp_path}/lake/shop/things`"
+    properties = "'delta.checkpointPolicy' = 'v2', 'delta.checkpointInterval' = '1'"
+    database.engine().run(f"ALTER TABLE {place} SET TBLPROPERTIES ({properties})", settings)  # type: ignore[attr-defined]
+    database.engine().run(f"INSERT INTO {place} SELECT * FROM {place}", settings)  # type: ignore[attr-defined]
+    log = tmp_path / "lake" / "shop" / "things" / "_delta_log"
+    assert list(log.glob(f"*.checkpoint.*-*.{written}"))
+    for version in range(2):
+        (log / f"{version:020}.json").unlink()
+    assert database.columns() == columns  # type: ignore[attr-defined]
+    assert "ADD FILES" not in preview_pipeline(lane.pipeline("id, word, share, amount, at")).text()
+    lane.load([row(2)])
+    assert ids(lane) == [1, 1, 2]

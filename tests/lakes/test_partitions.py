@@ -66,13 +66,16 @@ def test_a_table_that_is_divided_otherwise_is_left_as_it_is(kind: str, tmp_path:
     assert lane.database().partitions() == PARTS[kind]  # type: ignore[attr-defined]
 
 
-def test_delta_refuses_an_empty_text_where_it_would_become_null(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "told"), [("", "empty"), ("__HIVE_DEFAULT_PARTITION__", "__HIVE_DEFAULT_PARTITION__")]
+)
+def test_delta_refuses_a_text_where_it_would_become_null(tmp_path: Path, text: str, told: str) -> None:
     lane = Lane(lake_fields("delta_local", tmp_path), tmp_path, {"mode": "append"})
     lane.table = replace(lane.table, partition_columns=("word",))
-    with pytest.raises(BadRowsError, match="word: is empty"):
-        lane.load([(1, "", None, None, START)])
+    with pytest.raises(BadRowsError, match=f"word: is {told}"):
+        lane.load([(1, text, None, None, START)])
     lane.options = {"mode": "append", "on_bad_row": "reject"}
-    result = lane.load([(1, "", None, None, START), (2, "b", None, None, START)])
+    result = lane.load([(1, text, None, None, START), (2, "b", None, None, START)])
     assert (result["rows_inserted"], result["rows_rejected"]) == (1, 1)
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ematix_flow.connect.base import StageColumn
-from ematix_flow.declare.table.types import Float, Timestamp
+from ematix_flow.declare.table.types import Float, Text, Timestamp
 from ematix_flow.run.stage.conform import Rules, conform
 
 
@@ -33,4 +33,17 @@ def test_moments_that_orc_would_spoil_are_bad_rows_where_the_target_says_so() ->
     reasons = bad.column("reason").to_pylist()
     assert "before 1970" in reasons[0]
     assert all("1678" in reason for reason in reasons[1:])
+    assert conform(batch, Rules(columns, frozenset()))[1] is None
+
+
+def test_texts_that_would_become_null_where_they_divide_a_table_are_bad_rows() -> None:
+    batch = pa.RecordBatch.from_pydict({"a": ["x", "", None, "__HIVE_DEFAULT_PARTITION__"]})
+    columns = (StageColumn("a", Text()),)
+    good, bad = conform(batch, Rules(columns, frozenset(), filled=frozenset({"a"})))
+    assert good.column(0).to_pylist() == ["x", None]
+    assert bad is not None
+    assert [reason.partition(",")[0] for reason in bad.column("reason").to_pylist()] == [
+        "is empty",
+        "is __HIVE_DEFAULT_PARTITION__",
+    ]
     assert conform(batch, Rules(columns, frozenset()))[1] is None

@@ -12,12 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from ematix_flow.connect import delta_commit, delta_log, lake_types
-from ematix_flow.connect.base import TableName
+from ematix_flow.connect.base import FoundTable, TableName
 from ematix_flow.connect.delta_commit import NewFile
+from ematix_flow.connect.delta_copy import snapshot
 from ematix_flow.connect.delta_stats import stats_of
 from ematix_flow.connect.delta_upkeep import delta_chores
 from ematix_flow.connect.identifiers import backticked
-from ematix_flow.connect.lake import LakeTable
+from ematix_flow.connect.lake import LakeTable, found_columns
 from ematix_flow.connect.lake_change import Applier
 from ematix_flow.connect.lake_engine import JAR, SparkNeeds
 from ematix_flow.connect.lake_place import in_bucket, in_folder
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ematix_flow.connect.base import FoundColumn, Session, StageSpec
-    from ematix_flow.connect.delta_log import LogState
+    from ematix_flow.connect.delta_copy import Snapshot
     from ematix_flow.connect.lake_change import Change
     from ematix_flow.connect.lake_engine import LakeEngine
     from ematix_flow.connect.lake_place import LakePlace
@@ -110,14 +111,26 @@ class Delta(LakeTable):
         """Give the compaction and the removal of old files."""
         return delta_chores(self.store, self.folder, self.engine, rules, now)
 
+    def layout(self) -> FoundTable | None:
+        """Read the table's log once; staged files become part of a table that asks nothing more of its writers."""
+        found = self._snapshot()
+        if found is None:
+            return None
+        columns = found_columns(found.columns)
+        return FoundTable(columns, (), (), partitions=found.partitions, takes_files=found.takes_files)
+
     def columns(self) -> list[tuple[str, str, bool]] | None:
         """Read the columns from the table's log."""
-        return delta_log.columns(self.store, self.folder)
+        found = self._snapshot()
+        return None if found is None else found.columns
 
-    def takes_files(self) -> bool:
-        """Read from the table's log whether it uses nothing that whoever adds files would have to know."""
-        state = delta_log.state(self.store, self.folder)
-        return state is not None and delta_commit.takes_files(state)
+    def partitions(self) -> tuple[str, ...]:
+        """Read the partitions from the table's log."""
+        found = self._snapshot()
+        return () if found is None else found.partitions
+
+    def _snapshot(self) -> Snapshot | None:
+        return snapshot(self.store, self.folder)
 
     def make_table(self, columns: Sequence[FoundColumn]) -> bool:
         """Write the first commit of the table's log."""
@@ -150,22 +163,18 @@ class Delta(LakeTable):
         with self.store.reader(staged) as file:
             return stats_of(file)
 
-    def _fits(self, spec: StageSpec, state: LogState) -> None:
+    def _fits(self, spec: StageSpec, found: Snapshot) -> None:
         """Refuse files for a table that has other columns than they were planned for."""
         wanted = {column.name: self.ddl_type(column.type) for column in spec.columns}
-        known = {name: lake_types.normal(kind) for name, kind, _ in delta_log.fields(state.metadata["schemaString"])}
+        known = {name: lake_types.normal(kind) for name, kind, _ in found.columns}
         stamps = {"_loaded_at": "TIMESTAMP", "_batch_id": "STRING"} if spec.stamp[0] else {}
-        if not delta_commit.takes_files(state) or not (wanted | stamps).items() <= known.items():
+        if not found.takes_files or not (wanted | stamps).items() <= known.items():
             message = f"the Delta table at {self.store.address(self.folder)} was altered while it was loaded"
             raise TransientError(message, hint="it is tried again by itself, or run it again.")
 
     def last_change(self) -> str:
         """Read the newest version with other files than the one before."""
         return delta_log.last_change(self.store, self.folder)
-
-    def partitions(self) -> tuple[str, ...]:
-        """Read the partitions from the table's log."""
-        return delta_log.partitions(self.store, self.folder)
 
 
 class DeltaS3(Delta):
@@ -241,8 +250,8 @@ class _Changes(Applier):
 
     def refuse(self, engine: Callable[[], LakeEngine], change: Change) -> None:
         # A commit with the same number: Delta lets each number through once.
-        state = delta_log.state(self._store, self._folder)
-        if state is not None and delta_commit.takes_files(state):
+        found = snapshot(self._store, self._folder)
+        if found is not None and found.takes_files:
             delta_commit.refuse(self._store, self._folder, change)
             return
         table = f"delta.{backticked(self._store.path(self._folder).rstrip('/'))}"

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect import delta_log
+from ematix_flow.connect.delta_copy import snapshot
 from ematix_flow.errors import RunError
 
 if TYPE_CHECKING:
@@ -50,12 +51,6 @@ def duration_of(text: str) -> timedelta | None:
     return whole if place else None
 
 
-def kept_files(configuration: Mapping[str, str]) -> timedelta | None:
-    """Give how long a table keeps files that were removed from it; None where what it says cannot be read."""
-    said = configuration.get(FILES)
-    return DEFAULTS[FILES] if said is None else duration_of(said)
-
-
 @dataclass(frozen=True, slots=True)
 class Retention:
     """How long files have to be kept, and what has to be written into the table for that."""
@@ -67,7 +62,8 @@ class Retention:
 
 def retention(store: Store, folder: str, rules: Maintenance, now: datetime) -> Retention:
     """Give the larger one of what the table says itself and what is promised."""
-    said = dict((delta_log.described(store, folder) or {}).get("configuration") or {})
+    found = snapshot(store, folder)
+    said = {} if found is None else found.configuration
     ours = said.get(FILES) is not None and said.get(FILES) == said.get(SET)
     own = said.get(BEFORE) or None if ours else said.get(FILES)
     current = _read(said, FILES)

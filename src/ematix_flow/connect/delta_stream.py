@@ -9,12 +9,14 @@ from urllib.parse import unquote, urlsplit
 
 from ematix_flow.connect import delta_log
 from ematix_flow.connect.delta import DeltaS3Source, DeltaSource
+from ematix_flow.connect.delta_copy import snapshot
 from ematix_flow.connect.lake_stream import AddedFiles, History, LakeCommit, LakeStream, WholeTable
 from ematix_flow.errors import RunError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ematix_flow.connect.delta_copy import Snapshot
     from ematix_flow.connect.lake_stream import Added
     from ematix_flow.connect.stream import Position
     from ematix_flow.declare.connection.registry import Connection
@@ -35,7 +37,7 @@ class DeltaStream(LakeStream):
         self._store = self.lake.lies.store
         self._folder = "".join(f"{part}/" for part in (self.schema, self.table) if part)
         self._known: dict[int, LakeCommit] = {}
-        self._described: tuple[int, dict[str, Any]] = (-1, {})
+        self._described: tuple[int, Snapshot] | None = None
 
     def history(self, position: Position, end: Position | None = None) -> History:
         """Read the versions after a position from the log."""
@@ -72,21 +74,27 @@ class DeltaStream(LakeStream):
     def _versions(self) -> list[int]:
         found = delta_log.versions(self._store, self._folder)
         if not found:
-            message = f"there is no Delta table at {self._store.address(self._folder)}"
-            raise RunError(message)
+            raise self._no_table()
         return found
 
-    def _id(self, newest: int) -> str:
-        return str(self._about(newest).get("id"))
+    def _no_table(self) -> RunError:
+        return RunError(f"there is no Delta table at {self._store.address(self._folder)}")
 
-    def _about(self, newest: int) -> dict[str, Any]:
-        """Give what the log says of the table; asked again whenever there is a new version."""
-        if self._described[0] != newest:
-            before, now = self._described[1].get("id"), delta_log.described(self._store, self._folder) or {}
-            if before != now.get("id"):
-                self._known.clear()
-            self._described = (newest, now)
-        return self._described[1]
+    def _id(self, newest: int) -> str:
+        return self._about(newest).id
+
+    def _about(self, newest: int) -> Snapshot:
+        """Return what the log says of the table; asked again whenever there is a new version."""
+        before = self._described
+        if before is not None and before[0] == newest:
+            return before[1]
+        now = snapshot(self._store, self._folder)
+        if now is None:
+            raise self._no_table()
+        if before is not None and before[1].id != now.id:
+            self._known.clear()
+        self._described = (newest, now)
+        return now
 
     def _commit(self, number: int) -> LakeCommit:
         if number not in self._known:
@@ -109,9 +117,7 @@ class DeltaStream(LakeStream):
         return self._store.path(key)
 
     def _refuse_mapped(self, newest: int) -> None:
-        # A map of a checkpoint comes as pairs.
-        settings = dict(self._about(newest).get("configuration") or {})
-        if settings.get(_MAPPING, "none") != "none":
+        if self._about(newest).configuration.get(_MAPPING, "none") != "none":
             message = (
                 f"Delta table {self.query!r} has columns under other names in its files, which streams cannot read"
             )

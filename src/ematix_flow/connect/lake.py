@@ -24,7 +24,7 @@ from ematix_flow.connect.upkeep import guarded
 from ematix_flow.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from ematix_flow.connect.base import (
@@ -195,10 +195,6 @@ class LakeTable(StoreTarget):
     def partitions(self) -> tuple[str, ...]:
         """Give how the table is divided, as a declaration spells it."""
 
-    def takes_files(self) -> bool:
-        """Say whether staged files can become part of the table as they are."""
-        return False
-
     @abstractmethod
     def columns(self) -> list[tuple[str, str, bool]] | None:
         """Give name, type and nullability of the table's columns, or None where there is no table."""
@@ -207,11 +203,12 @@ class LakeTable(StoreTarget):
         """Describe the table, or one of the books."""
         if table.name.startswith("ematix_flow_") and not table.schema:
             return self.books.find_table(session, table)
+        return self.layout()
+
+    def layout(self) -> FoundTable | None:
+        """Return the table's columns and partitions, or None where there is no table."""
         found = self.columns()
-        if found is None:
-            return None
-        described = (FoundColumn(name, lake_types.normal(kind), nullable) for name, kind, nullable in found)
-        return FoundTable(tuple(described), (), (), partitions=self.partitions(), takes_files=self.takes_files())
+        return None if found is None else FoundTable(found_columns(found), (), (), partitions=self.partitions())
 
     def fingerprint(self, session: Session, table: TableName, columns: Sequence[str]) -> str:
         """Give the last change of rows that the table knows, and which events were folded by then."""
@@ -253,3 +250,8 @@ class LakeTable(StoreTarget):
     def explain(self, session: Session, sql: str) -> None:
         """Have Spark check a statement without running it."""
         cast("LakeSession", session).rows.query(f"EXPLAIN {sql}")
+
+
+def found_columns(listed: Iterable[tuple[str, str, bool]]) -> tuple[FoundColumn, ...]:
+    """Return columns of a lake's own words in those of all lakes."""
+    return tuple(FoundColumn(name, lake_types.normal(kind), nullable) for name, kind, nullable in listed)

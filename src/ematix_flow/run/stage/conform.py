@@ -30,7 +30,7 @@ class Rules:
     forbidden: tuple[str, ...] = ()
     """Values that the target cannot store: nul, nan, infinity, far_instant."""
     filled: frozenset[str] = frozenset()
-    """Columns of text that may not be empty."""
+    """Columns of text that divide a table whose target takes some texts for NULL there."""
 
 
 def conform(batch: pa.RecordBatch, rules: Rules) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
@@ -68,13 +68,23 @@ def _fit(batch: pa.RecordBatch, column: StageColumn, rules: Rules, reasons: dict
             reasons.setdefault(row, (column.name, NULL_REASON))
     _check_text(fitted, column, rules, reasons)
     if column.name in rules.filled:
-        for row in _rows(pc.fill_null(pc.equal(fitted, ""), fill_value=False)):
-            reasons.setdefault(row, (column.name, "is empty, which the target keeps as NULL where it divides a table"))
+        _check_folder(fitted, column, reasons)
     if pa.types.is_floating(wanted):
         _check_float(fitted, column, rules, reasons)
     if "far_instant" in rules.forbidden and pa.types.is_timestamp(wanted):
         _check_instant(fitted, column, reasons)
     return fitted
+
+
+FOLDERS_OF_NULL = {"": "empty", "__HIVE_DEFAULT_PARTITION__": "__HIVE_DEFAULT_PARTITION__"}
+"""Texts that Spark takes for NULL where they divide a table, and the words for them."""
+
+
+def _check_folder(array: pa.Array, column: StageColumn, reasons: dict[int, tuple[str, str]]) -> None:
+    for text, word in FOLDERS_OF_NULL.items():
+        for row in _rows(pc.fill_null(pc.equal(array, text), fill_value=False)):
+            reason = f"is {word}, which the target keeps as NULL where it divides a table"
+            reasons.setdefault(row, (column.name, reason))
 
 
 NANOSECOND_SECONDS = (1 << 63) // 10**9 - 1
