@@ -184,6 +184,27 @@ def test_a_checkpoint_keeps_what_the_commits_before_it_say(store: LocalStore) ->
     assert found(store) == whole, "what is noted of a checkpoint is a help, and not needed"
 
 
+def test_commits_that_are_cleaned_up_while_a_log_is_read_are_not_its_end(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1, 25):
+        add(store, number)
+    note, really = f"{FOLDER}_delta_log/_last_checkpoint", store.read
+    noted = really(note) or b""
+    store.write(note, json.dumps({"version": 10}).encode())
+
+    def cleaned(key: str) -> bytes | None:
+        if key == delta_log.commit_key(FOLDER, 11) and really(key) is not None:
+            store.write(note, noted)
+            for version in range(20):
+                store.delete(delta_log.commit_key(FOLDER, version))
+        return really(key)
+
+    monkeypatch.setattr(store, "read", cleaned)
+    add(store, 25)
+    assert delta_log.versions(store, FOLDER) == list(range(20, 26))
+
+
 @pytest.mark.parametrize(("said", "numbers"), [("3", [3, 6, 9]), ("1", list(range(2, 10))), (None, [])])
 def test_a_table_says_itself_how_often_it_has_a_checkpoint(
     store: LocalStore, said: str | None, numbers: list[int]

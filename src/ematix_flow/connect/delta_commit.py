@@ -129,12 +129,14 @@ def _commit(
             if has_number(table, change):
                 message = "the table has heard of this change already, and takes it once"
                 raise TransientError(message, hint="it is tried again by itself, or run it again.")
-            check(snapshot_of(table))
-            number = table.version() + 1
+            found = snapshot_of(table)
+            check(found)
+            number = found.version + 1
             with errors_told(copy, store.address(folder)):
                 _write_next(table, files, _properties(change, said))
             if store.create(commit_key(folder, number), (copy / commit_key("", number)).read_bytes()):
-                _write_checkpoint(store, folder, copy, number)
+                if number % _interval(found) == 0:
+                    _write_checkpoint(store, folder, copy, number)
                 return
     message = f"others commit to the Delta table at {store.address(folder)} faster than this load"
     raise TransientError(message, hint="it is tried again by itself, or run it again.")
@@ -170,16 +172,18 @@ def _count(file: NewFile) -> str:
     return json.dumps({"numRecords": file.rows})
 
 
+def _interval(found: Snapshot) -> int:
+    said = found.configuration.get(INTERVAL, "")
+    return max(1, int(said)) if said.isdecimal() else CHECKPOINT_INTERVAL
+
+
 def _write_checkpoint(store: Store, folder: str, copy: Path, number: int) -> None:
-    """Write a checkpoint where one is due; every reader does without, so one that cannot be written is left to a later commit."""
+    """Write a checkpoint; every reader does without, so one that cannot be written is left to a later commit."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
-    with suppress(OSError, ValueError, DeltaError):
-        table = DeltaTable(copy)
-        if number % int(table.metadata().configuration.get(INTERVAL, CHECKPOINT_INTERVAL)) != 0:
-            return
-        table.create_checkpoint()
+    with suppress(OSError, DeltaError):
+        DeltaTable(copy).create_checkpoint()
         if store.create(checkpoint_key(folder, number), (copy / checkpoint_key("", number)).read_bytes()):
             # Spark keeps a checksum beside what it writes in folders, and believes it more than the file.
             store.delete(f"{folder}{LOG}.{LAST_CHECKPOINT}.crc")

@@ -6,6 +6,7 @@ Why a copy: docs/decisions/delta-log.md.
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,40 +106,56 @@ def errors_told(copy: Path, address: str) -> Iterator[None]:
     except DeltaError as error:
         said = str(error).partition("\n")[0].replace(str(copy), address)
         message = f"the Delta table at {address} has a log that is not understood here: {said}"
-        raise UnsupportedError(message, hint="ALTER TABLE ... DROP FEATURE takes a feature from a table.") from None
+        raise UnsupportedError(
+            message, hint="if it is a feature of the table, ALTER TABLE ... DROP FEATURE takes it away."
+        ) from None
 
 
 @contextmanager
 def log_copy(store: Store, folder: str) -> Iterator[Path]:
     """Copy the newest checkpoint of a log and the commits after it to a folder of their own."""
     with scratch_folder("delta") as place:
-        copy = Path(place)
-        (copy / LOG).mkdir()
-        last = _copy_checkpoint(store, folder, copy)
-        # The library does not go on from a checkpoint whose own commit is not beside it.
-        _copy_keys(store, folder, copy, [commit_key(folder, last)] if last >= 0 else [])
-        while (data := store.read(commit_key(folder, last + 1))) is not None:
-            last += 1
-            (copy / commit_key("", last)).write_bytes(data)
-        if last < 0:
-            # No checkpoint is noted and the log does not begin with its first commit: it was cut, or there is none.
-            _copy_keys(store, folder, copy, [found.key for found in store.listed(f"{folder}{LOG}")])
+        copy, noted = Path(place), _last_checkpoint(store, folder)
+        _copy_from(store, folder, copy, noted)
+        # Commits are removed from a log after a newer checkpoint is noted: a gap would look like the end of the log.
+        while (now := _last_checkpoint(store, folder)) != noted:
+            noted = now
+            shutil.rmtree(copy / LOG)
+            _copy_from(store, folder, copy, noted)
         yield copy
 
 
-def _copy_checkpoint(store: Store, folder: str, copy: Path) -> int:
-    """Copy the checkpoint that the log notes as its newest, and return its version; -1 where none is there."""
+def _last_checkpoint(store: Store, folder: str) -> int:
+    """Return the version of the checkpoint that the log notes as its newest; -1 where it notes none."""
     noted = store.read(f"{folder}{LOG}{LAST_CHECKPOINT}")
-    version = _noted_version(noted)
+    try:
+        return -1 if noted is None else int(json.loads(noted)["version"])
+    except (ValueError, KeyError):
+        return -1  # half written; the log says the same without it
+
+
+def _copy_from(store: Store, folder: str, copy: Path, checkpoint: int) -> None:
+    """Copy a checkpoint and what comes after it; the whole log where the checkpoint is not there and the first commit neither."""
+    (copy / LOG).mkdir()
+    found = checkpoint >= 0 and _copy_checkpoint(store, folder, copy, checkpoint)
+    # The library does not go on from a checkpoint whose own commit is not beside it.
+    last = checkpoint if found else -1
+    _copy_keys(store, folder, copy, [commit_key(folder, last)] if found else [])
+    while _copy_keys(store, folder, copy, [commit_key(folder, last + 1)]):
+        last += 1
+    if last < 0:
+        _copy_keys(store, folder, copy, [listed.key for listed in store.listed(f"{folder}{LOG}")])
+
+
+def _copy_checkpoint(store: Store, folder: str, copy: Path, version: int) -> bool:
+    """Copy a checkpoint of one file, of several, or of the second version with its sidecars; False where there is none."""
     one = checkpoint_key(folder, version)
-    if version < 0:
-        return -1
     if _copy_keys(store, folder, copy, [one]):
-        return version
+        return True
     parts = one.removesuffix("parquet")
     listed = [found.key for found in store.listed(f"{folder}{LOG}")]
     wanted = [key for key in listed if key.startswith((parts, f"{folder}{LOG}{SIDECARS}"))]
-    return version if any(key.startswith(parts) for key in _copy_keys(store, folder, copy, wanted)) else -1
+    return any(key.startswith(parts) for key in _copy_keys(store, folder, copy, wanted))
 
 
 def checkpoint_key(folder: str, version: int) -> str:
@@ -146,19 +163,13 @@ def checkpoint_key(folder: str, version: int) -> str:
     return f"{folder}{LOG}{version:020}.checkpoint.parquet"
 
 
-def _noted_version(noted: bytes | None) -> int:
-    try:
-        return -1 if noted is None else int(json.loads(noted)["version"])
-    except (ValueError, KeyError):
-        return -1  # half written; the log says the same without it
-
-
 def _copy_keys(store: Store, folder: str, copy: Path, keys: list[str]) -> list[str]:
     """Copy files of a log, and return the keys of those that were there."""
     copied = []
     for key in keys:
-        data = store.read(key)
-        if data is not None and not key.endswith(LAST_CHECKPOINT):
+        # A note about a checkpoint that is not copied would lead astray.
+        data = None if key.endswith(LAST_CHECKPOINT) else store.read(key)
+        if data is not None:
             target = copy / key.removeprefix(folder)
             target.parent.mkdir(exist_ok=True)
             target.write_bytes(data)

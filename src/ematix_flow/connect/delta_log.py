@@ -23,15 +23,14 @@ def commit_key(folder: str, number: int) -> str:
     return f"{folder}{LOG}{number:020}.json"
 
 
-def commits(store: Store, folder: str, after: int = -1) -> Iterator[list[dict[str, Any]]]:
-    """Give the actions of every commit after a number that the log still holds one by one, the newest first."""
-    for _, actions in _numbered(store, folder, after):
+def commits(store: Store, folder: str) -> Iterator[list[dict[str, Any]]]:
+    """Return the actions of every commit that the log still holds one by one, the newest first."""
+    for _, actions in _numbered(store, folder):
         yield actions
 
 
-def _numbered(store: Store, folder: str, after: int = -1) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    keys = [f.key for f in store.listed(f"{folder}{LOG}") if _is_commit(f.key) and _number(f.key) > after]
-    for key in reversed(keys):
+def _numbered(store: Store, folder: str) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    for key in reversed([found.key for found in store.listed(f"{folder}{LOG}") if _is_commit(found.key)]):
         yield _number(key), actions_of(store.read(key) or b"")
 
 
