@@ -202,7 +202,7 @@ def test_spark_believes_what_is_noted_of_a_checkpoint_that_it_did_not_write(tmp_
     assert ids(lane) == [1, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("written", ["json", "parquet"])
+@pytest.mark.parametrize("written", ["json", deep("parquet")])
 def test_a_table_with_checkpoints_of_the_second_version_is_known_and_filled_by_delta(
     tmp_path: Path, written: str
 ) -> None:
