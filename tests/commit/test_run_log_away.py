@@ -36,11 +36,11 @@ STATE = "state/pipeline_state/p/"
 
 
 @pytest.mark.service
+@pytest.mark.usefixtures("no_waits")
 @pytest.mark.parametrize("kind", ["postgres", "mysql", "s3"])
 def test_a_server_that_was_away_is_used_again(
-    kind: str, url_of: Callable[[str], str], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    kind: str, url_of: Callable[[str], str], request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.setattr(bucket_requests, "FIRST_PAUSE", 0.001)
     log = from_url(url_of(kind))
     asked = log.open_request("p", NOW)
     server = request.getfixturevalue(f"{kind}_server")
@@ -198,6 +198,7 @@ def test_what_was_dropped_long_ago_is_removed(folder: RunLog, monkeypatch: pytes
 
 
 @pytest.mark.service
+@pytest.mark.usefixtures("no_waits")
 @pytest.mark.parametrize("service", SERVICES)
 @pytest.mark.parametrize("fault", ["lost", "unanswered", "busy"])
 def test_who_got_no_answer_knows_whether_it_won(
@@ -208,7 +209,6 @@ def test_who_got_no_answer_knows_whether_it_won(
     field = "service" if hasattr(store.place, "account") else "endpoint"
     there = store.place.endpoint.replace(f":{proxy.upstream}", f":{proxy.server_port}")
     shaky: Any = type(store)(replace(store.place, **{field: there}))
-    monkeypatch.setattr(bucket_requests, "FIRST_PAUSE", 0.001)
     monkeypatch.setattr(bucket_requests, "ANSWER_SECONDS", 0.5)
     monkeypatch.setattr(bucket, "_trusted", {(os.getpid(), shaky.place)})
     log, other = RunLog(ObjectBook(shaky)), RunLog(ObjectBook(store))

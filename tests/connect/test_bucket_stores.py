@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.connect import bucket, bucket_requests, bucket_streams
+from ematix_flow.connect.retry import BUCKET_REQUEST
 from ematix_flow.connect.store import StoreError, StoreUnavailableError, told_parts
 from tests.services.azure import sas_token
 from tests.services.buckets import SERVICES, bucket_fields, bucket_store
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.service, pytest.mark.parametrize("service", SERVICES)]
 
+ATTEMPTS = BUCKET_REQUEST.attempts or 0
 SMALLEST_PART = 5 << 20
 """What S3 takes as a part that is not the last one."""
 
@@ -53,9 +55,8 @@ def behind(store: BucketStore[Any], proxy: FaultyProxy) -> BucketStore[Any]:
 
 
 @pytest.fixture
-def shaky(behind: BucketStore[Any], monkeypatch: pytest.MonkeyPatch) -> BucketStore[Any]:
+def shaky(behind: BucketStore[Any], no_waits: None, monkeypatch: pytest.MonkeyPatch) -> BucketStore[Any]:
     """Give the store behind the proxy, impatient and already known to keep conditions."""
-    monkeypatch.setattr(bucket_requests, "FIRST_PAUSE", 0.001)
     monkeypatch.setattr(bucket_requests, "ANSWER_SECONDS", 0.5)
     monkeypatch.setattr(bucket, "_trusted", {(os.getpid(), behind.place)})
     return behind
@@ -101,15 +102,15 @@ def test_a_writer_whose_answer_was_lost_knows_that_it_did_not_win(
 def test_an_outcome_that_cannot_be_known_is_said_to_be_unknown(
     shaky: BucketStore[Any], proxy: FaultyProxy, service: str
 ) -> None:
-    proxy.faults.extend([(WRITES[service], "lost")] * bucket_requests.ATTEMPTS)
+    proxy.faults.extend([(WRITES[service], "lost")] * ATTEMPTS)
     with pytest.raises(StoreUnavailableError, match="unknown"):
         shaky.create("k", b"mine")
-    assert proxy.seen.count(WRITES[service]) == bucket_requests.ATTEMPTS
+    assert proxy.seen.count(WRITES[service]) == ATTEMPTS
 
 
 def test_all_answers_lost_and_yet_written(shaky: BucketStore[Any], proxy: FaultyProxy, service: str) -> None:
     write = WRITES[service]
-    proxy.faults.extend([(write, "unanswered"), *[(write, "lost")] * (bucket_requests.ATTEMPTS - 1)])
+    proxy.faults.extend([(write, "unanswered"), *[(write, "lost")] * (ATTEMPTS - 1)])
     assert shaky.create("k", b"mine")
 
 
@@ -119,7 +120,7 @@ def test_requests_are_repeated_a_few_times_and_not_for_ever(shaky: BucketStore[A
     assert shaky.read("k") == b"x"
     proxy.faults.extend([("GET", "busy"), ("GET", "lost")])
     assert [found.key for found in shaky.listed("")] == ["k"]
-    proxy.faults.extend([("GET", "busy")] * bucket_requests.ATTEMPTS)
+    proxy.faults.extend([("GET", "busy")] * ATTEMPTS)
     with pytest.raises(StoreUnavailableError, match=r"503|SlowDown"):
         shaky.read("k")
 

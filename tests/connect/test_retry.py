@@ -231,9 +231,7 @@ BY_HAND = {
     "follow": "restarts a stream for ever, likewise",
     "LookupRows._refresh": "reads rows again every so often, whether the last time failed or not",
     "_watch": "looks every so often",
-    "BucketStore.create": "a client of buckets",
-    "GcsUpload._send": "a client of buckets",
-    "repeated": "a client of buckets",
+    "repeated": "requests to buckets, sent by tasks too, whose executors have no stamina; its numbers are of the table",
 }
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import requests
 
-from ematix_flow.connect import bucket_requests, bucket_streams
+from ematix_flow.connect import bucket_streams
 from ematix_flow.connect.store import StoreUnavailableError
 from tests.services.buckets import TOGETHER, bucket_store
 from tests.services.gcs import gcs_fields
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.bucket import BucketStore
     from tests.services.gcs import GcsServer
 
-pytestmark = [pytest.mark.service, TOGETHER]
+pytestmark = [pytest.mark.service, pytest.mark.usefixtures("no_waits"), TOGETHER]
 
 PART = 1 << 20
 
@@ -34,7 +34,6 @@ def test_an_upload_of_which_the_service_forgot_a_part_fails(
     gcs_server: GcsServer, gcs_bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bucket_streams, "PART", PART)
-    monkeypatch.setattr(bucket_requests, "FIRST_PAUSE", 0.001)
     with closing(FaultyProxy(gcs_server.port)) as proxy:
         store = bucket_store(gcs_fields(gcs_server, gcs_bucket, endpoint=proxy.endpoint))
         output = store.output("stage/a")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.connect import bucket, bucket_requests, bucket_streams, store_s3
+from ematix_flow.connect import bucket, bucket_streams, store_s3
 from ematix_flow.connect.s3_client import S3Place
 from ematix_flow.connect.store import StoreError
 from ematix_flow.connect.store_s3 import S3Store
@@ -21,7 +21,7 @@ from tests.services.s3 import KEY, REGION, SECRET
 if TYPE_CHECKING:
     from tests.services.s3 import S3Server
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.usefixtures("no_waits")]
 
 SMALLEST_PART = 5 << 20
 """What the service takes as a part that is not the last one."""
@@ -35,12 +35,21 @@ def store(s3_server: S3Server, s3_bucket: str) -> S3Store:
 def test_a_writer_that_raced_with_nobody_else_wins(
     store: S3Store, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bucket_requests, "FIRST_PAUSE", 0.001)
     with closing(FaultyProxy(s3_server.port)) as proxy:
         proxy.faults.append(("PUT", "raced"))
         raced = S3Store(replace(store.place, endpoint=proxy.endpoint))
         assert raced.create("k", b"mine")
         assert (raced.read("k"), list(proxy.faults)) == (b"mine", [])
+
+
+def test_requests_are_repeated_where_stamina_is_not_installed(
+    store: S3Store, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "stamina", None)
+    with closing(FaultyProxy(s3_server.port)) as proxy:
+        proxy.faults.extend([("PUT", "busy"), ("PUT", "broken")])
+        S3Store(replace(store.place, endpoint=proxy.endpoint)).put("k", b"x")
+    assert store.read("k") == b"x"
 
 
 def test_a_large_object_is_copied_in_parts(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +65,6 @@ def test_a_large_object_is_copied_in_parts(store: S3Store, monkeypatch: pytest.M
 def test_a_large_copy_that_gets_no_answer_is_made_again_and_leaves_no_upload(
     store: S3Store, s3_server: S3Server, request_: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bucket_requests, "FIRST_PAUSE", 0.001)
     monkeypatch.setattr(store_s3, "COPIED_WHOLE", 1)
     monkeypatch.setattr(store_s3, "COPY_PART", SMALLEST_PART)
     data = os.urandom(SMALLEST_PART + 17)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow import register_connection
-from ematix_flow.connect import bucket, bucket_requests
+from ematix_flow.connect import bucket
 from ematix_flow.connect.registry import open_system
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine import Options, run_pipeline
@@ -24,7 +24,7 @@ from tests.services.s3 import KEY, SECRET, s3_fields
 if TYPE_CHECKING:
     from tests.services.s3 import S3Server
 
-pytestmark = [pytest.mark.service, pytest.mark.slow]
+pytestmark = [pytest.mark.service, pytest.mark.slow, pytest.mark.usefixtures("no_waits")]
 
 QUERY = "SELECT id, label FROM orders"
 WRONG = {
@@ -62,7 +62,6 @@ def test_a_bucket_that_answers(fields: dict[str, Any]) -> None:
 def test_what_is_wrong_with_a_connection_is_said(
     fields: dict[str, Any], source: dict[str, Any], what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bucket_requests, "FIRST_PAUSE", 0.001)
     change, expected = WRONG[what]
     wrong = {**fields, **change}
     register_connection(connection_from_fields("lake", wrong))

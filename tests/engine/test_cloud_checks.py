@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow import register_connection
-from ematix_flow.connect import bucket, bucket_requests
+from ematix_flow.connect import bucket
 from ematix_flow.connect.registry import open_system
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine import Options, run_pipeline
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tests.services.azure import AzureServer
     from tests.services.gcs import GcsServer
 
-pytestmark = [pytest.mark.service, pytest.mark.slow, TOGETHER]
+pytestmark = [pytest.mark.service, pytest.mark.slow, pytest.mark.usefixtures("no_waits"), TOGETHER]
 
 QUERY = "SELECT id, label FROM orders"
 WRONG_KEY = KEY.replace("Y2Fu", "d3Jv")
@@ -92,7 +92,6 @@ def test_a_bucket_that_answers(fields: dict[str, Any]) -> None:
 def test_what_is_wrong_with_a_connection_is_said(
     request: pytest.FixtureRequest, source: dict[str, Any], what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bucket_requests, "FIRST_PAUSE", 0.001)
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     service, change, expected = WRONG[what]
     wrong = {**bucket_fields(request, service), **change}

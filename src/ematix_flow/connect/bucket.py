@@ -15,17 +15,15 @@ from typing import IO, TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from ematix_flow.connect.bucket_place import BucketPlace
 from ematix_flow.connect.bucket_requests import (
-    ATTEMPTS,
-    PROBE_ATTEMPTS,
     PROBE_SECONDS,
     ConflictError,
     MissingObjectError,
     PreconditionError,
     deadlines,
-    pause,
     repeated,
 )
 from ematix_flow.connect.bucket_streams import ObjectReader, PartsOutput
+from ematix_flow.connect.retry import BUCKET_PROBE, BUCKET_REQUEST
 from ematix_flow.connect.store import Store, StoreError, StoreUnavailableError
 
 if TYPE_CHECKING:
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ematix_flow.connect.bucket_streams import Upload
+    from ematix_flow.connect.retry import RetryPolicy
     from ematix_flow.connect.store import Found, Output
 
 PAGE = 1000
@@ -140,16 +139,16 @@ class BucketStore(Store, Generic[P_co]):
                 raise
             raise refused from None
 
-    def request(self, operation: str, call: Callable[[], _Response], attempts: int = ATTEMPTS) -> _Response:
+    def request(self, operation: str, call: Callable[[], _Response], policy: RetryPolicy = BUCKET_REQUEST) -> _Response:
         """Return the response to a request that is sent again while the service is away, busy or out of order."""
-        return repeated(lambda: self.once(operation, call), attempts)
+        return repeated(lambda: self.once(operation, call), policy)
 
     # Reading
 
     def probe(self) -> str:
         """Say that the bucket answers; nobody waits longer than a few seconds."""
         client = self.client(PROBE_SECONDS)
-        self.request("list", lambda: self._page(client, self.place.prefix, None, 1, cut=False), PROBE_ATTEMPTS)
+        self.request("list", lambda: self._page(client, self.place.prefix, None, 1, cut=False), BUCKET_PROBE)
         return f"{self.place.noun} {self.place.root} at {self.place.service}"
 
     def now(self) -> datetime:
@@ -234,25 +233,27 @@ class BucketStore(Store, Generic[P_co]):
     def create(self, key: str, data: bytes) -> bool:
         """Put an object that must not be there yet; after a lost answer its bytes tell whose it is."""
         unsure = False
-        for attempt in range(ATTEMPTS):
+
+        def put() -> None:
+            nonlocal unsure
             try:
                 self.once("write", lambda: self._put(key, data, new=True))
-            except PreconditionError:
-                return unsure and self.read(key) == data
-            except ConflictError:
-                pause(attempt)
-            except StoreUnavailableError:
-                unsure = True
-                pause(attempt)
-            else:
-                self._check_conditions(key, data)
-                return True
-        found = self.read(key)
-        if found is None:
-            raise StoreUnavailableError(
-                f"{self.address(key)} could not be written; whether it still will be is unknown"
-            )
-        return unsure and found == data
+            except StoreUnavailableError as error:
+                unsure = unsure or not isinstance(error, ConflictError)
+                raise
+
+        try:
+            repeated(put)
+        except PreconditionError:
+            return unsure and self.read(key) == data
+        except StoreUnavailableError:
+            existing = self.read(key)
+            if existing is None:
+                message = f"{self.address(key)} could not be written; whether it still will be is unknown"
+                raise StoreUnavailableError(message) from None
+            return unsure and existing == data
+        self._check_conditions(key, data)
+        return True
 
     def _check_conditions(self, key: str, data: bytes) -> None:
         """Refuse a service that replaces objects which it was told not to replace: commits would overwrite each other."""

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import importlib
-import random
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ematix_flow.connect.retry import BUCKET_REQUEST, BUCKET_UNREACHED
 from ematix_flow.connect.store import StoreError, StoreUnavailableError
 from ematix_flow.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_Answer = TypeVar("_Answer")
+    from ematix_flow.connect.retry import RetryPolicy
+
+_Response = TypeVar("_Response")
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 60.0
 """How long the service may be silent; a large object that is copied in the service says nothing meanwhile."""
 
 PROBE_SECONDS = 3.0
-PROBE_ATTEMPTS = 2
-ATTEMPTS = 6
-CONNECT_ATTEMPTS = 3
-"""Of a service that nobody answers for; together with the seconds above this is how long an unreachable one takes."""
-
-FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 5.0
 POOL = 16
 
 
@@ -46,22 +41,22 @@ class ConflictError(StoreUnavailableError):
     """Somebody changed the object at the same time, and nothing was written."""
 
 
-def repeated(call: Callable[[], _Answer], attempts: int = ATTEMPTS) -> _Answer:
-    """Give what a request answers; it is made again while the service is away, busy or out of order."""
-    attempt = 0
+def repeated(call: Callable[[], _Response], policy: RetryPolicy = BUCKET_REQUEST) -> _Response:
+    """Return the response to a request, which is sent again while the service is away, busy or out of order.
+
+    The loop is its own: executors, whose tasks send requests too, lack the package behind `attempts`, and a request may be
+    part of a COMMIT, in which no wait is cut short.
+    """
+    failures = 0
     while True:
         try:
             return call()
         except StoreUnavailableError as error:
-            attempt += 1
-            if attempt >= attempts or (isinstance(error, UnreachedError) and attempt >= CONNECT_ATTEMPTS):
+            failures += 1
+            limits = (policy.attempts, BUCKET_UNREACHED.attempts if isinstance(error, UnreachedError) else None)
+            if failures >= min(filter(None, limits)):
                 raise
-        pause(attempt)
-
-
-def pause(attempt: int) -> None:
-    """Wait before the next attempt, longer each time and never in step with others."""
-    time.sleep(random.uniform(0.0, min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt)))  # noqa: S311 - only to part ways
+        time.sleep(policy.wait_after(failures))
 
 
 def deadlines(seconds: float | None) -> tuple[float, float]:

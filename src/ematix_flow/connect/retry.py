@@ -58,7 +58,7 @@ class RetryPolicy:
         return most * random.uniform(1.0 - self.jitter, 1.0)  # noqa: S311 - only to part ways
 
 
-# The table. Requests to buckets are repeated by their own client.
+# The table.
 
 OVERTAKEN = RetryPolicy(
     "a transaction on metadata in a store, when another writer committed first",
@@ -139,6 +139,18 @@ KINESIS_BUSY = RetryPolicy(
 BROKER_AWAY = RetryPolicy(
     "connecting to the broker of a queue, until the stream ends",
     (TransientError,), first_wait=0.1, factor=3.0, longest_wait=5.0,
+)  # fmt: skip
+BUCKET_REQUEST = RetryPolicy(
+    "a request to a bucket whose service is busy, out of order or silent",
+    attempts=6, first_wait=0.2, longest_wait=5.0, jitter=1.0,
+)  # fmt: skip
+BUCKET_UNREACHED = RetryPolicy(
+    "the same, when nobody answers at the address of the service; the waits are those of the request",
+    attempts=3,
+)  # fmt: skip
+BUCKET_PROBE = RetryPolicy(
+    "the request that tells whether a bucket answers, for which somebody waits",
+    attempts=2, first_wait=0.2, jitter=1.0,
 )  # fmt: skip
 AWS_REQUEST = RetryPolicy(
     "a request to Kinesis or Glue; botocore makes it again, with waits and errors of its own",

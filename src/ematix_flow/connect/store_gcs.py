@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ematix_flow.connect import gcs_client
 from ematix_flow.connect.bucket import BucketStore, Page
-from ematix_flow.connect.bucket_requests import ATTEMPTS, pause
+from ematix_flow.connect.bucket_requests import repeated
 from ematix_flow.connect.bucket_streams import Upload
 from ematix_flow.connect.gcs_client import GcsPlace, refusal
 from ematix_flow.connect.store import Found, StoreError, StoreUnavailableError
@@ -113,20 +113,21 @@ class GcsUpload(Upload):
 
     def _send(self, part: bytes, total: str) -> None:
         begin, end = self._sent, self._sent + len(part)
-        for attempt in range(ATTEMPTS):
-            try:
+        again = False
+
+        def send() -> None:
+            nonlocal again
+            if again:
+                self._sent = self._put(b"", "*", total, end)
+            again = True
+            if begin <= self._sent < end:
                 self._sent = self._put(part[self._sent - begin :], f"{self._sent}-{end - 1}", total, end)
-            except StoreUnavailableError:
-                if attempt == ATTEMPTS - 1:
-                    raise
-                pause(attempt)
-                with suppress(StoreUnavailableError):
-                    self._sent = self._put(b"", "*", total, end)
-            if self._sent == end:
-                return
-            if not begin <= self._sent < end:
-                break
-        raise StoreUnavailableError(f"{self._store.address(self._key)}: the service lost a part that it was sent")
+            if begin <= self._sent < end:
+                raise StoreUnavailableError(f"{self._store.address(self._key)}: a part has arrived by half")
+
+        repeated(send)
+        if self._sent != end:
+            raise StoreUnavailableError(f"{self._store.address(self._key)}: the service lost a part that it was sent")
 
     def _put(self, data: bytes, which: str, total: str, end: int) -> int:
         """Send bytes, or none to ask, and give how many have arrived."""
