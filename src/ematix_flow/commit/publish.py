@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 from ematix_flow.commit.conflicts import refuse_changed, refuse_moved
 from ematix_flow.commit.interrupts import uninterrupted
 from ematix_flow.commit.ledger import Ledger
-from ematix_flow.commit.quality import audit, until_measured
+from ematix_flow.commit.quality import UnmeasuredError, audit
 from ematix_flow.commit.rejects import Rejects
-from ematix_flow.commit.row_numbers import numbered
 from ematix_flow.commit.staged_rows import in_own_types, refuse_empty, staged_rows, without_duplicates, work_tables
 from ematix_flow.connect.base import NULL_REASON
 from ematix_flow.connect.halting import current, unwatched
 from ematix_flow.connect.redact import redact, safe_text
-from ematix_flow.connect.retry import COMMIT_OUTCOME, attempts
+from ematix_flow.connect.retry import COMMIT_OUTCOME, OVERTAKEN, attempts
 from ematix_flow.errors import (
     BadRowsError,
     CommitError,
@@ -27,7 +26,7 @@ from ematix_flow.errors import (
 )
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.sql.render import bind_staged, native_column
-from ematix_flow.records import Committed, Counts
+from ematix_flow.records import Committed
 from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
@@ -36,9 +35,8 @@ if TYPE_CHECKING:
 
     from ematix_flow.clock import Clock
     from ematix_flow.commit.request import Order
-    from ematix_flow.commit.row_numbers import Only
     from ematix_flow.connect.base import Database, Session
-    from ematix_flow.records import Audited, Part
+    from ematix_flow.records import Audited, Counts, Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +48,16 @@ class Rehearsal:
 
 
 def publish(order: Order, database: Database, clock: Clock) -> Committed:
-    """Commit the load, or give the commit that an earlier attempt already made."""
-    return until_measured(order, lambda measurable: _publish(measurable, database, clock))
+    """Commit the load, or return the commit that an earlier attempt already made."""
+    committed = None
+    while committed is None:
+        try:
+            for turn in attempts(OVERTAKEN):
+                with turn:
+                    committed = _publish(order, database, clock)
+        except UnmeasuredError as again:
+            order = again.order
+    return committed
 
 
 def _publish(order: Order, database: Database, clock: Clock) -> Committed:
@@ -73,74 +79,6 @@ def _publish(order: Order, database: Database, clock: Clock) -> Committed:
         session.close()
 
 
-def rehearse(
-    order: Order,
-    database: Database,
-    prepare: Callable[[Session], None] | None = None,
-    only: Only | None = None,
-    look: Callable[[Session, str], None] | None = None,
-) -> Rehearsal:
-    """Do everything that a commit does to the user's rows, count it and roll it back; no bookkeeping is touched.
-
-    `prepare` creates or alters the target inside the transaction, on databases whose DDL can be rolled back. `only`
-    is the part of the numbered rows that is tried. `look` sees the relation of rows while the target is as
-    it was.
-    """
-    return until_measured(order, lambda measurable: _rehearse(measurable, database, prepare, only, look))
-
-
-def _rehearse(
-    order: Order,
-    database: Database,
-    prepare: Callable[[Session], None] | None,
-    only: Only | None,
-    look: Callable[[Session, str], None] | None,
-) -> Rehearsal:
-    session = database.session()
-    try:
-        names = work_tables(order, database, session)
-        session.begin()
-        try:
-            if prepare is not None:
-                prepare(session)
-            return _rehearsed(order, database, session, names, only, look)
-        except database.errors as error:
-            if database.is_transient(error):
-                message = f"the target could not be asked now: {safe_text(error)}"
-                raise TransientError(message) from None
-            message = f"the target would refuse the load: {safe_text(error)}"
-            raise RefusedError(message) from None
-        finally:
-            session.rollback()
-    finally:
-        session.close()
-
-
-def _rehearsed(
-    order: Order,
-    database: Database,
-    session: Session,
-    names: dict[str, str],
-    only: Only | None,
-    look: Callable[[Session, str], None] | None,
-) -> Rehearsal:
-    relation, counts = staged_rows(order, database, session, names)
-    _refuse_rejects(order, database, session)
-    if only is not None:
-        relation = numbered(order.columns, database.dialect, relation, only)
-        counts = Counts(staged=int(session.query(f"SELECT COUNT(*) FROM {relation} AS counted")[0][0]))
-    relation = without_duplicates(order, database, session, relation)
-    passed = audit(order, database, session, relation, counts, partly=only is not None)
-    relation, counts = in_own_types(order, database, passed.relation), passed.counts
-    if look is not None:
-        look(session, relation)
-    if order.program.tally and not database.capabilities.rolls_back:
-        counted = _balanced(order, _counted(order, database, session, relation, counts))
-    else:
-        counted = _run_program(order, database, session, relation, counts, names)
-    return Rehearsal(counted, passed.audited)
-
-
 def _apply(order: Order, database: Database, session: Session, names: dict[str, str], clock: Clock) -> Rehearsal:
     now, ledger = clock.now(), Ledger(database)
 
@@ -149,10 +87,7 @@ def _apply(order: Order, database: Database, session: Session, names: dict[str, 
         done = replace(order.history, status="success", finished_at=now, counts=counts)
         ledger.record(session, replace(done, metrics=metrics_of(passed.audited)))
 
-    ledger.lock_fence(session, order.fence)
-    failpoint("commit.fence_locked")
-    ledger.insert_token(session, order.token, order.fence, order.schema_hash, now)
-    failpoint("commit.ledger_inserted")
+    _take_token(order, ledger, session, now)
     _mark_replayed(order, ledger, session, now)
     relation, counts = staged_rows(order, database, session, names)
     failpoint("commit.verified")
@@ -160,21 +95,37 @@ def _apply(order: Order, database: Database, session: Session, names: dict[str, 
     if passed.excluded:
         refuse_empty(order, passed.counts.staged)
     _ask_permit(order)
-    if order.expected:
-        refuse_moved(order, database, session)
-        refuse_changed(order.expected, database, session)
+    _refuse_stale(order, database, session)
     _remember(order, ledger, session, now)
     failpoint("commit.watermark")
     _reject(order, database, ledger, session, now)
     Rejects(ledger).insert_audited(session, order.token, passed.excluded, now)
     failpoint("commit.dlq")
-    relation = in_own_types(order, database, passed.relation)
-    counts = _run_program(order, database, session, relation, passed.counts, names, write_down)
+    if order.program.adds:
+        counts = _add_staged(order, database, session, passed.counts, write_down)
+    else:
+        relation = in_own_types(order, database, passed.relation)
+        counts = run_program(order, database, session, relation, passed.counts, names, write_down)
     failpoint("commit.applied")
     write_down(counts)
     failpoint("commit.before_commit")
     _ask_permit(order)
     return Rehearsal(counts, passed.audited)
+
+
+def _take_token(order: Order, ledger: Ledger, session: Session, now: datetime) -> None:
+    """Hold the fence until the end of the transaction, and write the token, which can be there once."""
+    ledger.lock_fence(session, order.fence)
+    failpoint("commit.fence_locked")
+    ledger.insert_token(session, order.token, order.fence, order.schema_hash, now)
+    failpoint("commit.ledger_inserted")
+
+
+def _refuse_stale(order: Order, database: Database, session: Session) -> None:
+    """Refuse what a plan has staged when its target is not as the plan has seen it."""
+    if order.expected:
+        refuse_moved(order, database, session)
+        refuse_changed(order.expected, database, session)
 
 
 def _ask_permit(order: Order) -> None:
@@ -211,7 +162,7 @@ def _range(order: Order) -> tuple[str | None, str | None]:
     return before.value if before is not None and before.column == after.column else None, after.value
 
 
-def _run_program(  # noqa: PLR0913, PLR0917 - what a program is run over
+def run_program(  # noqa: PLR0913, PLR0917 - what a program is run over
     order: Order,
     database: Database,
     session: Session,
@@ -222,8 +173,6 @@ def _run_program(  # noqa: PLR0913, PLR0917 - what a program is run over
 ) -> Counts:
     """Run the statements and give the counts; `write_down` is told those that are known before the final one."""
     program, rows = order.program, database.data(session)
-    if program.adds:
-        return _add_staged(order, database, session, counts, write_down)
 
     def bound(sql: str) -> str:
         for work, actual in names.items():
@@ -244,31 +193,22 @@ def _run_program(  # noqa: PLR0913, PLR0917 - what a program is run over
             counts = counts.plus(statement.counts, changed if told is None else told)
         if index == 0:
             failpoint("commit.applied_first_stmt")
-    return _balanced(order, counts)
+    return balanced(order, counts)
 
 
 def _add_staged(
-    order: Order, database: Database, session: Session, counts: Counts, write_down: Callable[[Counts], None] | None
+    order: Order, database: Database, session: Session, counts: Counts, write_down: Callable[[Counts], None]
 ) -> Counts:
-    """Let the table take the staged files; without anybody to write it down, only count their rows."""
+    """Let the table take the staged files."""
     counts = replace(counts, inserted=counts.staged)
-    if write_down is not None and order.stage is not None:
+    if order.stage is not None:
         write_down(counts)
         database.add_staged(session, order.stage, order.parts)
         failpoint("commit.applied_first_stmt")
     return counts
 
 
-def _counted(order: Order, database: Database, session: Session, relation: str, counts: Counts) -> Counts:
-    """Count what the program would do where it cannot be rolled back; only scratch relations are filled."""
-    rows = database.data(session)
-    for statement in order.program.statements:
-        if statement.scratch:
-            rows.execute(bind_staged(statement.sql, database.dialect, relation))
-    return counts.with_all(rows.query(bind_staged(order.program.tally, database.dialect, relation)))
-
-
-def _balanced(order: Order, counts: Counts) -> Counts:
+def balanced(order: Order, counts: Counts) -> Counts:
     """Check that every staged row is accounted for."""
     if order.mode in ("append", "truncate"):
         if order.stage is None:
@@ -290,7 +230,7 @@ def _reject(order: Order, database: Database, ledger: Ledger, session: Session, 
     expected = sum(part.rejected for part in order.parts)
     if not expected or order.stage is None:
         return
-    _refuse_rejects(order, database, session)
+    refuse_rejects(order, database, session)
     relation = database.reject_relation(session, order.stage, order.parts)
     status = "parked" if order.last_attempt else "pending"
     written = Rejects(ledger).insert_staged(
@@ -301,7 +241,7 @@ def _reject(order: Order, database: Database, ledger: Ledger, session: Session, 
         raise CommitError(message)
 
 
-def _refuse_rejects(order: Order, database: Database, session: Session) -> None:
+def refuse_rejects(order: Order, database: Database, session: Session) -> None:
     """Refuse a load with rows that do not fit, unless they may be rejected."""
     if order.rejects_allowed or order.stage is None or not sum(part.rejected for part in order.parts):
         return

@@ -21,7 +21,7 @@ from ematix_flow.plan.sql.render import bind_staged, native_column
 from ematix_flow.records import Audited, CheckResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ematix_flow.commit.request import Order
     from ematix_flow.connect.base import Database, Session
@@ -44,21 +44,12 @@ class Passed:
     excluded: tuple[Excluded, ...] = ()
 
 
-class _AgainError(FlowError):
-    """The transaction has to be begun anew, with this order."""
+class UnmeasuredError(FlowError):
+    """The transaction has to be begun again with this order: without an expectation that only warns and cannot be measured."""
 
     def __init__(self, order: Order) -> None:
         super().__init__("an expectation could not be measured")
         self.order = order
-
-
-def until_measured(order: Order, attempt: Callable[[Order], T]) -> T:
-    """Do the attempt, and again without each expectation that only warns and cannot be measured."""
-    while True:
-        try:
-            return attempt(order)
-        except _AgainError as again:
-            order = again.order
 
 
 def audit(
@@ -101,7 +92,7 @@ def _results(
         _raise_if_transient(database, error)
         if order.apart:
             raise  # the rows themselves cannot be read
-        raise _AgainError(replace(order, apart=True)) from None
+        raise UnmeasuredError(replace(order, apart=True)) from None
     results = []
     known: tuple[type[BaseException], ...] = (*database.errors, FlowError)
     for one in measures:
@@ -125,7 +116,7 @@ def _raise_if_transient(database: Database, error: BaseException) -> None:
 def _given_up(order: Order, one: Measure, error: BaseException) -> FlowError:
     text = safe_text(error).strip()
     if one.severity == WARN:
-        return _AgainError(replace(order, broken=(*order.broken, (one.name, text[:500]))))
+        return UnmeasuredError(replace(order, broken=(*order.broken, (one.name, text[:500]))))
     message = f"expectation {one.name!r} could not be measured: {text}"
     return QualityUnrunnable(message, hint="nothing was loaded. Mend the expectation, or let it only warn.")
 

@@ -1,7 +1,9 @@
-"""Tells that a pipeline begins, what a load reads and writes, and how it ends; the work itself is somebody else's."""
+"""Emits that a pipeline begins, what a load reads and writes, and how it ends; it does none of the work."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,7 @@ from ematix_flow.errors import RunError
 from ematix_flow.events import AttemptBegan, AttemptEnded, PipelineBegan, PipelineEnded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
     from datetime import datetime
 
     from ematix_flow.connect.base import Database
@@ -43,29 +45,40 @@ def facts_about(plan: TargetPlan, target: Database, source: OpenSource | None) -
     return facts_of(plan, place(target, target.dialect), read, sides)
 
 
-def told(pipeline: str, slot: str, options: Options, work: Callable[[], Any]) -> Any:
-    """Give what the work gives; whoever listens hears of its beginning and its end, however it ends."""
+@dataclass(slots=True)
+class Outcome:
+    """What a block of work has returned; set by the block, read when its end is emitted."""
+
+    result: Any = None
+
+
+@contextmanager
+def emitting_pipeline(pipeline: str, slot: str, options: Options, outcome: Outcome) -> Iterator[None]:
+    """Emit that a pipeline begins, and how this block ends."""
     began = options.clock.now()
     options.bus.emit(PipelineBegan(pipeline, "", slot))
     try:
-        result = attempted(pipeline, slot, 1, options.bus, work)
+        yield
     except BaseException as error:
         options.bus.emit(_ended(pipeline, slot, options, began, failure=(safe_text(error), type(error).__name__)))
         raise
-    options.bus.emit(_ended(pipeline, slot, options, began, _failure_in(result), run_ids_of(result)))
-    return result
+    failure, run_ids = _failure_in(outcome.result), run_ids_of(outcome.result)
+    options.bus.emit(_ended(pipeline, slot, options, began, failure, run_ids))
 
 
-def attempted(pipeline: str, slot: str, attempt: int, bus: Bus, work: Callable[[], Any]) -> Any:
-    """Give what the work on one attempt gives; whoever keeps logs hears where it begins and ends in this thread."""
+@contextmanager
+def emitting_attempt(
+    pipeline: str, slot: str, attempt: int, bus: Bus, outcome: Outcome | None = None
+) -> Iterator[Outcome]:
+    """Emit where an attempt begins and ends in this thread, for captured logs; return what the block puts its result in."""
+    outcome = outcome or Outcome()
     bus.emit(AttemptBegan(pipeline, "", slot, attempt))
     try:
-        result = work()
+        yield outcome
     except BaseException as error:
         bus.emit(AttemptEnded(pipeline, "", slot, failed=True, traceback=_traceback_of(error)))
         raise
-    bus.emit(AttemptEnded(pipeline, "", slot, failed=bool(errors_in(result))))
-    return result
+    bus.emit(AttemptEnded(pipeline, "", slot, failed=bool(errors_in(outcome.result))))
 
 
 def _traceback_of(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""Loads one target: token, plan, expand, stage, commit, clean up; the order of a load is spelled here only."""
+"""Loads one target: open the run, inspect, plan, expand, stage, commit, clean up; the order of a load is spelled here only."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.cleanup import drop_stages_of
+from ematix_flow.commit.conflicts import HINT
 from ematix_flow.commit.constraint_violations import naming_offender, searchable, without_offenders
 from ematix_flow.commit.ledger import HistoryRow, Ledger, open_run, transaction
 from ematix_flow.commit.publish import metrics_of, publish
@@ -29,6 +30,8 @@ from ematix_flow.errors import (
     QualityCheckFailed,
     RefusedError,
     RunCancelledError,
+    StagingLostError,
+    StalePlanError,
     TransientError,
 )
 from ematix_flow.events import QualityMeasured, RowsStaged, RunCommitted, RunFailed, RunPlanned, RunStarted
@@ -37,7 +40,7 @@ from ematix_flow.plan.batch import history_name
 from ematix_flow.plan.steps import HERE, SPARK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from ematix_flow.commit.plan_store import Waiting
     from ematix_flow.commit.request import Order
@@ -52,6 +55,34 @@ if TYPE_CHECKING:
 MOVERS = {SPARK: "spark", HERE: "local"}
 NOT_PLANNED = "unknown"
 """The path of a run that ended before it had a plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class FreshRows:
+    """Rows of a source that a load reads now, for a slot."""
+
+    source: OpenSource
+    slot: str
+
+    def token(self, pipeline: Pipeline, target: TargetDeclaration) -> Token:
+        """Return what a load is known by in its target."""
+        return token_for(pipeline, target, self.slot)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRows:
+    """Rows that a stored plan has staged for one target; nothing is read or staged again."""
+
+    plan_id: str
+    waiting: Waiting
+
+    def token(self, pipeline: Pipeline, target: TargetDeclaration) -> Token:
+        """Return what the load is known by in its target: the plan has fixed it."""
+        del pipeline, target
+        return self.waiting.plan.token
+
+
+Rows = FreshRows | PlannedRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +101,13 @@ class Loaded:
         return "none" if self.plan is None else MOVERS.get(self.plan.stage.by.value, "none")
 
 
-@dataclass(frozen=True, slots=True)
-class _Attempt:
-    """One attempt at a load: everything that stays the same from its token to its end."""
+@dataclass(slots=True)
+class _Load:
+    """One load: everything that stays the same from its token to its end, and its row in the target's history."""
 
     pipeline: Pipeline
     target: TargetDeclaration
+    rows: Rows
     database: Database
     token: Token
     history: HistoryRow
@@ -83,50 +115,43 @@ class _Attempt:
 
     @property
     def table(self) -> str:
-        """Give the name of the target's table."""
+        """Return the name of the target's table."""
         return self.target.table.qualified_name
 
 
-def load_target(
-    pipeline: Pipeline, target: TargetDeclaration, source: OpenSource, slot: str, options: Options
-) -> Loaded:
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """What tasks have staged and reported; without a place where the target reads its source itself."""
+
+    spec: StageSpec | None = None
+    parts: tuple[Part, ...] = ()
+
+
+def load_target(pipeline: Pipeline, target: TargetDeclaration, rows: Rows, options: Options) -> Loaded:
     """Load one target, or find that an earlier attempt already did."""
-    attempt = _attempt(pipeline, target, token_for(pipeline, target, slot), options)
-
-    def fresh(fence: Fence) -> Loaded:
-        with _noted(attempt):
-            plan, look = _planned(attempt, source)
-        known = replace(attempt, history=replace(attempt.history, path=plan.path.value))
-        with _noted(known):
-            _tell_plan(known, plan, source)
-            return _load(known, plan, fence, lambda: _stage_and_publish(known, plan, fence, source, look))
-
-    return _once(attempt, fresh)
-
-
-def apply_target(pipeline: Pipeline, target: TargetDeclaration, waiting: Waiting, options: Options) -> Loaded:
-    """Commit what was staged for a plan, or find that an earlier attempt already did; nothing is read or staged again."""
-    plan = waiting.plan
-    attempt = _attempt(pipeline, target, plan.token, options)
-    attempt = replace(attempt, history=replace(attempt.history, path=plan.path.value))
-
-    def staged(fence: Fence) -> Committed:
-        order = order_for(plan, fence, attempt.history, waiting.stage, waiting.parts)
-        committed = _publish_with_retries(replace(order, expected=waiting.expected, excluded=waiting.excluded), attempt)
-        drop_stages_of(attempt.database, attempt.token)
-        return committed
-
-    def apply(fence: Fence) -> Loaded:
-        with _noted(attempt):
-            _tell_plan(attempt, plan, None)
-            return _load(attempt, plan, fence, lambda: staged(fence))
-
-    return _once(attempt, apply)
+    load = _prepared(pipeline, target, rows, options)
+    fence, earlier = _open_run(load)
+    if earlier is not None:
+        return _recovered(load, earlier)
+    with _noting_failure(load):
+        plan, look = _inspect_and_plan(load)
+        load.history = replace(load.history, path=plan.path.value)
+        _emit_plan(load, plan)
+        _expand(load.database, plan)
+        current().check_known()
+        for attempt in attempts(STAGING):
+            with attempt:
+                staged = _stage(load, plan, look)
+                committed = _commit(load, plan, fence, staged)
+        _clean_up(load, staged)
+        _emit_commit(load, committed)
+    return Loaded(plan, committed, plan.path.value)
 
 
-def _attempt(pipeline: Pipeline, target: TargetDeclaration, token: Token, options: Options) -> _Attempt:
+def _prepared(pipeline: Pipeline, target: TargetDeclaration, rows: Rows, options: Options) -> _Load:
     database = target_for(target.connection, target.table, session_for(options))
     expect_work(database, target)
+    token = rows.token(pipeline, target)
     history = HistoryRow(
         run_id=token.run_id,
         pipeline=history_name(pipeline, target.table),
@@ -137,41 +162,16 @@ def _attempt(pipeline: Pipeline, target: TargetDeclaration, token: Token, option
         started_at=options.clock.now(),
         status="running",
     )
-    return _Attempt(pipeline, target, database, token, history, options)
+    return _Load(pipeline, target, rows, database, token, history, options)
 
 
-def _once(attempt: _Attempt, work: Callable[[Fence], Loaded]) -> Loaded:
-    """Do the work of a load under its fence, unless the ledger says that it is done."""
-    fence, committed = _opened(attempt)
-    if committed is None:
-        return work(fence)
-    # The attempt that committed it may have died before it could tidy up.
-    drop_stages_of(attempt.database, attempt.token)
-    attempt.options.bus.emit(
-        RunCommitted(attempt.pipeline.name, attempt.table, attempt.token.run_id, committed.counts, replayed=True)
-    )
-    return Loaded(None, committed, "recovered")
-
-
-@contextmanager
-def _noted(attempt: _Attempt) -> Iterator[None]:
-    """Note whatever goes wrong in the target's history."""
+def _open_run(load: _Load) -> tuple[Fence, Committed | None]:
+    """Open the run in the target; return the fence, and the commit of an earlier attempt."""
+    database, history = load.database, load.history
     try:
-        yield
-    except BaseException as error:
-        reason = current().blamed(error)
-        with unwatched():
-            _note_failure(attempt, reason)
-        raise
-
-
-def _opened(attempt: _Attempt) -> tuple[Fence, Committed | None]:
-    """Open the run in the target; gives the fence, and the commit of an earlier attempt."""
-    database, history = attempt.database, attempt.history
-    try:
-        for turn in attempts(OVERTAKEN):
-            with turn:
-                fence, committed, _ = open_run(database, attempt.token, history.pipeline, history, history.pipeline)
+        for attempt in attempts(OVERTAKEN):
+            with attempt:
+                fence, committed, _ = open_run(database, load.token, history.pipeline, history, history.pipeline)
     except database.errors as error:
         if not database.is_duplicate_key(error) and not database.is_transient(error):
             raise
@@ -181,57 +181,59 @@ def _opened(attempt: _Attempt) -> tuple[Fence, Committed | None]:
     return fence, committed
 
 
-def _planned(attempt: _Attempt, source: OpenSource) -> tuple[TargetPlan, Look]:
-    asked = Asked(
-        attempt.pipeline,
-        attempt.target,
-        source,
-        attempt.database,
-        attempt.token,
-        attempt.history.started_at,
-        local_reason(attempt.options),
-        tasks_away(attempt.options),
+def _recovered(load: _Load, committed: Committed) -> Loaded:
+    """Return the load that an earlier attempt committed; it may have died before it could clean up."""
+    drop_stages_of(load.database, load.token)
+    load.options.bus.emit(
+        RunCommitted(load.pipeline.name, load.table, load.token.run_id, committed.counts, replayed=True)
     )
-    observe = observing(session_for(attempt.options))
+    return Loaded(None, committed, "recovered")
+
+
+@contextmanager
+def _noting_failure(load: _Load) -> Iterator[None]:
+    """Note whatever goes wrong in this block in the target's history."""
+    try:
+        yield
+    except BaseException as error:
+        reason = current().blamed(error)
+        with unwatched():
+            _note_failure(load, reason)
+        raise
+
+
+def _inspect_and_plan(load: _Load) -> tuple[TargetPlan, Look | None]:
+    """Return the plan, and what was seen of the source for it; a stored plan needs no second look."""
+    if isinstance(load.rows, PlannedRows):
+        return load.rows.waiting.plan, None
+    asked = Asked(
+        load.pipeline,
+        load.target,
+        load.rows.source,
+        load.database,
+        load.token,
+        load.history.started_at,
+        local_reason(load.options),
+        tasks_away(load.options),
+    )
+    observe = observing(session_for(load.options))
     stand_in = over_missing_target(asked, wait_for)
     if stand_in is not None:
         # Planned as if it were there and empty, which it is from now on.
-        _expand(attempt.database, plan_load(stand_in, observe)[0])
+        _expand(load.database, plan_load(stand_in, observe)[0])
     plan, look = plan_load(asked, observe)
     failpoint("plan.after_bounds")
     current().check_known()
     return plan, look
 
 
-def _tell_plan(attempt: _Attempt, plan: TargetPlan, source: OpenSource | None) -> None:
-    """Tell of the plan; what it says about columns is worked out when somebody wants to know."""
-    run_id, name = attempt.token.run_id, attempt.pipeline.name
-    facts = partial(facts_about, plan, attempt.database, source)
-    attempt.options.bus.emit(RunPlanned(name, attempt.table, run_id, plan.history_name, facts))
-
-
-def _load(attempt: _Attempt, plan: TargetPlan, fence: Fence, staged: Callable[[], Committed]) -> Loaded:
-    """Prepare the table and commit; `staged` does so with rows that are staged."""
-    options, name = attempt.options, attempt.table
-    options.bus.emit(
-        RunStarted(attempt.pipeline.name, name, attempt.token.run_id, plan.path.value, plan.stage.by.value)
-    )
-    _expand(attempt.database, plan)
-    current().check_known()
-    committed = _publish(attempt, plan, fence, None, ()) if plan.path.value == "same_db" else staged()
-    if committed.audited is not None:
-        _tell_measured(attempt, committed.audited)
-    options.bus.emit(
-        RunCommitted(attempt.pipeline.name, name, attempt.token.run_id, committed.counts, committed.replayed)
-    )
-    return Loaded(plan, committed, plan.path.value)
-
-
-def _tell_measured(attempt: _Attempt, audited: Audited) -> None:
-    alert = attempt.target.quality.alert_on_warn
-    attempt.options.bus.emit(
-        QualityMeasured(attempt.pipeline.name, attempt.table, attempt.token.run_id, audited, alert)
-    )
+def _emit_plan(load: _Load, plan: TargetPlan) -> None:
+    """Emit the plan and the start; what it says about columns is worked out when a subscriber wants to know."""
+    bus, name, run_id = load.options.bus, load.pipeline.name, load.token.run_id
+    source = load.rows.source if isinstance(load.rows, FreshRows) else None
+    facts = partial(facts_about, plan, load.database, source)
+    bus.emit(RunPlanned(name, load.table, run_id, plan.history_name, facts))
+    bus.emit(RunStarted(name, load.table, run_id, plan.path.value, plan.stage.by.value))
 
 
 def _expand(database: Database, plan: TargetPlan) -> None:
@@ -244,38 +246,27 @@ def _expand(database: Database, plan: TargetPlan) -> None:
     failpoint("ddl.after_expand")
 
 
-def _stage_and_publish(attempt: _Attempt, plan: TargetPlan, fence: Fence, source: OpenSource, look: Look) -> Committed:
-    """Stage and commit; when staging or its Spark did not survive nothing was changed, and it is done again."""
-    for staging in attempts(STAGING):
-        with staging:
-            committed = _stage_once(attempt, plan, fence, source, look)
-    return committed
-
-
-def _stage_once(attempt: _Attempt, plan: TargetPlan, fence: Fence, source: OpenSource, look: Look) -> Committed:
-    database = attempt.database
-
-    staging = Staging(stage_name(attempt.token), plan, source, look, database)
-    spec, parts = stage(staging, session_for(attempt.options), reporting(plan, attempt.options))
-    rejected = sum(part.rejected for part in parts)
-    attempt.options.bus.emit(
-        RowsStaged(attempt.pipeline.name, plan.table_name, sum(part.rows for part in parts), rejected)
-    )
+def _stage(load: _Load, plan: TargetPlan, look: Look | None) -> _Staged:
+    """Return the staged rows; tasks write and report them, unless they are staged already or the target reads them itself."""
+    if plan.path.value == "same_db":
+        return _Staged()
+    if isinstance(load.rows, PlannedRows):
+        return _Staged(load.rows.waiting.stage, load.rows.waiting.parts)
+    assert look is not None  # noqa: S101 - planned from a source that was looked at
+    staging = Staging(stage_name(load.token), plan, load.rows.source, look, load.database)
+    spec, parts = stage(staging, session_for(load.options), reporting(plan, load.options))
+    rows, rejected = sum(part.rows for part in parts), sum(part.rejected for part in parts)
+    load.options.bus.emit(RowsStaged(load.pipeline.name, plan.table_name, rows, rejected))
     current().check_known()
-    committed = _publish(attempt, plan, fence, spec, parts)
-    drop_stages_of(database, attempt.token)
-    return committed
+    return _Staged(spec, parts)
 
 
-def _publish(
-    attempt: _Attempt,
-    plan: TargetPlan,
-    fence: Fence,
-    spec: StageSpec | None,
-    parts: tuple[Part, ...],
-) -> Committed:
-    options = attempt.options
-    order = order_for(plan, fence, attempt.history, spec, parts)
+def _commit(load: _Load, plan: TargetPlan, fence: Fence, staged: _Staged) -> Committed:
+    """Commit the rows; where rows may be rejected, those that the target itself refuses are left out."""
+    order = order_for(plan, fence, load.history, staged.spec, staged.parts)
+    if isinstance(load.rows, PlannedRows):
+        return _commit_planned(load, order, load.rows)
+    options = load.options
     order = replace(
         order,
         replays=options.replays,
@@ -283,45 +274,76 @@ def _publish(
         last_attempt=options.last_attempt,
         permit=current().check,
     )
-    try:
-        return _publish_with_retries(order, attempt)
-    except RefusedError as error:
-        if not searchable(order, attempt.database):
-            raise naming_offender(order, attempt.database, error) from None
-        return _publish_with_retries(without_offenders(order, attempt.database), attempt)
-
-
-def _publish_with_retries(order: Order, attempt: _Attempt) -> Committed:
-    clock = attempt.options.clock
-    for commit in attempts(COMMIT, clock=clock):
-        with commit:
-            for turn in attempts(OVERTAKEN):
-                with turn:
-                    committed = publish(order, attempt.database, clock)
+    for attempt in attempts(COMMIT, clock=options.clock):
+        with attempt:
+            try:
+                committed = publish(order, load.database, options.clock)
+            except RefusedError as error:
+                order = _without_refused(load, order, error)
+                committed = publish(order, load.database, options.clock)
     return committed
 
 
-def _note_failure(attempt: _Attempt, error: BaseException) -> None:
+def _without_refused(load: _Load, order: Order, error: RefusedError) -> Order:
+    """Return the order without the rows that the target refuses; the error with their values where none may be left out."""
+    if not searchable(order, load.database):
+        raise naming_offender(order, load.database, error) from None
+    return without_offenders(order, load.database)
+
+
+def _commit_planned(load: _Load, order: Order, rows: PlannedRows) -> Committed:
+    """Commit what a plan has staged, if its target is as the plan has seen it."""
+    waiting = rows.waiting
+    order = replace(order, expected=waiting.expected, excluded=waiting.excluded)
+    try:
+        for attempt in attempts(COMMIT, clock=load.options.clock):
+            with attempt:
+                committed = publish(order, load.database, load.options.clock)
+    except StagingLostError as error:
+        message = f"the staged rows of plan {rows.plan_id} are not there any more: {error.what}"
+        raise StalePlanError(message, hint=HINT) from None
+    return committed
+
+
+def _clean_up(load: _Load, staged: _Staged) -> None:
+    if staged.spec is not None:
+        drop_stages_of(load.database, load.token)
+
+
+def _emit_commit(load: _Load, committed: Committed) -> None:
+    if committed.audited is not None:
+        _emit_measured(load, committed.audited)
+    load.options.bus.emit(
+        RunCommitted(load.pipeline.name, load.table, load.token.run_id, committed.counts, committed.replayed)
+    )
+
+
+def _emit_measured(load: _Load, audited: Audited) -> None:
+    alert = load.target.quality.alert_on_warn
+    load.options.bus.emit(QualityMeasured(load.pipeline.name, load.table, load.token.run_id, audited, alert))
+
+
+def _note_failure(load: _Load, error: BaseException) -> None:
     """Write the failure into the target's history, unless a newer run owns it or the target cannot be reached."""
     text = safe_text(error)
     audited = error.audited if isinstance(error, QualityCheckFailed) else None
     if audited is not None:
-        _tell_measured(attempt, audited)
-    attempt.options.bus.emit(RunFailed(attempt.pipeline.name, attempt.table, attempt.token.run_id, text))
+        _emit_measured(load, audited)
+    load.options.bus.emit(RunFailed(load.pipeline.name, load.table, load.token.run_id, text))
     if isinstance(error, FencedError | KeyboardInterrupt | SystemExit):
         return
-    database = attempt.database
+    database = load.database
     status = "cancelled" if isinstance(error, RunCancelledError) else "failed"
-    row = replace(attempt.history, status=status, finished_at=attempt.options.clock.now(), error=text[:4000])
+    row = replace(load.history, status=status, finished_at=load.options.clock.now(), error=text[:4000])
     row = replace(row, metrics=metrics_of(audited))
     try:
         session = database.session()
     except database.failures:
         return
     try:
-        for turn in attempts(OVERTAKEN):
-            with turn:
-                _record_unless_committed(database, session, attempt.token, row)
+        for attempt in attempts(OVERTAKEN):
+            with attempt:
+                _record_unless_committed(database, session, load.token, row)
     except database.failures:
         return
     finally:

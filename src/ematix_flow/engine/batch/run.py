@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import suppress
-from dataclasses import replace
-from types import MappingProxyType
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ematix_flow.commit.runlog.open import forgotten_run_log, open_run_log
 from ematix_flow.commit.runlog.requests import STOPPED
-from ematix_flow.connect.halting import HaltedError, current
+from ematix_flow.connect.halting import current
 from ematix_flow.connect.lake_engine import EngineError
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.connect.scratch import sweep_once
-from ematix_flow.engine.batch.events import told
-from ematix_flow.engine.batch.load import load_target
+from ematix_flow.engine.batch.events import Outcome, emitting_attempt, emitting_pipeline
+from ematix_flow.engine.batch.load import FreshRows, load_target
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.planner import token_for
 from ematix_flow.engine.batch.post_steps import run_named_transform, run_posts
@@ -31,11 +30,11 @@ from ematix_flow.failpoints import failpoint
 from ematix_flow.records import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Sequence
 
     from ematix_flow.commit.runlog.log import RunLog
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
-    from ematix_flow.engine.batch.load import Loaded
+    from ematix_flow.engine.batch.load import Loaded, Rows
     from ematix_flow.errors import Origin
     from ematix_flow.records import RunRecord
 
@@ -67,63 +66,98 @@ def run_unclosed(pipeline: Pipeline, options: Options) -> tuple[Any, Callable[[]
 
 
 def _run_request(pipeline: Pipeline, request: Request, log: RunLog, options: Options) -> Any:
+    """Run everything under a request, end the request, and emit how that went."""
+    with _reconciling(log), stoppable(pipeline, request, log, options) as halt:
+        options = replace(options, halt=halt)
+        with _observed(pipeline, request, log, options) as outcome:
+            if request.result:
+                outcome.result = _found_finished(pipeline, request, log, options)
+            else:
+                with _ending(request, log, options) as progress:
+                    recorder = Recorder.of(log, request, options)
+                    opened = _open_source(pipeline, recorder)
+                    progress.result, progress.complete = opened.result, opened.record is None
+                    if opened.record is not None:
+                        progress.result, progress.complete = load_targets(
+                            pipeline, recorder, opened.targets, progress.loaded, opened.record
+                        )
+                outcome.result = progress.result
+    return outcome.result
+
+
+@contextmanager
+def _reconciling(log: RunLog) -> Iterator[None]:
+    """Send what a run log missed while it was away, however this block ends."""
     try:
-        with stoppable(pipeline, request, log, options) as halt:
-            try:
-                return _told(pipeline, request, log, replace(options, halt=halt))
-            except HaltedError as error:
-                raise halt.blamed(error) from None
+        yield
     finally:
         log.reconcile()
 
 
-def _told(pipeline: Pipeline, request: Request, log: RunLog, options: Options) -> Any:
-    if options.slot is not None:  # whoever runs slots tells of them: only they know what becomes of one
-        return _carried_out(pipeline, request, log, options)
-    return told(pipeline.name, request.id, options, lambda: _remembered(pipeline, request, log, options))
+@contextmanager
+def _observed(pipeline: Pipeline, request: Request, log: RunLog, options: Options) -> Iterator[Outcome]:
+    """Emit how a run by request goes, and remember it for what depends on the pipeline; the runner of a slot does so itself."""
+    outcome = Outcome()
+    if options.slot is not None:
+        yield outcome
+        return
+    with (
+        emitting_pipeline(pipeline.name, request.id, options, outcome),
+        emitting_attempt(pipeline.name, request.id, 1, options.bus, outcome),
+        _remembering(pipeline, log, options, outcome),
+    ):
+        yield outcome
 
 
-def _remembered(pipeline: Pipeline, request: Request, log: RunLog, options: Options) -> Any:
-    """Run by request, and let those who depend on the pipeline know how that went."""
+@contextmanager
+def _remembering(pipeline: Pipeline, log: RunLog, options: Options, outcome: Outcome) -> Iterator[None]:
+    """Let those who depend on the pipeline know how this block went."""
     success = False
     try:
-        result = _carried_out(pipeline, request, log, options)
-        success = not errors_in(result)
+        yield
+        success = not errors_in(outcome.result)
     finally:
         with suppress(RunLogError):
             log.record_run(pipeline.name, options.clock.now(), success)
-    return result
 
 
-def _carried_out(pipeline: Pipeline, request: Request, log: RunLog, options: Options) -> Any:
-    """Run everything under a request, and end the request."""
-    if request.result:
-        return _found_finished(pipeline, request, log, options)
-    loaded: list[TargetDeclaration] = []
+@dataclass(slots=True)
+class _Progress:
+    """How far the work under a request has come."""
+
+    loaded: list[TargetDeclaration] = field(default_factory=list)
+    """The targets that have their rows."""
+    result: Any = None
+    complete: bool = False
+
+
+@contextmanager
+def _ending(request: Request, log: RunLog, options: Options) -> Iterator[_Progress]:
+    """End a request with this block: close it, keep its result, or leave it to the next run."""
+    progress = _Progress()
     try:
-        result, complete = _run(pipeline, request, log, options, loaded)
+        yield progress
     except RunCancelledError:
-        _give_back(request, log, options, loaded, nothing_left=not loaded)
+        _give_back(request, log, options, progress.loaded, nothing_left=not progress.loaded)
         raise
     except Exception:
-        _give_back(request, log, options, loaded)
+        _give_back(request, log, options, progress.loaded)
         raise
     except BaseException:
         log.release_request(request, STOPPED)
         raise
     failpoint("runlog.before_success")
-    if complete and options.keep_result:
-        log.finish_request(request, kept_text(result))
-    elif complete:
+    if progress.complete and options.keep_result:
+        log.finish_request(request, kept_text(progress.result))
+    elif progress.complete:
         log.close_request(request, options.clock.now())
     else:
-        _give_back(request, log, options, loaded)
+        _give_back(request, log, options, progress.loaded)
     failpoint("runlog.after_success")
-    return result
 
 
 def _found_finished(pipeline: Pipeline, request: Request, log: RunLog, options: Options) -> Any:
-    """Give the result of a request that an earlier run had finished; nothing is loaded."""
+    """Return the result of a request that an earlier run had finished; nothing is loaded."""
     result = from_kept(request.result)
     options.bus.emit(RunFoundFinished(pipeline.name, "", request.id, loaded_in(result)))
     if not options.keep_result:
@@ -179,53 +213,55 @@ def _request(pipeline: Pipeline, log: RunLog, options: Options) -> Request:
     return request
 
 
-def _run(
-    pipeline: Pipeline, request: Request, log: RunLog, options: Options, loaded: list[TargetDeclaration]
-) -> tuple[Any, bool]:
-    """Load every target, then run the post steps; gives the result and whether everything is done.
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """What a pipeline's function has given: rows for targets, or a result that is all there is."""
 
-    `loaded` is told of every target that has its rows, also when another one fails.
-    """
-    recorder = Recorder.of(log, request, options)
+    targets: tuple[tuple[TargetDeclaration, Rows], ...] = ()
+    record: RunRecord | None = None
+    """The record of the first target's run, which began with the call of the function; None after a result."""
+    result: Any = None
+
+
+def _open_source(pipeline: Pipeline, recorder: Recorder) -> _Opened:
+    """Call the pipeline's function and open what it names."""
     if not pipeline.targets:
-        return _call(pipeline, recorder), True
-    ids = {pipeline.key_of(one): token_for(pipeline, one, request.id).run_id for one in pipeline.targets}
-    key, run_id = next(iter(ids.items()))
-    first = recorder.begun(run_id, key)
-    with recorder.failure_of(first):
+        return _Opened(result=_call(pipeline, recorder))
+    first, options, slot = pipeline.targets[0], recorder.options, recorder.request.id
+    record = recorder.begun(token_for(pipeline, first, slot).run_id, pipeline.key_of(first))
+    with recorder.failure_of(record):
         refuse_twins(pipeline)
         source = source_for(pipeline, options, session_for(options))
         current().next_step()
     if source.value.result is not None:
-        recorder.succeeded(first)
-        return source.value.result, True
-
-    def load(target: TargetDeclaration) -> Loaded:
-        done = load_target(pipeline, target, source, request.id, options)
-        loaded.append(target)
-        return done
-
-    return load_targets(pipeline, recorder, ids, load, {key: first})
+        recorder.succeeded(record)
+        return _Opened(result=source.value.result)
+    return _Opened(tuple((target, FreshRows(source, slot)) for target in pipeline.targets), record)
 
 
 def load_targets(
     pipeline: Pipeline,
     recorder: Recorder,
-    ids: Mapping[str, str],
-    load: Callable[[TargetDeclaration], Loaded],
-    begun: Mapping[str, RunRecord] = MappingProxyType({}),
+    targets: Sequence[tuple[TargetDeclaration, Rows]],
+    loaded: list[TargetDeclaration],
+    begun: RunRecord | None = None,
 ) -> tuple[Any, bool]:
-    """Do `load` for every target, record each run and run the post steps; gives the result and whether all is done.
+    """Load every target with its rows, record each run and run the post steps; return the result and whether all is done.
 
-    `ids` has the id of the run for each target; those in `begun` are recorded as running already.
+    `loaded` gets every target that has its rows; `begun` is the record of the first run where that has begun already.
     """
     results: dict[str, Any] = {}
     errors: dict[str, str] = {}
-    for target in pipeline.targets:
+    for target, rows in targets:
         key = pipeline.key_of(target)
-        record = begun.get(key) or recorder.begun(ids[key], key)
+        record, begun = begun or recorder.begun(rows.token(pipeline, target).run_id, key), None
         try:
-            results[key] = _load_one(pipeline, target, load, record, recorder)
+            with translating_errors(pipeline.origin), recorder.failure_of(record):
+                current().next_step()
+                done = load_target(pipeline, target, rows, recorder.options)
+                loaded.append(target)
+            recorder.succeeded(record, **_measured(done, target))
+            results[key] = result_of(done, target)
         except Exception as error:
             errors[key] = safe_text(error)
             if current().error is not None or not (pipeline.fan_out and pipeline.continue_on_failure):
@@ -258,43 +294,39 @@ def _call(pipeline: Pipeline, recorder: Recorder) -> Any:
     return result
 
 
-def _load_one(
-    pipeline: Pipeline,
-    target: TargetDeclaration,
-    load: Callable[[TargetDeclaration], Loaded],
-    record: RunRecord,
-    recorder: Recorder,
-) -> dict[str, Any]:
-    """Load one target and record the run, whatever happens."""
+def _measured(loaded: Loaded, target: TargetDeclaration) -> dict[str, Any]:
+    """Return what the run log keeps of a load."""
+    committed, counts = loaded.committed, loaded.committed.counts
+    extras: dict[str, Any] = {
+        "path": loaded.path,
+        "engine": loaded.engine,
+        "mode": target.write.spelled,
+        "recovered": committed.replayed,
+    }
+    if loaded.engine == "spark" and (engine := engine_id()):
+        extras["engine_id"] = engine
+    if committed.audited is not None:
+        extras["quality"] = committed.audited.to_dict()
+    return {
+        "rows_inserted": counts.inserted,
+        "rows_updated": counts.updated + counts.closed,
+        "rows_deleted": counts.deleted,
+        "rows_rejected": counts.rejected,
+        "extras": extras,
+    }
+
+
+@contextmanager
+def translating_errors(origin: Origin | None) -> Iterator[None]:
+    """Translate what goes wrong in this block."""
     try:
-        with recorder.failure_of(record):
-            current().next_step()
-            loaded = load(target)
+        yield
     except BaseException as error:
-        raise as_ours(error, pipeline.origin) from error
-    committed = loaded.committed
-    counts = committed.counts
-    measured = {} if committed.audited is None else {"quality": committed.audited.to_dict()}
-    recorder.succeeded(
-        record,
-        rows_inserted=counts.inserted,
-        rows_updated=counts.updated + counts.closed,
-        rows_deleted=counts.deleted,
-        rows_rejected=counts.rejected,
-        extras={
-            "path": loaded.path,
-            "engine": loaded.engine,
-            **({"engine_id": found} if loaded.engine == "spark" and (found := engine_id()) else {}),
-            "mode": target.write.spelled,
-            "recovered": committed.replayed,
-            **measured,
-        },
-    )
-    return result_of(loaded, target)
+        raise translate_error(error, origin) from error
 
 
-def as_ours(error: E, origin: Origin | None) -> E | FlowError:
-    """Give the error with the place of the declaration; errors of drivers become ours, without secrets."""
+def translate_error(error: E, origin: Origin | None) -> E | FlowError:
+    """Return the error with the place of the declaration; errors of drivers become ours, without secrets."""
     if isinstance(error, FlowError):
         return error.at(origin)
     module = type(error).__module__.split(".")[0]

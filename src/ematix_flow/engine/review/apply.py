@@ -15,14 +15,14 @@ from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.table.schema import Column, Table
-from ematix_flow.engine.batch.load import apply_target
+from ematix_flow.engine.batch.load import PlannedRows
 from ematix_flow.engine.batch.options import Options
-from ematix_flow.engine.batch.run import as_ours, load_targets
+from ematix_flow.engine.batch.run import load_targets, translating_errors
 from ematix_flow.engine.batch.run_records import Recorder
 from ematix_flow.engine.batch.target import target_for
 from ematix_flow.engine.review.diff import plan_store
 from ematix_flow.engine.spark.session import session_for
-from ematix_flow.errors import DeclareError, StagingLostError, StalePlanError
+from ematix_flow.errors import DeclareError, StalePlanError
 from ematix_flow.plan.quality import with_functions
 from ematix_flow.records import Request
 
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from ematix_flow.commit.plan_store import StoredPlan, Waiting
     from ematix_flow.connect.base import Database
     from ematix_flow.declare.connection.registry import Connection
-    from ematix_flow.engine.batch.load import Loaded
-from ematix_flow.engine.batch.events import attempted
+from ematix_flow.engine.batch.events import emitting_attempt
 
 EXPIRED = "expired"
 
@@ -75,33 +74,16 @@ def apply_open(plan: OpenPlan, options: Options) -> Any:
     """Commit what a plan staged, unless it is too old or its targets changed."""
     stored, pipeline = plan.stored, plan.pipeline
     log = options.run_log or open_run_log()
-    try:
+    with translating_errors(pipeline.origin):
         _check(stored, plan.steps, options)
-    except Exception as error:
-        raise as_ours(error, pipeline.origin) from error
-
-    def load(target: TargetDeclaration) -> Loaded:
-        (waiting,) = (step.waiting for step in plan.steps if step.target is target)
-        try:
-            return apply_target(pipeline, target, waiting, options)
-        except StagingLostError as error:
-            message = f"the staged rows of plan {stored.id} are not there any more: {error.what}"
-            raise StalePlanError(message, hint=HINT) from None
-
-    request = Request(stored.id, stored.pipeline)
-
-    def apply() -> Any:
-        return load_targets(pipeline, Recorder.of(log, request, options), _run_ids(plan), load)[0]
-
+    targets = [(step.target, PlannedRows(stored.id, step.waiting)) for step in plan.steps]
     try:
-        return attempted(pipeline.name, stored.id, 1, options.bus, apply)
+        with emitting_attempt(pipeline.name, stored.id, 1, options.bus) as outcome:
+            recorder = Recorder.of(log, Request(stored.id, stored.pipeline), options)
+            outcome.result, _ = load_targets(pipeline, recorder, targets, [])
     finally:
         log.reconcile()
-
-
-def _run_ids(plan: OpenPlan) -> dict[str, str]:
-    """Give the id of the run for each target, by its name in results."""
-    return {plan.pipeline.key_of(step.target): step.waiting.plan.token.run_id for step in plan.steps}
+    return outcome.result
 
 
 def _step(stored: StoredPlan, waiting: Waiting, options: Options) -> _Step:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.commit.conflicts import refuse_changed, see
 from ematix_flow.commit.constraint_violations import searchable, without_offenders
 from ematix_flow.commit.measurements import verdicts_of
-from ematix_flow.commit.publish import rehearse
+from ematix_flow.commit.rehearse import rehearse
 from ematix_flow.commit.request import staged_alone
 from ematix_flow.declare.table.types import Boolean, Numeric
 from ematix_flow.engine.batch.ddl import can_rehearse, expand

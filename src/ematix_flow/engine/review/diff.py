@@ -19,7 +19,7 @@ from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.own_target import over_missing_target
 from ematix_flow.engine.batch.planner import Asked, observing, plan_load, token_for
 from ematix_flow.engine.batch.progress import reporting
-from ematix_flow.engine.batch.run import as_ours
+from ematix_flow.engine.batch.run import translate_error
 from ematix_flow.engine.batch.source import source_for
 from ematix_flow.engine.batch.stager import Staging, stage, stage_name
 from ematix_flow.engine.batch.target import refuse_twins, target_for
@@ -109,7 +109,7 @@ def diff_pipeline(pipeline: Pipeline, options: Options | None = None, sample: in
     except BaseException as error:
         for asked in begun:
             _give_up(asked, error, options)
-        raise as_ours(error, pipeline.origin) from error
+        raise translate_error(error, pipeline.origin) from error
     store.forget_old(made_at)
     diffs = tuple(one.diff for one in waiting)
     return DiffResult(plan_id, pipeline.name, made_at.isoformat(), stored.expires_at.isoformat(), diffs)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ematix_flow.commit.constraint_violations import searchable, without_offenders
 from ematix_flow.commit.ledger import HistoryRow
-from ematix_flow.commit.publish import rehearse
+from ematix_flow.commit.rehearse import rehearse
 from ematix_flow.commit.request import staged_alone
 from ematix_flow.connect.base import StageSpec
 from ematix_flow.connect.redact import redact, safe_text

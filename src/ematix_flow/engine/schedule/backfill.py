@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.runlog.records import Backfill
 from ematix_flow.connect.redact import safe_text
-from ematix_flow.engine.batch.events import attempted
+from ematix_flow.engine.batch.events import emitting_attempt
 from ematix_flow.engine.schedule.lease import Lease
 from ematix_flow.engine.schedule.slot_run import leased, own_slot_id, run_leased, stretch
 from ematix_flow.errors import DeclareError, UnknownNameError
@@ -116,11 +116,11 @@ def _run_slot(pipeline: Pipeline, backfill: Backfill, slot: str, keeper: Keeper)
     with Lease(keeper.log, pipeline.name, token, keeper.lease_seconds) as lease:
         try:
             within, bus = stretch(pipeline, slot), keeper.options.bus
-            return "", attempted(
-                pipeline.name, shown, 1, bus, lambda: run_leased(pipeline, name, keeper, lease, within)
-            )
+            with emitting_attempt(pipeline.name, shown, 1, bus) as outcome:
+                outcome.result = run_leased(pipeline, name, keeper, lease, within)
         except Exception as error:  # noqa: BLE001 - the engine's boundary: a failed slot is an outcome
             return f"{type(error).__name__}: {safe_text(error)}", None
+        return "", outcome.result
 
 
 def _has_run(log: RunLog, name: str) -> bool:

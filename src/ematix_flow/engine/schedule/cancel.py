@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.runlog import requests
-from ematix_flow.connect.halting import Halt
+from ematix_flow.connect.halting import Halt, HaltedError
 from ematix_flow.engine.schedule.lease import LOOK_SECONDS, cancelled
 from ematix_flow.errors import RunLogError, RunTimeoutError
 
@@ -26,7 +26,10 @@ def stoppable(pipeline: Pipeline, request: Request, log: RunLog, options: Option
     """Give what stops the run in this block: its lease or a request that is cancelled, and the limit of its time."""
     halt = options.halt or Halt(lambda one: _look(one, request, log))
     with halt.over(), _watched(halt, request, log, options), _limited(halt, pipeline.name, pipeline.timeout):
-        yield halt
+        try:
+            yield halt
+        except HaltedError as error:
+            raise halt.blamed(error) from None
 
 
 @contextmanager

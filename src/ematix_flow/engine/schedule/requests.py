@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.commit.runlog.legacy import TAKEN
 from ematix_flow.commit.runlog.records import told
 from ematix_flow.connect.redact import safe_text
-from ematix_flow.engine.batch.events import attempted
+from ematix_flow.engine.batch.events import emitting_attempt
 from ematix_flow.engine.batch.result import run_ids_of
 from ematix_flow.engine.schedule.actions import DONE, FAILED, RESTART
 from ematix_flow.engine.schedule.lease import Lease
@@ -52,7 +52,8 @@ def _run(action: Action, pipeline: Pipeline, keeper: Keeper, lease: Lease) -> As
     keeper.options.bus.emit(PipelineBegan(pipeline.name, "", run))
     said, kind, result = "", "", None
     try:
-        result = attempted(pipeline.name, run, 1, keeper.options.bus, lambda: run_leased(pipeline, run, keeper, lease))
+        with emitting_attempt(pipeline.name, run, 1, keeper.options.bus) as outcome:
+            outcome.result = result = run_leased(pipeline, run, keeper, lease)
     except Exception as error:  # noqa: BLE001 - the engine's boundary: a failed run is an outcome
         said, kind = safe_text(error), type(error).__name__
     now = clock.now()

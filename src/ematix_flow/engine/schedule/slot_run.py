@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.connect.redact import safe_text
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.schedule.slot import Slot, in_slot
-from ematix_flow.engine.batch.events import attempted
+from ematix_flow.engine.batch.events import emitting_attempt
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.result import errors_in, run_ids_of
 from ematix_flow.engine.batch.run import run_pipeline
@@ -160,9 +160,8 @@ def _carried_out(taken: Taken, keeper: Keeper, lease: Lease) -> Outcome:
     base = Outcome(pipeline.name, taken.slot, state.attempt, state)
     try:
         slot = stretch(pipeline, taken.slot)
-        result = attempted(
-            pipeline.name, shown, state.attempt, bus, lambda: run_leased(pipeline, run, keeper, lease, slot)
-        )
+        with emitting_attempt(pipeline.name, shown, state.attempt, bus) as outcome:
+            outcome.result = run_leased(pipeline, run, keeper, lease, slot)
     except RunCancelledError as error:
         return _settled(taken, keeper, _told(base, error), began)
     except FencedError as error:
@@ -170,7 +169,7 @@ def _carried_out(taken: Taken, keeper: Keeper, lease: Lease) -> Outcome:
     except Exception as error:  # noqa: BLE001 - the engine's boundary: a failed run is an outcome
         return _settled(taken, keeper, _told(base, error), began, repeatable=is_repeatable(error, pipeline.retry))
     failpoint("slot.before_success")
-    return _settled(taken, keeper, replace(base, result=result), began)
+    return _settled(taken, keeper, replace(base, result=outcome.result), began)
 
 
 def _settled(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.commit.rejects import settle_rejects
 from ematix_flow.connect.registry import open_target
 from ematix_flow.connect.stream import payload_of
-from ematix_flow.engine.batch.load import load_target
+from ematix_flow.engine.batch.load import FreshRows, load_target
 from ematix_flow.engine.batch.source import OpenSource
 from ematix_flow.engine.rejects import list_rejects, replay_slot
 from ematix_flow.engine.stream.dead_letter_topic import SENT
@@ -161,7 +161,7 @@ class _Replay:
         ids = tuple(letter.reject_id for letter in letters)
         again = replace(self.options.load, replays=ids, attempt=attempt, last_attempt=last)
         pipeline = pipeline_of(self.stream, declared, self.stream.name)
-        counts = load_target(pipeline, declared, source, replay_slot(letters), again).committed.counts
+        counts = load_target(pipeline, declared, FreshRows(source, replay_slot(letters)), again).committed.counts
         failed = counts.rejected
         return {
             "succeeded": len(letters) - failed,

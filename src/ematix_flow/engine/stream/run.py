@@ -12,7 +12,7 @@ from ematix_flow.connect.redact import safe_text
 from ematix_flow.connect.registry import LAKES
 from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.connect.stream import LATEST
-from ematix_flow.engine.batch.run import as_ours
+from ematix_flow.engine.batch.run import translate_error
 from ematix_flow.engine.spark.session import LONG, OWN, need
 from ematix_flow.engine.stream.loop import Loop, Tally, Track
 from ematix_flow.engine.stream.metrics import observed
@@ -63,7 +63,7 @@ def follow(stream: Stream, options: StreamOptions) -> dict[str, Any]:
 
 def _pause(stream: Stream, options: StreamOptions, patience: Patience, error: Exception) -> float:
     """Give the seconds to wait after an error; one that is the end is raised."""
-    ours = as_ours(error, stream.origin)
+    ours = translate_error(error, stream.origin)
     last = patience.end_of(ours) if options.restart else ours
     if last is not None:
         options.bus.emit(StreamFailed(stream.name, "", safe_text(last)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.connect.stream import as_text
 from ematix_flow.declare.pipeline.write import ERROR
-from ematix_flow.engine.batch.load import load_target
+from ematix_flow.engine.batch.load import FreshRows, load_target
 from ematix_flow.engine.batch.source import OpenSource
 from ematix_flow.engine.stream.sinks.base import Batch, Lane
 from ematix_flow.engine.stream.sinks.shaped_files import (
@@ -46,7 +46,7 @@ class FileLane(Lane):
     def load(self, end: Position) -> Counts:
         """Load the files that the target has not seen; those that come meanwhile may be among them."""
         batch = self.batch(end)
-        loaded = load_target(batch.pipeline, batch.target, batch.source, batch.slot, self.options)
+        loaded = load_target(batch.pipeline, batch.target, FreshRows(batch.source, batch.slot), self.options)
         self.position, self.made = end, True
         return loaded.committed.counts
 

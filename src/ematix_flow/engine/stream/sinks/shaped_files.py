@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect.stream import EARLIEST, as_text
 from ematix_flow.declare.pipeline.write import FILES
 from ematix_flow.engine.batch.inspect import wait_for
-from ematix_flow.engine.batch.load import load_target
+from ematix_flow.engine.batch.load import FreshRows, load_target
 from ematix_flow.engine.batch.new_files import loaded_before, refuse_changed
 from ematix_flow.engine.batch.planner import away
 from ematix_flow.engine.batch.source import OpenSource
@@ -65,7 +65,7 @@ class ShapedFileLane(Lane):
             self.position = end
             return Counts()
         batch = self._batch(some, paths, end)
-        done = load_target(batch.pipeline, batch.target, batch.source, batch.slot, self.road.options.load)
+        done = load_target(batch.pipeline, batch.target, FreshRows(batch.source, batch.slot), self.road.options.load)
         self.made = True
         known = (*loaded.files.values(), *some.chosen)
         self.position = end if some == choice else self.source.look_at(known)

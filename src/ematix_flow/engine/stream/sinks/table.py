@@ -14,7 +14,7 @@ from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
 from ematix_flow.declare.pipeline.write import DROP
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import Text
-from ematix_flow.engine.batch.load import load_target
+from ematix_flow.engine.batch.load import FreshRows, load_target
 from ematix_flow.engine.batch.planner import away, token_for
 from ematix_flow.engine.batch.source import OpenSource
 from ematix_flow.engine.batch.target import target_for
@@ -74,7 +74,7 @@ class TableLane(Lane):
         """Load the messages up to a position, and stand there."""
         end = onward(self.position, end)
         batch = self.batch(end)
-        loaded = load_target(batch.pipeline, batch.target, batch.source, batch.slot, self.road.options.load)
+        loaded = load_target(batch.pipeline, batch.target, FreshRows(batch.source, batch.slot), self.road.options.load)
         self.position, self.known, self.made = end, True, True
         if self.forwards and loaded.committed.counts.rejected:
             forward(self.road.stream, batch.pipeline, self.books.database)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,7 +30,7 @@ from ematix_flow.serve.cli.common.spark import start_spark_early
 from ematix_flow.serve.cli.common.state import current
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
     from ematix_flow.commit.runlog.log import RunLog
     from ematix_flow.declare.pipeline.pipeline import Pipeline
@@ -76,7 +76,10 @@ def run(name: str, module: str | None, new: bool, form: str | None, **options: A
         return _work(pipeline, log, options)
     # Registered before anything else that has to end, and so done after all of it.
     state.at_end(lambda: _close(state))
-    result, close = run_told(pipeline, log, new=new, observers=observing(options, log))
+    with _observed(pipeline, log, observing(options, log)) as bus:
+        from ematix_flow.engine import Options, run_unclosed
+
+        result, close = run_unclosed(pipeline, Options(new=new, run_log=log, bus=bus))
     failpoint("result.before_print")
     if not _delivered(as_text(pipeline, result) if form == "text" else None, result):
         return FAILED
@@ -131,22 +134,15 @@ def _work(pipeline: Pipeline, log: RunLog, options: dict[str, Any]) -> int:
     return DONE if outcome.success else FAILED
 
 
-def run_told(
-    pipeline: Pipeline, log: RunLog, *, new: bool = False, observers: Observers | None = None
-) -> tuple[Any, Callable[[], None]]:
-    """Run a pipeline with everything around it: signals, progress, captured logs and an early start of Spark.
-
-    Gives the result, and what closes the request once that is delivered.
-    """
+@contextmanager
+def _observed(pipeline: Pipeline, log: RunLog, observers: Observers) -> Iterator[Bus]:
+    """Return the bus of a run with everything around it: signals, progress, captured logs and an early start of Spark."""
     bus = told_bus(pipeline, log)
-    if observers is not None:
-        observers.subscribe_to(bus)
+    observers.subscribe_to(bus)
     start_spark_early(pipeline)
-    from ematix_flow.engine import Options, run_unclosed
-
     with told() as subscriber, redirect_stdout(sys.stderr):
         bus.subscribe(subscriber)
-        return run_unclosed(pipeline, Options(new=new, run_log=log, bus=bus))
+        yield bus
 
 
 def told_bus(pipeline: Pipeline, log: RunLog) -> Bus:

@@ -1,0 +1,105 @@
+"""Does everything that a commit does to the user's rows, counts it and rolls it back; no metadata is touched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ematix_flow.commit.publish import Rehearsal, balanced, refuse_rejects, run_program
+from ematix_flow.commit.quality import UnmeasuredError, audit
+from ematix_flow.commit.row_numbers import numbered
+from ematix_flow.commit.staged_rows import in_own_types, staged_rows, without_duplicates, work_tables
+from ematix_flow.connect.redact import safe_text
+from ematix_flow.errors import RefusedError, TransientError
+from ematix_flow.plan.sql.render import bind_staged
+from ematix_flow.records import Counts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ematix_flow.commit.request import Order
+    from ematix_flow.commit.row_numbers import Only
+    from ematix_flow.connect.base import Database, Session
+
+
+def rehearse(
+    order: Order,
+    database: Database,
+    prepare: Callable[[Session], None] | None = None,
+    only: Only | None = None,
+    look: Callable[[Session, str], None] | None = None,
+) -> Rehearsal:
+    """Do everything that a commit does to the user's rows, count it and roll it back; no bookkeeping is touched.
+
+    `prepare` creates or alters the target inside the transaction, on databases whose DDL can be rolled back. `only`
+    is the part of the numbered rows that is tried. `look` sees the relation of rows while the target is as
+    it was.
+    """
+    while True:
+        try:
+            return _rehearse(order, database, prepare, only, look)
+        except UnmeasuredError as again:
+            order = again.order
+
+
+def _rehearse(
+    order: Order,
+    database: Database,
+    prepare: Callable[[Session], None] | None,
+    only: Only | None,
+    look: Callable[[Session, str], None] | None,
+) -> Rehearsal:
+    session = database.session()
+    try:
+        names = work_tables(order, database, session)
+        session.begin()
+        try:
+            if prepare is not None:
+                prepare(session)
+            return _rehearsed(order, database, session, names, only, look)
+        except database.errors as error:
+            if database.is_transient(error):
+                message = f"the target could not be asked now: {safe_text(error)}"
+                raise TransientError(message) from None
+            message = f"the target would refuse the load: {safe_text(error)}"
+            raise RefusedError(message) from None
+        finally:
+            session.rollback()
+    finally:
+        session.close()
+
+
+def _rehearsed(
+    order: Order,
+    database: Database,
+    session: Session,
+    names: dict[str, str],
+    only: Only | None,
+    look: Callable[[Session, str], None] | None,
+) -> Rehearsal:
+    relation, counts = staged_rows(order, database, session, names)
+    refuse_rejects(order, database, session)
+    if only is not None:
+        relation = numbered(order.columns, database.dialect, relation, only)
+        counts = Counts(staged=int(session.query(f"SELECT COUNT(*) FROM {relation} AS counted")[0][0]))
+    relation = without_duplicates(order, database, session, relation)
+    passed = audit(order, database, session, relation, counts, partly=only is not None)
+    relation, counts = in_own_types(order, database, passed.relation), passed.counts
+    if look is not None:
+        look(session, relation)
+    if order.program.adds:
+        counted = replace(counts, inserted=counts.staged)
+    elif order.program.tally and not database.capabilities.rolls_back:
+        counted = balanced(order, _counted(order, database, session, relation, counts))
+    else:
+        counted = run_program(order, database, session, relation, counts, names)
+    return Rehearsal(counted, passed.audited)
+
+
+def _counted(order: Order, database: Database, session: Session, relation: str, counts: Counts) -> Counts:
+    """Count what the program would do where it cannot be rolled back; only scratch relations are filled."""
+    rows = database.data(session)
+    for statement in order.program.statements:
+        if statement.scratch:
+            rows.execute(bind_staged(statement.sql, database.dialect, relation))
+    return counts.with_all(rows.query(bind_staged(order.program.tally, database.dialect, relation)))
