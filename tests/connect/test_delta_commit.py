@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,13 +16,19 @@ from ematix_flow.connect.base import FoundColumn
 from ematix_flow.connect.delta_commit import NewFile
 from ematix_flow.connect.delta_copy import snapshot
 from ematix_flow.connect.lake_change import Change
+from ematix_flow.connect.lake_place import in_bucket
 from ematix_flow.connect.store import LocalStore
+from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.errors import TransientError, UnsupportedError
+from tests.services.http_faults import FaultyProxy
+from tests.services.s3 import s3_fields
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ematix_flow.connect.delta_copy import Snapshot
+    from ematix_flow.connect.store import Store
+    from tests.services.s3 import S3Server
 
 FOLDER = "s/t/"
 COLUMNS = (FoundColumn("id", "BIGINT", nullable=False), FoundColumn("amount", "DECIMAL(12,2)", nullable=True))
@@ -308,6 +315,33 @@ def test_a_log_that_is_not_understood_is_named_with_its_place(store: LocalStore)
         snapshot(store, FOLDER)
     assert store.address(FOLDER) in str(refused.value)
     assert "ematix-flow-delta" not in str(refused.value)
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("fault", ["broken", "raced", "lost", "unanswered"])
+def test_whatever_a_bucket_answers_a_commit_is_made_once(s3_server: S3Server, s3_bucket: str, fault: str) -> None:
+    proxy = FaultyProxy(s3_server.port)
+    try:
+        store = bucket(s3_server, s3_bucket, proxy.endpoint)
+        assert delta_commit.make_table(store, FOLDER, COLUMNS)
+        for number in range(1, 12):
+            proxy.faults = deque([("PUT _delta_log/", fault)] if number in (2, 10) else [])
+            delta_commit.add_files(store, FOLDER, change(number), [NewFile(f"{number}.parquet", 1, 1)], lambda _: None)
+            assert not proxy.faults
+    finally:
+        proxy.close()
+    straight = bucket(s3_server, s3_bucket, s3_server.endpoint)
+    table = snapshot(straight, FOLDER)
+    assert delta_log.versions(straight, FOLDER) == list(range(12))
+    assert table is not None
+    assert table.version == 11
+
+
+def bucket(server: S3Server, name: str, endpoint: str) -> Store:
+    """Return the store of a prefix with letters that addresses have other ways to write."""
+    fields = s3_fields(server, name, kind="delta_s3", endpoint=endpoint, prefix="a b%20[c]")
+    del fields["format"]
+    return in_bucket(connection_from_fields("lake", fields)).store  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["a%20b", "p%zz", "back\\slash", "q?y=1 #ü [x]"])

@@ -87,7 +87,11 @@ def test_every_mode_gives_what_duckdb_gives(
 
 
 @pytest.mark.deep
-def test_whatever_the_service_answers_to_a_commit_the_load_is_made_once(lane: Lane, proxy: FaultyProxy) -> None:
+@pytest.mark.parametrize("mode", ["merge", "append"])
+def test_whatever_the_service_answers_to_a_commit_the_load_is_made_once(
+    lane: Lane, proxy: FaultyProxy, mode: str
+) -> None:
+    lane.options = {"mode": mode}
     lane.load([(0, "fine", None, None, START)])
     for number, fault in enumerate(("broken", "raced", "unanswered"), 1):
         proxy.faults = deque([(LOG, fault)])
