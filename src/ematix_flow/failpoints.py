@@ -59,9 +59,10 @@ STORE_NAMES = ("store.before_record", "store.after_record", "store.mid_settle")
 """Further ones of targets that commit by a record in a store."""
 
 LAKE_NAMES = ("store.before_change", "store.after_change", "store.before_record")
-DELTA_NAMES = ("store.files_placed",)
-"""Further ones of a load whose staged files become files of a Delta table."""
 """Further ones of lake tables, whose own commit comes before the record."""
+
+ADDING_NAMES = ("store.files_placed",)
+"""Further ones of a load whose staged files become files of a lake table."""
 
 
 SINK_NAMES = ("sink.begun", "sink.before_position", "sink.before_commit", "sink.after_commit")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit import publish as publishing
 from ematix_flow.commit.ledger import Ledger, transaction
-from ematix_flow.connect import delta, delta_commit, iceberg, mysql_session, postgres, postgres_stage
+from ematix_flow.connect import delta, delta_commit, iceberg_changes, mysql_session, postgres, postgres_stage
 from ematix_flow.connect.file_session import FileSession
 from ematix_flow.connect.file_tables import FileTables
 from ematix_flow.connect.lake_lock import Lock
@@ -212,7 +212,7 @@ def taken_over_unasked() -> None:
 
 def late_changes_taken() -> None:
     """A change that others have given up is made when it comes."""
-    for applier in (delta._Changes, iceberg._Branches):
+    for applier in (delta._Changes, iceberg_changes.IcebergChanges):
         applier.refuse = applier.tidy = lambda *arguments: None  # type: ignore[attr-defined]
 
 
@@ -223,7 +223,16 @@ def unnumbered() -> None:
 
 def straight_to_the_table() -> None:
     """An Iceberg load goes to the table itself, and not to a branch that can only follow where it began."""
-    iceberg._Branches.change = lambda self, engine, sql, change: engine.run(sql, iceberg._marked(change.id))
+    iceberg_changes.IcebergChanges.change = lambda self, engine, sql, change: engine.run(  # type: ignore[method-assign]
+        sql, iceberg_changes._marked(change.id)
+    )
+
+
+def overtaken_commits_repeated() -> None:
+    """A commit of files that was overtaken is made again on top of whatever came first, as pyiceberg would by itself."""
+    from ematix_flow.connect import iceberg_client
+
+    del iceberg_client._Ours.commit_table
 
 
 BUGS: dict[str, Callable[[], None]] = {
@@ -248,6 +257,7 @@ BUGS: dict[str, Callable[[], None]] = {
         late_changes_taken,
         unnumbered,
         straight_to_the_table,
+        overtaken_commits_repeated,
         closed_before_the_print,
     )
 }

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 
 from tests.crash.folders import FOLDER
 from tests.crash.journey import Place, make_source
-from tests.crash.lakes import LAKES, leave
+from tests.crash.lakes import LAKE_KINDS, leave
 from tests.crash.nursery import Nursery
 from tests.lakes.lanes import lake_fields
 from tests.services.spark import SparkServer
@@ -89,10 +90,13 @@ def place_of(request: pytest.FixtureRequest, events: Path, tmp_path: Path) -> Ca
     """Give the function that makes an empty place of a kind."""
 
     def make(kind: str) -> Place:
-        if kind in LAKES:
+        if kind in LAKE_KINDS:
             server = request.getfixturevalue("spark_server")
-            lake = {name: value for name, value in lake_fields(kind, tmp_path / kind).items() if name != "kind"}
-            return Place(kind, lake, str(events), str(tmp_path / f"{kind}_log.db"), "crash", server.remote)
+            # A folder that no other test had: the server keeps the database of a catalog open.
+            folder = tmp_path / f"{kind}-{uuid4().hex}"
+            folder.mkdir()
+            log = str(tmp_path / f"{kind}_log.db")
+            return Place(kind, lake_fields(kind, folder), str(events), log, "crash", server.remote)
         if kind == FOLDER:
             fields, schema = {"path": str(tmp_path / "lake"), "format": "parquet"}, "crash"
         elif kind in ("duckdb", "sqlite"):

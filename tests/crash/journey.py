@@ -28,7 +28,7 @@ from ematix_flow.plan.sql.ddl import create_table_sql, wanted_table
 from ematix_flow.plan.sql.render import native_name
 from ematix_flow.run_log import SqliteRunLog
 from tests.crash.folders import FOLDER, FOLDER_POINTS, in_files
-from tests.crash.lakes import LAKE_POINTS, LAKES, reader, shown
+from tests.crash.lakes import LAKE_KINDS, LAKE_POINTS, reader, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -84,7 +84,7 @@ class Place:
 
     @property
     def is_lake(self) -> bool:
-        return self.kind in LAKES
+        return self.kind in LAKE_KINDS
 
     @property
     def has_posts(self) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect import delta_log
 from ematix_flow.connect.delta import Delta
-from ematix_flow.connect.iceberg import PROPERTY
+from ematix_flow.connect.iceberg_branches import PROPERTY
 from ematix_flow.failpoints import LAKE_NAMES, NAMES
 from ematix_flow.plan.sql.render import native_name
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LAKES = ("delta_local", "iceberg")
+LAKE_KINDS = (*LAKES, "iceberg_sql")
+"""With Iceberg tables of a catalog that appends need no Spark for."""
 
 BEFORE_THE_CHANGE = (
     *(name for name in NAMES[: NAMES.index("commit.applied_first_stmt")]),

@@ -65,6 +65,9 @@ def test_a_statement_that_outlives_its_driver_is_taken_over_or_refused(
         ("delta_local", ""),
         ("delta_local", "late_changes_taken"),
         ("delta_local", "unnumbered"),
+        ("iceberg_sql", ""),
+        ("iceberg_sql", "overtaken_commits_repeated"),
+        deep("iceberg_sql", "late_changes_taken"),
         deep("iceberg", ""),
         deep("iceberg", "late_changes_taken"),
         deep("iceberg", "straight_to_the_table"),
@@ -99,7 +102,7 @@ def test_a_kill_shows_the_bug(sweep_of: Callable[[str], Sweep], kind: str, bug: 
     assert sweep.point(point, "kill") != []
 
 
-@pytest.mark.parametrize("kind", ["delta_local", deep("iceberg")])
+@pytest.mark.parametrize("kind", ["delta_local", deep("iceberg"), deep("iceberg_sql")])
 def test_a_load_goes_on_after_one_of_another_pipeline_died_changing_rows(
     sweep_of: Callable[[str], Sweep], kind: str
 ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.failpoints import DELTA_NAMES
+from ematix_flow.failpoints import ADDING_NAMES
 from tests.crash.harness import KillLoop, Sweep
 from tests.crash.jobs import KILL_LOOP
 from tests.crash.lakes import AFTER_THE_CHANGE, BEFORE_THE_CHANGE, LAKES, branches, folded
@@ -31,7 +31,7 @@ pytestmark = [
 KILLS = quick_or_deep(10, 40)
 
 
-@pytest.mark.parametrize("kind", LAKES)
+@pytest.mark.parametrize("kind", [*LAKES, deep("iceberg_sql")])
 def test_kills_lose_and_double_nothing(
     lake_nursery: Nursery, place_of: Callable[[str], Place], kind: str, tmp_path: Path
 ) -> None:
@@ -48,6 +48,9 @@ def test_kills_lose_and_double_nothing(
 
 SWEPT = [
     ("delta_local", "append", "kill"),
+    ("iceberg_sql", "append", "kill"),
+    deep("iceberg_sql", "append", "raise"),
+    deep("iceberg_sql", "merge", "kill"),
     deep("iceberg", "append", "raise"),
     deep("iceberg", "merge", "kill"),
     deep("delta_local", "scd2_event", "kill"),
@@ -61,7 +64,7 @@ def test_a_load_that_ends_at_any_failpoint_is_whole_or_absent(
     lake_nursery: Nursery, place_of: Callable[[str], Place], kind: str, mode: str, action: str
 ) -> None:
     sweep = Sweep(lake_nursery, place_of(kind), mode, f"swept_{mode}")
-    placing = DELTA_NAMES if (kind, mode) == ("delta_local", "append") else ()
+    placing = ADDING_NAMES if mode == "append" and kind != "iceberg" else ()
     assert sweep.in_a_row(action, (*BEFORE_THE_CHANGE, *placing)) == []
     assert sweep.points(action, AFTER_THE_CHANGE) == []
     if mode == "scd2_event":

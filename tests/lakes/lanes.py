@@ -66,6 +66,9 @@ def lake_fields(kind: str, folder: Path, bucket: dict[str, Any] | None = None) -
     if kind == "iceberg_s3":
         catalog = {"catalog_type": "jdbc", "uri": f"jdbc:sqlite:{folder / 'catalog.db'}", "prefix": "lake"}
         return {"kind": "iceberg", **catalog, **(bucket or {})}
+    if kind == "iceberg_sql":
+        catalog = {"catalog_type": "jdbc", "uri": f"jdbc:sqlite:{folder / 'catalog.db'}"}
+        return {"kind": "iceberg", **catalog, "warehouse": str(folder / "warehouse")}
     if kind == "iceberg":
         return {"kind": kind, "catalog_type": "hadoop", "warehouse": str(folder / "warehouse")}
     return {"kind": kind, "path": str(folder / "lake")}

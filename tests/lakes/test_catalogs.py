@@ -11,6 +11,7 @@ from ematix_flow.connect.s3_client import place_of
 from ematix_flow.connect.s3_spark import bucket_settings
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine.batch.options import Options
+from ematix_flow.engine.review.preview import preview_pipeline
 from ematix_flow.engine.spark.session import session_for
 from tests.lakes.lanes import START, Lane, bucket_of, told
 from tests.lakes.test_buckets import MERGED, made_at_last
@@ -84,6 +85,18 @@ def test_loads_are_made_once_and_read_through_the_catalog(catalog: str, request:
     assert (committed(lane), locks(lane)) == (2, [])
     shown = str(lane.database().engine().query("SET"))  # type: ignore[attr-defined]
     assert not [secret for secret in (CLIENT_SECRET, TOKEN, SECRET) if secret in shown]
+
+
+@pytest.mark.parametrize("fault", ["unanswered", "lost"])
+def test_an_append_whose_answer_is_lost_is_made_once(rest: Lane, proxy: FaultyProxy, fault: str) -> None:
+    rest.options = {"mode": "append"}
+    rest.load(FIRST)
+    assert "ADD FILES" in preview_pipeline(rest.pipeline("id, word, share, amount, at")).text()
+    proxy.faults = deque([("POST tables/things", fault)])
+    made_at_last(rest, SECOND, "slot-2")
+    assert not proxy.faults
+    assert words(rest) == sorted([("1", "a"), ("2", "b"), ("2", "c"), ("3", "d")])
+    assert (committed(rest), locks(rest)) == (2, [])
 
 
 def test_a_commit_whose_answer_is_lost_is_made_once(rest: Lane, proxy: FaultyProxy) -> None:

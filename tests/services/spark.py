@@ -83,7 +83,8 @@ def _serve(port: int) -> None:
     from ematix_flow.run.spark import launch as classic
 
     conf: dict[str, Any] = {**CONF, "spark.connect.grpc.binding.port": str(port)}
-    needs = (delta.NEEDS, SparkNeeds((iceberg_catalog.PACKAGE,), tuple(iceberg_catalog.EXTENSIONS.items())))
+    packages = (iceberg_catalog.PACKAGE, iceberg_catalog.DRIVERS["jdbc:sqlite"])
+    needs = (delta.NEEDS, SparkNeeds(packages, tuple(iceberg_catalog.EXTENSIONS.items())))
     started = classic.launch(with_needs(SparkSettings(master="local[2, 4]", log_level="OFF", conf=conf), needs))
     session = classic.open_session(started)
     print(json.dumps({"java": started.driver.process.pid}), flush=True)  # noqa: T201 - the protocol

@@ -14,6 +14,8 @@ class Capabilities:
     modes: tuple[str, ...] = ()
     adds_files: bool = False
     """Staged files can become part of a table as they are, where the table has no partitions and nothing of its own."""
+    rewrites: str = ""
+    """Why a lake's engine writes staged rows again, where its tables never take files."""
     source: bool = False
     guarantee: str = ""
     """The delivery guarantee, in one sentence for the documents."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 STAMP = pa.schema([pa.field("_loaded_at", pa.timestamp("us", tz="UTC")), pa.field("_batch_id", pa.string())])
 """What every row of a file says about the load that brought it."""
 
+FIELD_IDS = "field_ids"
+"""The option that says, as JSON, which id a column of a Parquet file has and whether it is required."""
+
 
 class FileStager(Stager):
     """Writes the rows of one attempt to a file that is given its key when it is whole."""
@@ -34,9 +38,9 @@ class FileStager(Stager):
     def __init__(self, store: Store, file_format: str, spec: StageSpec, partition: int, attempt: int) -> None:
         staged = pa.ipc.read_schema(pa.py_buffer(spec.schema))
         self._stamp = (datetime.fromisoformat(spec.stamp[0]), spec.stamp[1]) if spec.stamp[0] else ()
-        self._schema = pa.schema([*staged, *STAMP]) if self._stamp else staged
-        stem = f"{spec.folder}part-{partition:05d}-{attempt}"
         options = dict(spec.options)
+        self._schema = _numbered(pa.schema([*staged, *STAMP]) if self._stamp else staged, options.pop(FIELD_IDS, "{}"))
+        stem = f"{spec.folder}part-{partition:05d}-{attempt}"
         self._rows = _File(store, stem, file_format, self._schema, options)
         self._rejects = _File(store, f"{stem}.rejects", "parquet", REJECTS, {})
 
@@ -61,6 +65,17 @@ class FileStager(Stager):
         """Forget unfinished files."""
         self._rows.abandon()
         self._rejects.abandon()
+
+
+def _numbered(schema: pa.Schema, ids: str) -> pa.Schema:
+    """Return the schema with the ids that a table has for its columns."""
+    known = json.loads(ids)
+    return pa.schema(
+        field.with_metadata({"PARQUET:field_id": str(known[field.name][0])}).with_nullable(not known[field.name][1])
+        if field.name in known
+        else field
+        for field in schema
+    )
 
 
 class _File:

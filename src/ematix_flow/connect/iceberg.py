@@ -1,42 +1,47 @@
 """Iceberg tables of one catalog: a load is written to a branch, and the table is moved to it in one step.
 
 A branch can only be moved to what follows it. So a load that comes late, or that others have given up, is refused by
-the table itself.
+the table itself. Where the catalog allows it, an append is one commit that names the staged files; it is made only on
+top of the snapshot that the table had before anybody heard of the load.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
-from ematix_flow.connect.base import TableName
-from ematix_flow.connect.iceberg_branches import BRANCH, branches_of, drop_branches
+from ematix_flow.connect import lake_types
+from ematix_flow.connect.base import FoundTable, TableName
+from ematix_flow.connect.file_parts import FIELD_IDS
 from ematix_flow.connect.iceberg_catalog import IcebergCatalog
+from ematix_flow.connect.iceberg_changes import IcebergChanges, loaded, table_name
 from ematix_flow.connect.iceberg_partitions import described_partitions
 from ematix_flow.connect.iceberg_upkeep import iceberg_chores
-from ematix_flow.connect.identifiers import backticked, spark_text
-from ematix_flow.connect.lake import LakeTable
-from ematix_flow.connect.lake_change import Applier
+from ematix_flow.connect.identifiers import backticked
+from ematix_flow.connect.lake import LakeTable, found_columns
 from ematix_flow.connect.lake_source import LakeSource
+from ematix_flow.connect.store import told_parts
 from ematix_flow.connect.store_session import HOME
 from ematix_flow.declare.table.partitions import TRANSFORMS
-from ematix_flow.errors import RunError
+from ematix_flow.errors import FlowError, RunError, TransientError
+from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from datetime import datetime
 
-    from ematix_flow.connect.base import Session
-    from ematix_flow.connect.lake_change import Change
+    from ematix_flow.connect.base import FoundColumn, Session, StageSpec
+    from ematix_flow.connect.iceberg_files import IcebergFiles, LoadedTable
+    from ematix_flow.connect.lake_change import Applier, Change
     from ematix_flow.connect.lake_engine import LakeEngine, SparkNeeds
+    from ematix_flow.connect.lake_session import LakeSession
     from ematix_flow.connect.upkeep import Chore
     from ematix_flow.declare.connection.registry import IcebergConnection
     from ematix_flow.declare.table.maintenance import Maintenance
     from ematix_flow.declare.table.partitions import Partition
     from ematix_flow.declare.table.types import ColumnType
-
-PROPERTY = "ematix_flow.change"
+    from ematix_flow.records import Part
 
 
 class Iceberg(LakeTable):
@@ -48,9 +53,25 @@ class Iceberg(LakeTable):
     def __init__(self, connection: IcebergConnection, table: tuple[str, str]) -> None:
         self.catalog = IcebergCatalog(connection)
         super().__init__(connection.name, table, self.catalog.lies)
+        self._connection = connection
+        self._files: IcebergFiles | None = None
+        rewrites = self.catalog.left_to_spark
+        self.capabilities = replace(LakeTable.capabilities, adds_files=not rewrites, rewrites=rewrites)
 
     def __repr__(self) -> str:
         return f"Iceberg({self.name!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a task is sent: it stages, and asks no catalog."""
+        return {**super().__getstate__(), "_files": None}
+
+    def files(self) -> IcebergFiles | None:
+        """Return the table without Spark, or None where its catalog cannot be committed to without it."""
+        if self._files is None and self.capabilities.adds_files:
+            from ematix_flow.connect.iceberg_files import IcebergFiles
+
+            self._files = IcebergFiles(self.catalog.name, self._connection, self.table)
+        return self._files
 
     @property
     def spark_needs(self) -> SparkNeeds:  # type: ignore[override]
@@ -65,7 +86,7 @@ class Iceberg(LakeTable):
 
     def applier(self) -> Applier:
         """Give the way to change the table."""
-        return _Branches(self.catalog.name, self.table, lingers=self.catalog.type != "hadoop")
+        return IcebergChanges(self.catalog.name, self.table, self.files, lingers=self.catalog.type != "hadoop")
 
     def identity(self) -> tuple[str, ...]:
         """Two connections are the same when they name the same catalog."""
@@ -107,6 +128,10 @@ class Iceberg(LakeTable):
 
     def create_schema(self, session: Session, schema: str) -> None:
         """Create the namespace."""
+        files = self.files()
+        if files is not None:
+            files.create_namespace()
+            return
         self.data(session).execute(
             f"CREATE NAMESPACE IF NOT EXISTS {backticked(self.catalog.name)}.{backticked(schema)}"
         )
@@ -115,13 +140,82 @@ class Iceberg(LakeTable):
         """Give compaction, the end of old snapshots and the removal of files that belong to none."""
         return iceberg_chores(self.engine, (self.catalog.name, *self.table), self.store.path(HOME), rules, now)
 
+    def _loaded(self) -> tuple[bool, LoadedTable | None]:
+        """Return whether Spark need not be asked about the table, and the table if there is one."""
+        return loaded(self.files)
+
     def columns(self) -> list[tuple[str, str, bool]] | None:
-        """Ask the catalog for the columns."""
-        return self.engine().columns(_table(self.catalog.name, self.table))
+        """Ask the catalog for the columns; types that are not plain ones are Spark's to name."""
+        known, table = self._loaded()
+        if known and (table is None or table.columns() is not None):
+            return None if table is None else table.columns()
+        return self.engine().columns(table_name(self.catalog.name, self.table))
+
+    def layout(self) -> FoundTable | None:
+        """Return the table's columns and partitions, and whether it uses nothing that whoever adds files would have to know."""
+        _, table = self._loaded()
+        plain = None if table is None or table.is_partitioned else table.columns()
+        if table is None or plain is None:
+            return super().layout()
+        return FoundTable(found_columns(plain), (), (), takes_files=table.takes_files(self.store.path(self.home)))
+
+    def make_table(self, columns: Sequence[FoundColumn]) -> bool:
+        """Create the table in the catalog, without Spark."""
+        files = self.files()
+        return files is not None and files.create(columns)
+
+    def open_stage(self, session: Session, spec: StageSpec) -> StageSpec:
+        """Give files that become files of the table the ids of its columns."""
+        opened = super().open_stage(session, spec)
+        return replace(opened, options=((FIELD_IDS, self._fitting(spec).field_ids()),)) if spec.final else opened
+
+    def stage_options(self, spec: StageSpec) -> tuple[tuple[str, str], ...]:
+        """Return the ids of the columns."""
+        return spec.options if spec.final else ()
+
+    def add_staged(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> None:
+        """Place the staged files among those of the table, and commit them on top of what the table is now."""
+        table = self._fitting(spec)
+        staged = (self.store.path(told_parts(part.path)[0]) for part in parts if part.path)
+        placed = {table.new_location(): path for path in staged}
+
+        def place() -> None:
+            for location, path in placed.items():
+                table.place(path, location)
+            failpoint("store.files_placed")
+
+        def commit(change: Change) -> None:
+            try:
+                table.add(list(placed), change.id)
+            except FlowError:
+                # A client that repeats a request may be refused because of its own commit.
+                if self.applier().made(self.engine, change):
+                    return
+                for location in placed:  # refused, so nothing names them
+                    table.remove(location)
+                raise
+
+        cast("LakeSession", session).add(place, commit)
+
+    def _fitting(self, spec: StageSpec) -> LoadedTable:
+        """Return the table, unless it is another one than the load was planned for."""
+        _, table = self._loaded()
+        stamps = {"_loaded_at": "TIMESTAMP", "_batch_id": "STRING"} if spec.stamp[0] else {}
+        wanted = {column.name: self.ddl_type(column.type) for column in spec.columns} | stamps
+        if table is not None and table.takes_files(self.store.path(self.home)):
+            known = {name: lake_types.normal(kind) for name, kind, _ in table.columns() or ()}
+            planned = dict(spec.options).get(FIELD_IDS, table.field_ids())
+            if wanted.items() <= known.items() and planned == table.field_ids():
+                return table
+        message = f"the Iceberg table {'.'.join(self.table)} was altered while it was loaded"
+        raise TransientError(message, hint="it is tried again by itself, or run it again.")
 
     def last_change(self) -> str:
         """Ask for the newest snapshot of the table that is not an empty one."""
-        table = _table(self.catalog.name, self.table)
+        known, found = self._loaded()
+        if known:
+            return "" if found is None else found.last_change()
+        table = table_name(self.catalog.name, self.table)
         if self.engine().columns(table) is None:
             return ""
         rows = self.engine().query(
@@ -134,7 +228,10 @@ class Iceberg(LakeTable):
 
     def partitions(self) -> tuple[str, ...]:
         """Ask the catalog how the table is divided."""
-        return described_partitions(self.engine().query(f"DESCRIBE TABLE {_table(self.catalog.name, self.table)}"))
+        _, found = self._loaded()
+        if found is not None and not found.is_partitioned:
+            return ()
+        return described_partitions(self.engine().query(f"DESCRIBE TABLE {table_name(self.catalog.name, self.table)}"))
 
 
 class IcebergSource(LakeSource):
@@ -165,61 +262,9 @@ class IcebergSource(LakeSource):
 
     def newest(self, engine: LakeEngine, schema: str, name: str) -> str:
         """Ask for the snapshot that the table shows now."""
-        table = _table(self._catalog.name, (schema, name))
+        table = table_name(self._catalog.name, (schema, name))
         if engine.columns(table) is None:
             message = f"there is no Iceberg table {schema}.{name} in connection {self.name!r}"
             raise RunError(message)
         rows = engine.query(f"SELECT snapshot_id FROM {table}.refs WHERE name = 'main'")
         return str(rows[0][0]) if rows else ""
-
-
-class _Branches(Applier):
-    # A table that cannot be moved to the branch says so.
-    decides = True
-
-    def __init__(self, catalog: str, table: tuple[str, str], *, lingers: bool) -> None:
-        self.lingers = lingers
-        self._catalog = catalog
-        self._table = _table(catalog, table)
-        self._called = spark_text(".".join(backticked(part) for part in (table[0] or "default", table[1])))
-
-    def prepare(self, engine: LakeEngine, change: Change) -> None:
-        # Before anybody hears of it: whoever refuses the change moves the table away from where the branch begins.
-        engine.run(f"ALTER TABLE {self._table} CREATE BRANCH `{BRANCH}{change.id}`", {})
-
-    def change(self, engine: LakeEngine, sql: str, change: Change) -> dict[str, int]:
-        branch = f"{BRANCH}{change.id}"
-        told = engine.run(sql.replace(self._table, f"{self._table}.`branch_{branch}`"), _marked(change.id))
-        engine.run(f"CALL {backticked(self._catalog)}.system.fast_forward({self._called}, 'main', '{branch}')", {})
-        engine.run(f"ALTER TABLE {self._table} DROP BRANCH `{branch}`", {})
-        engine.run(f"ALTER TABLE {self._table} SET TBLPROPERTIES ('{PROPERTY}' = '{change.id}')", {})
-        return told
-
-    def made(self, engine: Callable[[], LakeEngine], change: Change) -> bool:
-        sql = (
-            f"SELECT 1 FROM {self._table}.snapshots AS s JOIN {self._table}.history AS h ON s.snapshot_id = h.snapshot_id "
-            f"WHERE h.is_current_ancestor AND s.summary['{PROPERTY}'] = '{change.id}'"
-        )
-        # Snapshots may have been expired meanwhile; the property of the table outlives them.
-        said = f"SHOW TBLPROPERTIES {self._table} ('{PROPERTY}')"
-        return bool(engine().query(sql)) or any(change.id in row for row in engine().query(said))
-
-    def tidy(self, engine: Callable[[], LakeEngine]) -> None:
-        asked = engine()
-        if asked.columns(self._table) is not None:
-            # One that was begun before its change was told of, or that a statement made again when it came late.
-            drop_branches(asked, self._table, branches_of(asked, self._table))
-
-    def refuse(self, engine: Callable[[], LakeEngine], change: Change) -> None:
-        # After a commit of somebody else the table cannot be moved to the branch any more.
-        nothing = f"INSERT INTO {self._table} SELECT * FROM {self._table} WHERE FALSE"
-        engine().run(nothing, _marked(f"refused-{change.id}"))
-        engine().run(f"ALTER TABLE {self._table} DROP BRANCH IF EXISTS `{BRANCH}{change.id}`", {})
-
-
-def _marked(change: str) -> dict[str, str]:
-    return {f"spark.sql.iceberg.snapshot-property.{PROPERTY}": change}
-
-
-def _table(catalog: str, table: tuple[str, str]) -> str:
-    return ".".join(backticked(part) for part in (catalog, table[0] or "default", table[1]))

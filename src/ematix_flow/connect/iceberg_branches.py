@@ -15,13 +15,21 @@ if TYPE_CHECKING:
 BRANCH = "flow_"
 """How they begin; the name of the change follows."""
 
+PROPERTY = "ematix_flow.change"
+"""Names a load in the summary of its snapshot and among the properties of the table."""
+
 _NAME = re.compile(f"{BRANCH}[0-9a-f]{{32}}")
 
 
 def branches_of(engine: LakeEngine, table: str) -> list[str]:
     """Give the branches of loads that a table has; whoever holds its lock knows that nobody uses them."""
     rows = engine.query(f"SELECT name FROM {table}.refs WHERE type = 'BRANCH'")
-    return [name for (name,) in rows if _NAME.fullmatch(name)]
+    return [name for (name,) in rows if is_branch(name)]
+
+
+def is_branch(name: str) -> bool:
+    """Return whether a branch is one that a load was written to."""
+    return _NAME.fullmatch(name) is not None
 
 
 def drop_branches(engine: LakeEngine, table: str, names: Sequence[str]) -> None:

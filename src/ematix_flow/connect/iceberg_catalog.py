@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import TYPE_CHECKING
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
 
 from ematix_flow.connect.iceberg_probe import ask_database, ask_glue, ask_rest
 from ematix_flow.connect.lake_engine import SparkNeeds
@@ -24,6 +26,11 @@ GLUE = SparkNeeds(
 )
 EXTENSIONS = {"spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"}
 _BUCKETS = ("s3://", "s3a://")
+_CLIENTS = {"jdbc": ("pyiceberg", "sqlalchemy"), "rest": ("pyiceberg",), "glue": ("pyiceberg", "boto3")}
+"""The packages that commit to a catalog without Spark; for one in a folder there is none that keeps our guarantees."""
+
+_LIBPQ = frozenset({"sslmode", "sslrootcert"})
+"""Parameters of a JDBC address that the driver of Python knows by the same name."""
 
 
 class IcebergCatalog:
@@ -84,6 +91,20 @@ class IcebergCatalog:
         self.lies.prepare(engine)
         engine.catalog(self.name, self.settings)
 
+    @property
+    def left_to_spark(self) -> str:
+        """Return why tables can be committed to by Spark alone, as far as settings and packages tell; empty where not."""
+        packages = _CLIENTS.get(self.type, ())
+        if not packages:
+            return "a catalog in a folder has one safe writer"
+        missing = [package for package in packages if not find_spec(package)]
+        if missing:
+            return f'{missing[0]} is not installed (pip install "ematix-flow-spark[iceberg]")'
+        if self._depends_on_folder:
+            return "the tables lie at a relative path"
+        known = self.type != "jdbc" or database_address(self._connection) is not None
+        return "" if known else "only Java has a driver for the catalog's address"
+
     def exists(self) -> bool:
         """Say whether there is a warehouse; what a database or a service keeps, only Spark can tell."""
         return self.type != "hadoop" or self.lies.store.exists()
@@ -97,6 +118,21 @@ class IcebergCatalog:
             return f"warehouse {root}{missing}"
         said = {"jdbc": ask_database, "rest": ask_rest, "glue": ask_glue}[self.type](connection)
         return said if self.lies.bucket is None else f"{said}, {self.lies.store.probe()}"
+
+
+def database_address(connection: IcebergConnection) -> dict[str, Any] | None:
+    """Return the parts of a JDBC address; None where its driver, or one of its parameters, is known to Java alone."""
+    kind, _, rest = connection.uri.removeprefix("jdbc:").partition(":")
+    if kind == "sqlite":
+        file = rest.removeprefix("file:")
+        return {"drivername": kind, "database": file} if file.startswith("/") and "?" not in file else None
+    place = urlsplit(f"{kind}:{rest}")
+    given = dict(parse_qsl(place.query))
+    if kind != "postgresql" or not given.keys() <= _LIBPQ or "," in place.netloc:
+        return None
+    login = {"username": connection.user, "password": connection.password}
+    at = {"host": place.hostname, "port": place.port, "database": place.path.strip("/")}
+    return {"drivername": kind, **login, **at, "query": given}
 
 
 def _jdbc(connection: IcebergConnection) -> dict[str, str]:

@@ -229,8 +229,17 @@ class LakeTable(StoreTarget):
     def stager(self, spec: StageSpec, partition: int, attempt: int) -> Stager:
         """Write Parquet files named by attempt."""
         return FileStager(
-            self.store, "parquet", replace(spec, options=(("parquet_compression", "zstd"),)), partition, attempt
+            self.store,
+            "parquet",
+            replace(spec, options=(("parquet_compression", "zstd"), *self.stage_options(spec))),
+            partition,
+            attempt,
         )
+
+    def stage_options(self, spec: StageSpec) -> tuple[tuple[str, str], ...]:
+        """Return how else the staged files are written."""
+        del spec
+        return ()
 
     def staged_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
         """Show exactly the named files to Spark."""

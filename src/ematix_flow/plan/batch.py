@@ -17,7 +17,7 @@ from ematix_flow.plan.columns import EVENT
 from ematix_flow.plan.existing_tables import over_existing
 from ematix_flow.plan.keys import compare_columns, merge_keys, order_columns, update_columns
 from ematix_flow.plan.partitions import never_empty, partition_notes
-from ematix_flow.plan.programs import program_of
+from ematix_flow.plan.programs import lake_append, program_of
 from ematix_flow.plan.quality import plan_audit
 from ematix_flow.plan.remote_tasks import carried, refuse_unseen
 from ematix_flow.plan.shape_placement import plan_shape
@@ -146,8 +146,12 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
     audit = plan_audit(aim, load, exists=bool(ensure.exists))
     by = _staged_by(path, shaping, observed, read)
     program = program_of(load, write, database)
-    if write.mode == "append" and not audit.measures and _takes_files(database, ensure, observed.found, load, required):
-        program = lake_modes.add_files(load)
+    if write.mode == "append" and load.dialect == lake_modes.DIALECT:
+        program = (
+            lake_modes.append(load, "expectations are measured first")
+            if audit.measures
+            else lake_append(database, ensure, observed.found, load, required)
+        )
     lake = bool(database.spark_needs.packages) and not program.adds
     refuse_unseen(observed.away, by, observed.read_paths, database.write_paths, lake=lake)
     return TargetPlan(
@@ -334,25 +338,6 @@ def points_name(table: Table) -> str:
     readable = f"scd2_points_{table.schema}_{table.name}"
     digest = hashlib.sha256(f"{table.schema}.{table.name}".encode()).hexdigest()[:8]
     return f"{readable.encode()[:40].decode(errors='ignore')}_{digest}"
-
-
-def _takes_files(
-    database: Database, ensure: EnsureTable, found: FoundTable | None, load: Load, required: tuple[str, ...]
-) -> bool:
-    """Say whether staged files can become files of the table: each column of theirs is the table's, and none is missing."""
-    if not database.capabilities.adds_files or ensure.wanted.partitions or ensure.exists is None:
-        return False
-    if found is None:
-        return True
-    known = {column.name: column for column in found.columns}
-    types = {wanted.column.name: database.ddl_type(wanted.column.type) for wanted in ensure.wanted.columns}
-    needed = {name for name, column in known.items() if not column.nullable}
-    return (
-        found.takes_files
-        and not ensure.statements
-        and all(name in known and known[name].type == kind for name, kind in types.items())
-        and needed <= {*required, *load.stamps}
-    )
 
 
 def _required(table: Table, keys: tuple[str, ...], load: Load, write: Write) -> tuple[str, ...]:

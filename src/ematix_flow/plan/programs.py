@@ -10,9 +10,10 @@ from ematix_flow.plan.sql.modes import lake as lake_modes
 from ematix_flow.plan.sql.modes import scd2
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base import Database, FoundTable
     from ematix_flow.declare.pipeline.write import Write
     from ematix_flow.plan.sql.program import Load, Program
+    from ematix_flow.plan.steps import EnsureTable
 
 
 def program_of(load: Load, write: Write, database: Database) -> Program:
@@ -42,3 +43,38 @@ def _lake_program(load: Load, write: Write, database: Database) -> Program:
             return lake_modes.merge(load, tells=database.capabilities.tells_merges)
         case _:
             return lake_modes.scd2_by_event_time(load) if load.event else lake_modes.scd2_by_load_time(load)
+
+
+def lake_append(
+    database: Database, ensure: EnsureTable, found: FoundTable | None, load: Load, required: tuple[str, ...]
+) -> Program:
+    """Return the program of an append into a lake: files are added, or rows are written again, which it says why."""
+    reason = _rewritten_always(database, ensure) or _rewritten_now(database, ensure, found, load, required)
+    if reason or ensure.exists is None:
+        return lake_modes.append(load, reason)
+    return lake_modes.add_files(load)
+
+
+def _rewritten_always(database: Database, ensure: EnsureTable) -> str:
+    """Return why a target never takes staged files as they are; empty where it may."""
+    if not database.capabilities.adds_files:
+        return database.capabilities.rewrites or "tables of this kind take no files"
+    return "the table has partitions" if ensure.wanted.partitions else ""
+
+
+def _rewritten_now(
+    database: Database, ensure: EnsureTable, found: FoundTable | None, load: Load, required: tuple[str, ...]
+) -> str:
+    """Return why the table that exists cannot take staged files as they are; empty where it can."""
+    if found is None:
+        return ""
+    if found.partitions:
+        return "the table has partitions"
+    if not found.takes_files:
+        return "the table asks more of its writers than plain files"
+    known = {column.name: column for column in found.columns}
+    types = {wanted.column.name: database.ddl_type(wanted.column.type) for wanted in ensure.wanted.columns}
+    needed = {name for name, column in known.items() if not column.nullable}
+    if ensure.statements or any(name not in known or known[name].type != kind for name, kind in types.items()):
+        return "the table's columns are not the declared ones"
+    return "" if needed <= {*required, *load.stamps} else "the table needs values that the load may lack"

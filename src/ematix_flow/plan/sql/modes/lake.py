@@ -27,10 +27,11 @@ DIALECT = "spark"
 BOUNDS = ("valid_from", "valid_to", "is_current")
 
 
-def append(load: Load) -> Program:
-    """Add every staged row."""
+def append(load: Load, reason: str = "") -> Program:
+    """Add every staged row; `reason` says why the engine writes it once more."""
     sql = f"INSERT INTO {_target(load)} ({_all(load)}) SELECT {_values(load)} FROM {_staged()} AS s"
-    return Program("INSERT", (Statement(sql, "", "add every row", final=True),), tally=_inserted())
+    purpose = f"add every row, written again by Spark: {reason}" if reason else "add every row"
+    return Program("INSERT", (Statement(sql, "", purpose, final=True),), tally=_inserted())
 
 
 def add_files(load: Load) -> Program:
