@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ematix_flow import register_connection
 from ematix_flow.clock import Clock
+from ematix_flow.commit import publish
 from ematix_flow.connect import halting, sqlite_session
 from ematix_flow.connect.halting import Halt
+from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine import Options, preview_pipeline, run_pipeline
 from ematix_flow.engine.batch import load as loading
 from ematix_flow.engine.schedule import actions
@@ -24,6 +27,7 @@ from ematix_flow.errors import DeclareError, FlowError, RunCancelledError, RunEr
 from ematix_flow.events import RunStarted
 from ematix_flow.observe.bus import Bus
 from ematix_flow.records import RunRecord
+from tests.crash.proxy import Proxy
 from tests.engine.conftest import make_warehouse
 
 if TYPE_CHECKING:
@@ -160,6 +164,55 @@ def test_a_cancelled_run_does_not_wait_for_the_next_attempt_at_its_commit(
         actions.cancel(rig.log, "load", "anna")
         running.join(GIVE_UP_SECONDS)
     assert [type(error) for error in caught] == [RunCancelledError]
+
+
+class _Gone(Proxy):
+    """A network that is away from the next COMMIT on."""
+
+    def _interfere(self, server: Any, said: bytes) -> bool:
+        self.refuse()
+        return super()._interfere(server, said)
+
+
+@pytest.mark.service
+def test_a_run_that_is_cancelled_while_its_commit_is_looked_up_tells_what_became_of_it(
+    rig: Rig,
+    postgres_url: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    declare: Callable[..., Pipeline],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    proxy = _Gone(postgres_url)
+    direct = make_warehouse("postgres", request, tmp_path)
+    register_connection(connection_from_fields("warehouse", {"kind": "postgres", "url": proxy.url}))
+    pipeline = declare(direct)
+    run_pipeline(pipeline, Options(run_log=rig.log))
+    direct.run(f"INSERT INTO {direct.orders} VALUES (3, 'c')")
+    halts, waiting, back, results = list[Halt](), threading.Event(), threading.Event(), list[Any]()
+
+    def reach(point: str) -> None:
+        if point == "commit.before_commit":
+            halts.append(halting.current())
+            proxy.at_commit = "cut after"
+
+    def wait_for(event: threading.Event, _: float) -> bool:
+        waiting.set()
+        return back.wait(GIVE_UP_SECONDS) and event.is_set()
+
+    monkeypatch.setattr(publish, "failpoint", reach)
+    options = Options(run_log=rig.log, clock=Clock(wait=wait_for))
+    running = threading.Thread(target=lambda: results.append(run_pipeline(pipeline, options)))
+    running.start()
+    assert waiting.wait(GIVE_UP_SECONDS)
+    actions.cancel(rig.log, "load", "anna")
+    _until(lambda: halts[0].error is not None)
+    proxy.accept()
+    back.set()
+    running.join(GIVE_UP_SECONDS)
+    proxy.close()
+    assert [result["status"] for result in results] == ["success"]
+    assert direct.rows(f"SELECT count(*) FROM {direct.target}") == [(3,)]
 
 
 def test_a_run_that_takes_too_long_has_failed_and_is_tried_again_by_its_policy(
