@@ -308,11 +308,11 @@ def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 def quick_lakes(blank_surroundings: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let lake tables of all kinds and topics share one Spark session, which does not write Java for every query of a few rows."""
     from ematix_flow.connect import delta, iceberg_catalog, kafka, s3_spark
-    from ematix_flow.connect.lake_engine import SparkNeeds
+    from ematix_flow.connect.lake_engine import SparkRequirements
     from ematix_flow.engine.spark.session import need
 
     packages = (iceberg_catalog.PACKAGE, *iceberg_catalog.DRIVERS.values(), kafka.PACKAGE)
-    tables = delta.NEEDS + delta.LOG_NEEDS + SparkNeeds(packages, tuple(iceberg_catalog.EXTENSIONS.items()))
+    tables = delta.NEEDS + delta.LOG_NEEDS + SparkRequirements(packages, tuple(iceberg_catalog.EXTENSIONS.items()))
     need(tables + s3_spark.NEEDS + iceberg_catalog.GLUE)
     for key, value in QUICK.items():
         monkeypatch.setenv(f"EMATIX_FLOW_SPARK_CONF_{key.replace('.', '__')}", value)
@@ -331,9 +331,11 @@ QUICK = {
 
 
 def _forget_declarations() -> None:
+    from ematix_flow.connect.secrets import forget_secrets
     from ematix_flow.declare.connection.registry import clear_registry
     from ematix_flow.declare.project import PROJECT
 
+    forget_secrets()
     clear_registry()
     PROJECT.clear()
 

@@ -23,7 +23,7 @@ from ematix_flow.declare.quality.tester import Tester
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt, Text
 from ematix_flow.engine.batch.commit_request import order_for
-from ematix_flow.plan.batch import Aim, Observed, plan_target
+from ematix_flow.plan.batch import Observed, PlanRequest, plan_target
 from ematix_flow.plan.source import SourceValue
 from ematix_flow.records import Fence, Token
 
@@ -104,7 +104,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> TargetPlan:
     columns = (SourceColumn("id", "integer"), SourceColumn("n", "integer"), SourceColumn("word", "text"))
     seen = Observed("lite", "lite", "sqlite", source_columns=columns, source_sql=sql, same_database=True)
     source = SourceValue(None, sql=sql)
-    return plan_target(Aim(pipeline, target, source, database, Token("p", "t", "s"), NOW, database), seen)
+    return plan_target(PlanRequest(pipeline, target, source, database, Token("p", "t", "s"), NOW, database), seen)
 
 
 @settings(max_examples=150)

@@ -70,7 +70,7 @@ def test_a_key_that_java_cannot_read_is_told_before_spark_starts(tmp_path: Path)
 
 def test_a_login_by_iam_brings_its_own_package_to_spark() -> None:
     iam = kafka(msk_iam_region="eu-central-1")
-    assert Kafka(iam).spark_needs.packages == (PACKAGE, MSK_PACKAGE)
+    assert Kafka(iam).spark_requirements.packages == (PACKAGE, MSK_PACKAGE)
     options = spark_options(iam)
     assert (options["kafka.security.protocol"], options["kafka.sasl.mechanism"]) == ("SASL_SSL", "AWS_MSK_IAM")
     assert options["kafka.sasl.client.callback.handler.class"].endswith("IAMClientCallbackHandler")

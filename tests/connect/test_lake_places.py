@@ -79,15 +79,15 @@ def test_java_looks_for_keys_itself_and_a_profile_is_read_here() -> None:
 
 def test_the_way_to_a_bucket_is_a_need_of_its_tables() -> None:
     target = target_of(connection_from_fields("lake", DELTA), ("sales", "orders"))
-    assert any("hadoop-aws" in package for package in target.spark_needs.packages)
-    assert "software.amazon.awssdk:bundle" in target.spark_needs.excludes
+    assert any("hadoop-aws" in package for package in target.spark_requirements.packages)
+    assert "software.amazon.awssdk:bundle" in target.spark_requirements.excludes
     assert (repr(target), target.identity()) == (
         "DeltaS3('s3://lake')",
         ("delta", "s3", "http://127.0.0.1:9000", "lake", ""),
     )
-    assert SECRET not in str(target.spark_needs) + str(target.info()) + repr(target.__dict__)
+    assert SECRET not in str(target.spark_requirements) + str(target.info()) + repr(target.__dict__)
     local = target_of(connection_from_fields("lake", {"kind": "delta_local", "path": "x"}), ("sales", "orders"))
-    assert local.spark_needs.excludes == ()
+    assert local.spark_requirements.excludes == ()
 
 
 def test_the_jar_is_made_from_the_sources_beside_it() -> None:

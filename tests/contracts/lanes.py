@@ -16,7 +16,7 @@ from ematix_flow.commit.ledger import HistoryRow, open_run
 from ematix_flow.commit.publish import publish
 from ematix_flow.engine.batch.commit_request import order_for
 from ematix_flow.engine.batch.frame_columns import frame_columns
-from ematix_flow.plan.batch import Aim, Observed, plan_target
+from ematix_flow.plan.batch import Observed, PlanRequest, plan_target
 from ematix_flow.plan.columns import EVENT
 from ematix_flow.plan.source import SourceValue
 from ematix_flow.plan.sql.render import native_column, native_name
@@ -89,7 +89,7 @@ class Lane:
         known = repr(sorted(options.items()))
         if known not in self.plans:
             flow = replace(self.flow, write=options)
-            aim = Aim(flow.pipeline, flow.target, SourceValue(None, frame=()), flow.database, ANYONE, PLANNED)
+            aim = PlanRequest(flow.pipeline, flow.target, SourceValue(None, frame=()), flow.database, ANYONE, PLANNED)
             columns = frame_columns(typed(flow.table, ()))
             seen = Observed("source", "target", "spark", source_columns=columns, target_known=True)
             self.plans[known] = plan_target(aim, seen)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ematix_flow.clock import Clock
-from ematix_flow.commit.constraint_violations import without_offenders
+from ematix_flow.commit.constraint_violations import without_violations
 from ematix_flow.commit.ledger import HistoryRow, open_run
 from ematix_flow.commit.publish import publish
 from ematix_flow.connect.arrow import staged_schema
@@ -23,7 +23,7 @@ from ematix_flow.declare.pipeline.write import write
 from ematix_flow.engine.batch.commit_request import order_for
 from ematix_flow.engine.batch.ddl import expand
 from ematix_flow.engine.batch.inspect import look_at_source, look_at_target
-from ematix_flow.engine.batch.planner import Asked, plan_load
+from ematix_flow.engine.batch.planner import LoadRequest, plan_load
 from ematix_flow.engine.batch.source import OpenSource
 from ematix_flow.errors import RefusedError
 from ematix_flow.plan.columns import EVENT
@@ -83,7 +83,7 @@ class Loader:
 
     def plan(self, rows: Sequence[dict[str, Any]], token: Token) -> TargetPlan:
         pipeline = Pipeline(self.name, lambda: None, (self.target,))
-        asked = Asked(
+        asked = LoadRequest(
             pipeline,
             self.target,
             OpenSource(SourceValue(None, frame=typed(self.table, rows)), "rows"),
@@ -133,7 +133,7 @@ class Loader:
         except RefusedError:
             if not order.rejects_allowed:
                 raise
-            return publish(without_offenders(order, self.database), self.database, clock)
+            return publish(without_violations(order, self.database), self.database, clock)
 
     def rows(self, *columns: str, order: str = "") -> list[tuple[Any, ...]]:
         """Give the target's rows, in the order of the first columns."""
@@ -149,7 +149,7 @@ class Loader:
             session.close()
 
 
-def observe(asked: Asked) -> Look:
+def observe(asked: LoadRequest) -> Look:
     from dataclasses import replace
 
     look = look_at_source(asked.source)

@@ -48,7 +48,7 @@ def warm_up() -> None:
     for dialect in ("duckdb", "sqlite", "postgres", "mysql"):
         sqlglot.parse_one("SELECT 1 AS one FROM t", dialect=dialect).sql(dialect)
     with TemporaryDirectory() as folder:
-        _rehearse(Path(folder))
+        _simulate(Path(folder))
 
 
 def warm_up_for_lakes() -> None:
@@ -59,7 +59,7 @@ def warm_up_for_lakes() -> None:
     from ematix_flow.run.spark import lake_engine  # noqa: F401
 
 
-def _rehearse(folder: Path) -> None:
+def _simulate(folder: Path) -> None:
     """Load once into a file that vanishes: the first load of a process compiles what later ones find ready."""
     make_source(folder / "events", 1)
     place = Place("sqlite", {"path": str(folder / "target")}, str(folder / "events"), str(folder / "log"), "main")

@@ -37,7 +37,7 @@ AT = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
 TEXT = 'it\'s "x", \\ \n end '
 
 
-class Road:
+class StreamContext:
     """A DuckDB table, a lake of CSV and ORC files, and a warehouse, with a pipeline from each to the next."""
 
     def __init__(self, folder: Path, spark: SparkSession | None) -> None:
@@ -82,39 +82,39 @@ def dying(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     failpoints.arm("")
 
 
-def dies_after_its_record(road: Road) -> None:
+def dies_after_its_record(context: StreamContext) -> None:
     failpoints.arm("store.after_record=raise@2")
     with pytest.raises(FailpointError):
-        road.first()
+        context.first()
     failpoints.arm("")
 
 
-def shown(road: Road) -> int:
-    return len(list((road.folder / "lake" / "raw").rglob("*.csv")))
+def shown(context: StreamContext) -> int:
+    return len(list((context.folder / "lake" / "raw").rglob("*.csv")))
 
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("dying")
 def test_rows_pass_from_files_to_files_to_a_database(tmp_path: Path, spark: SparkSession) -> None:
-    road = Road(tmp_path, spark)
+    context = StreamContext(tmp_path, spark)
     for keys in ((1, 2), (3,)):
-        road.give(*keys)
-        road.first()
-    road.give(4)
-    dies_after_its_record(road)
-    assert shown(road) == 2, "the third file waits for its name"
-    assert road.onwards() == [(1, TEXT, AT), (2, None, AT), (3, TEXT, AT), (4, None, AT)]
-    assert road.first()["recovered"] is True
-    assert shown(road) == 3
+        context.give(*keys)
+        context.first()
+    context.give(4)
+    dies_after_its_record(context)
+    assert shown(context) == 2, "the third file waits for its name"
+    assert context.onwards() == [(1, TEXT, AT), (2, None, AT), (3, TEXT, AT), (4, None, AT)]
+    assert context.first()["recovered"] is True
+    assert shown(context) == 3
 
 
 @pytest.mark.usefixtures("dying")
 def test_a_reader_of_a_folder_further_down_sees_what_was_committed(tmp_path: Path) -> None:
-    road = Road(tmp_path, None)
-    road.give(1)
-    road.first()
-    dies_after_its_record(road)
-    assert shown(road) == 1
+    context = StreamContext(tmp_path, None)
+    context.give(1)
+    context.first()
+    dies_after_its_record(context)
+    assert shown(context) == 1
     fields = {"kind": "object_store_local", "path": str(tmp_path / "lake" / "raw"), "format": "csv"}
     assert len(Files(connection_from_fields("below", fields)).file_set("events", {}).paths) == 2
-    assert shown(road) == 2
+    assert shown(context) == 2

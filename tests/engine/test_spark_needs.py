@@ -9,7 +9,7 @@ import pytest
 
 from ematix_flow import ematix, pk
 from ematix_flow.connect.delta import Delta
-from ematix_flow.connect.lake_engine import SparkNeeds
+from ematix_flow.connect.lake_engine import SparkRequirements
 from ematix_flow.declare.connection.databases import DeltaLocalConnection
 from ematix_flow.declare.connection.files import ObjectStoreLocalConnection
 from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
@@ -23,8 +23,8 @@ from ematix_flow.types import BigInt
 if TYPE_CHECKING:
     from pathlib import Path
 
-ONE = SparkNeeds(("a:a:1",), (("spark.sql.extensions", "a.Extension"), ("spark.x", "1")))
-OTHER = SparkNeeds(("b:b:1", "a:a:1"), (("spark.sql.extensions", "b.Extension"),))
+ONE = SparkRequirements(("a:a:1",), (("spark.sql.extensions", "a.Extension"), ("spark.x", "1")))
+OTHER = SparkRequirements(("b:b:1", "a:a:1"), (("spark.sql.extensions", "b.Extension"),))
 
 
 def test_needs_of_several_systems_add_up_in_any_order() -> None:
@@ -45,7 +45,10 @@ def test_without_needs_the_settings_stay_as_they_are() -> None:
 
 
 def test_what_packages_need_not_have_adds_up_too() -> None:
-    needs = [SparkNeeds(("a:a:1",), excludes=("x:y",)) + SparkNeeds(("b:b:1",)), SparkNeeds(excludes=("x:y", "z:*"))]
+    needs = [
+        SparkRequirements(("a:a:1",), excludes=("x:y",)) + SparkRequirements(("b:b:1",)),
+        SparkRequirements(excludes=("x:y", "z:*")),
+    ]
     settings = with_needs(SparkSettings(excludes=("mine:*",)), needs)
     assert (settings.packages, settings.excludes) == (("a:a:1", "b:b:1"), ("x:y", "z:*", "mine:*"))
 

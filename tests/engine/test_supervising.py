@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from ematix_flow.engine.stream.restart_policy import CRASHES, TERMINAL, CrashLoopError, Patience
+from ematix_flow.engine.stream.restart_policy import CRASHES, TERMINAL, CrashLoopError, RestartPolicy
 from ematix_flow.errors import FencedError, StreamLostError, TransientError
 
 
 def test_pauses_grow_up_to_the_longest() -> None:
-    patience = Patience("stream 's'", 4.0)
+    patience = RestartPolicy("stream 's'", 4.0)
     pauses = []
     for _ in range(6):
         assert patience.end_of(TransientError("away")) is None
@@ -17,7 +17,7 @@ def test_pauses_grow_up_to_the_longest() -> None:
 
 
 def test_a_batch_makes_the_pauses_short_again() -> None:
-    patience = Patience("stream 's'", 60.0)
+    patience = RestartPolicy("stream 's'", 60.0)
     for _ in range(5):
         patience.end_of(TransientError("away"))
     patience.got_on()
@@ -28,7 +28,7 @@ def test_a_batch_makes_the_pauses_short_again() -> None:
 @pytest.mark.parametrize("kind", TERMINAL, ids=lambda kind: kind.__name__)
 def test_what_stays_the_same_after_every_pause_ends_a_stream(kind: type[Exception]) -> None:
     error = kind("a fact")
-    assert Patience("stream 's'", 60.0).end_of(error) is error
+    assert RestartPolicy("stream 's'", 60.0).end_of(error) is error
 
 
 def test_losing_the_fence_or_messages_is_terminal() -> None:
@@ -37,7 +37,7 @@ def test_losing_the_fence_or_messages_is_terminal() -> None:
 
 
 def test_failing_again_and_again_ends_with_an_error_that_says_so() -> None:
-    patience = Patience("stream 's'", 60.0)
+    patience = RestartPolicy("stream 's'", 60.0)
     ends = [patience.end_of(ZeroDivisionError("a bug")) for _ in range(CRASHES)]
     assert ends[:-1] == [None] * (CRASHES - 1)
     assert isinstance(ends[-1], CrashLoopError)
@@ -46,5 +46,5 @@ def test_failing_again_and_again_ends_with_an_error_that_says_so() -> None:
 
 
 def test_a_server_that_is_away_for_long_is_waited_for() -> None:
-    patience = Patience("stream 's'", 60.0)
+    patience = RestartPolicy("stream 's'", 60.0)
     assert {patience.end_of(TransientError("away")) for _ in range(50 * CRASHES)} == {None}

@@ -22,7 +22,7 @@ from ematix_flow.observe.alerts.channels import PagerDutyAlerter, SlackAlerter, 
 from ematix_flow.observe.alerts.mail import EmailAlerter
 from ematix_flow.observe.alerts.registry import AlertDesk, active_alerters, clear_alerters, register_alerter
 from ematix_flow.observe.alerts.urls import from_url
-from ematix_flow.observe.http.client import Door
+from ematix_flow.observe.http.client import HttpClient
 from ematix_flow.observe.http.host_guard import RefusedHostError, allowed_hosts
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from tests.observe.endpoints import Endpoint
 
-HERE = Door(allowed_hosts("127.0.0.1, localhost"))
+HERE = HttpClient(allowed_hosts("127.0.0.1, localhost"))
 AT = datetime(2026, 3, 2, 9, 15, tzinfo=UTC)
 FAILED = AlertEvent("failed", "orders", AT, "no <table> & no hope", "RunError", 2, 5)
 
@@ -64,7 +64,7 @@ def test_a_hook_in_plain_text_must_be_listed(endpoint: Endpoint, monkeypatch: py
 
 
 def test_pagerduty_triggers_and_resolves_by_one_key(endpoint: Endpoint) -> None:
-    alerter = PagerDutyAlerter("canary-key", url=f"http://127.0.0.1:{endpoint.port}/v2/enqueue", door=HERE)
+    alerter = PagerDutyAlerter("canary-key", url=f"http://127.0.0.1:{endpoint.port}/v2/enqueue", client=HERE)
     alerter.notify(FAILED)
     alerter.notify(replace(FAILED, kind="gave_up", gave_up=True))
     alerter.notify(AlertEvent("recovered", "orders", AT))
@@ -154,7 +154,9 @@ def test_a_refused_login_is_told_without_it(inbox: Inbox) -> None:
         from_url(f"email://me:canary-wrong@127.0.0.1:{inbox.port}?to=a@example.com", HERE).notify(FAILED)
     assert "canary-wrong" not in str(told.value)
     with pytest.raises(RefusedHostError):
-        EmailAlerter("127.0.0.1", ("a@example.com",), port=inbox.port, door=Door(allowed_hosts(""))).notify(FAILED)
+        EmailAlerter("127.0.0.1", ("a@example.com",), port=inbox.port, client=HttpClient(allowed_hosts(""))).notify(
+            FAILED
+        )
     assert inbox.mails == []
 
 
@@ -178,14 +180,14 @@ def test_every_other_scheme_goes_through_apprise(endpoint: Endpoint) -> None:
         alerter.notify(FAILED)
     assert [one.path for one in endpoint.got] == ["/hook", "/hook"]
     with pytest.raises(RefusedHostError):
-        from_url(f"json://127.0.0.1:{endpoint.port}/hook", Door(allowed_hosts(""))).notify(FAILED)
+        from_url(f"json://127.0.0.1:{endpoint.port}/hook", HttpClient(allowed_hosts(""))).notify(FAILED)
 
 
 def test_a_mail_server_behind_an_address_of_apprise_is_judged_too() -> None:
     url = "mailtos://me:pw@example.com?smtp=mail.internal&to=a@example.com"
-    door = Door(allowed_hosts(""), lambda host, _: ["10.0.0.1"] if host == "mail.internal" else ["8.8.8.8"])
+    client = HttpClient(allowed_hosts(""), lambda host, _: ["10.0.0.1"] if host == "mail.internal" else ["8.8.8.8"])
     with pytest.raises(RefusedHostError, match=r"mail\.internal"):
-        from_url(url, door).notify(FAILED)
+        from_url(url, client).notify(FAILED)
 
 
 @pytest.mark.parametrize("url", ["nosuch://host/canary-token-1", "slack://", "orders", "email://host", "https://[x"])

@@ -92,9 +92,9 @@ def test_quality_and_freshness_have_incidents_of_their_own() -> None:
     ]
     assert told([(0, freshness_news("orders", "old")), (9, freshness_news("orders", "old"))]) == [["sla_breached"], []]
     alerts: list[AlertEvent] = []
-    door = Incidents(MemoryBook(), alerts.append)
+    client = Incidents(MemoryBook(), alerts.append)
     for news in (BAD, quality_news("orders", "3 rows"), GOOD, quality_news("orders", "")):
-        door.hear(news)
+        client.hear(news)
     assert [(alert.kind, alert.incident) for alert in alerts] == [
         ("failed", "failed"), ("quality_failed", "quality"), ("recovered", "failed"), ("recovered", "quality"),
     ]  # fmt: skip
@@ -150,7 +150,7 @@ def test_ten_hosts_that_hear_of_one_failure_alert_once() -> None:
     book, alerts = SharedBook(10), []
     doors = [Incidents(book, alerts.append, clock=Clock(now=lambda: START)) for _ in range(10)]
     with ThreadPoolExecutor(10) as hosts:
-        list(hosts.map(lambda door: door.hear(BAD), doors))
+        list(hosts.map(lambda client: client.hear(BAD), doors))
     assert [alert.kind for alert in alerts] == ["failed"]
     (kept,) = book._kept.values()
     assert (kept.count, kept.opened_at, kept.closed_at) == (10, "2026-01-01T00:00:00+00:00", "")
@@ -163,9 +163,9 @@ class AwayBook(MemoryBook):
 
 def test_without_the_run_log_a_process_still_alerts_once() -> None:
     alerts: list[AlertEvent] = []
-    door = Incidents(AwayBook(), alerts.append)
+    client = Incidents(AwayBook(), alerts.append)
     for news in (BAD, BAD, GOOD, GOOD):
-        door.hear(news)
+        client.hear(news)
     assert [alert.kind for alert in alerts] == ["failed", "recovered"]
 
 
@@ -174,5 +174,5 @@ def test_nothing_is_sent_when_the_record_could_not_be_kept() -> None:
         def swap(self, *_: object) -> Incident | None:
             return None
 
-    door = Incidents(Losing(), lambda alert: pytest.fail(f"sent {alert.kind}"))
-    door.hear(BAD)
+    client = Incidents(Losing(), lambda alert: pytest.fail(f"sent {alert.kind}"))
+    client.hear(BAD)

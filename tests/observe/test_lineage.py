@@ -21,7 +21,7 @@ from ematix_flow.events import (
     RunPlanned,
     RunStarted,
 )
-from ematix_flow.observe.http.client import Door
+from ematix_flow.observe.http.client import HttpClient
 from ematix_flow.observe.http.host_guard import allowed_hosts
 from ematix_flow.observe.lineage.openlineage import Lineage, to_service
 from ematix_flow.observe.lineage.urls import from_url
@@ -139,8 +139,8 @@ def test_a_service_gets_the_events_with_its_key(endpoint: Endpoint, monkeypatch:
 
 
 def test_a_service_by_https(secure_endpoint: Endpoint) -> None:
-    door = Door(allowed_hosts("localhost"))
-    to_service(f"https://localhost:{secure_endpoint.port}/ol?x=1", door)({"eventType": "START"})
+    client = HttpClient(allowed_hosts("localhost"))
+    to_service(f"https://localhost:{secure_endpoint.port}/ol?x=1", client)({"eventType": "START"})
     assert secure_endpoint.got[0].path == "/ol?x=1"
 
 

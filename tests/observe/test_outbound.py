@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow.errors import FlowError, RunError, TransientError
-from ematix_flow.observe.http.client import Door, post
+from ematix_flow.observe.http.client import HttpClient, post
 from ematix_flow.observe.http.host_guard import RefusedHostError, UnreachedError, allowed_hosts, reach
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ SPELLINGS = [
 NOBODY = allowed_hosts("")
 
 
-def names(*addresses: str) -> Door:
-    return Door(NOBODY, lambda *_: list(addresses))
+def names(*addresses: str) -> HttpClient:
+    return HttpClient(NOBODY, lambda *_: list(addresses))
 
 
 @pytest.mark.parametrize("address", PRIVATE)
@@ -94,8 +94,8 @@ def test_the_operator_lists_hosts_ports_and_networks(listed: str, host: str, por
 
 def test_a_name_that_flips_is_asked_for_once_and_its_first_address_is_used(secure_endpoint: Endpoint) -> None:
     answers = iter([["127.0.0.1"], ["169.254.169.254"]])
-    door = Door(allowed_hosts("localhost"), lambda *_: next(answers))
-    post(f"https://localhost:{secure_endpoint.port}/hook", b"{}", {}, door)
+    client = HttpClient(allowed_hosts("localhost"), lambda *_: next(answers))
+    post(f"https://localhost:{secure_endpoint.port}/hook", b"{}", {}, client)
     assert next(answers) == ["169.254.169.254"]
     assert secure_endpoint.names == ["localhost"]
     assert secure_endpoint.got[0].headers["host"] == f"localhost:{secure_endpoint.port}"
@@ -104,11 +104,11 @@ def test_a_name_that_flips_is_asked_for_once_and_its_first_address_is_used(secur
 def test_plain_text_goes_to_listed_hosts_only(endpoint: Endpoint) -> None:
     url = f"http://127.0.0.1:{endpoint.port}/hook?a=1"
     with pytest.raises(RefusedHostError, match="private"):
-        post(url, b"x", {}, Door(NOBODY))
+        post(url, b"x", {}, HttpClient(NOBODY))
     with pytest.raises(RefusedHostError, match="plain text"):
         post("http://example.com/", b"x", {}, names("8.8.8.8"))
     assert endpoint.got == []
-    post(url, b"x", {"X-Mine": "1"}, Door(allowed_hosts("127.0.0.0/8")))
+    post(url, b"x", {"X-Mine": "1"}, HttpClient(allowed_hosts("127.0.0.0/8")))
     assert (endpoint.got[0].path, endpoint.got[0].body, endpoint.got[0].headers["x-mine"]) == ("/hook?a=1", b"x", "1")
 
 
@@ -117,12 +117,12 @@ def test_plain_text_goes_to_listed_hosts_only(endpoint: Endpoint) -> None:
 )
 def test_what_is_no_address_of_a_web_service_is_refused_without_repeating_it(url: str) -> None:
     with pytest.raises(RefusedHostError, match="no address of a web service") as refused:
-        post(url, b"", {}, Door(NOBODY))
+        post(url, b"", {}, HttpClient(NOBODY))
     assert url not in refused.value.what
 
 
 def test_no_redirect_is_followed_and_no_body_is_told(endpoint: Endpoint) -> None:
-    door, url = Door(allowed_hosts("127.0.0.1")), f"http://127.0.0.1:{endpoint.port}/"
+    client, url = HttpClient(allowed_hosts("127.0.0.1")), f"http://127.0.0.1:{endpoint.port}/"
     for status, kind in (
         (302, RunError),
         (308, RunError),
@@ -132,7 +132,7 @@ def test_no_redirect_is_followed_and_no_body_is_told(endpoint: Endpoint) -> None
     ):
         endpoint.answer = status
         with pytest.raises(kind, match=f"answers {status}") as told:
-            post(url, b"", {}, door)
+            post(url, b"", {}, client)
         assert "canary" not in str(told.value)
     assert [got.path for got in endpoint.got] == ["/"] * 5
 
@@ -142,21 +142,21 @@ def test_a_certificate_of_nobody_is_refused(
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificates / "client.pem"))
     with pytest.raises(RunError, match="no certificate that is trusted"):
-        post(f"https://127.0.0.1:{secure_endpoint.port}/", b"", {}, Door(allowed_hosts("127.0.0.1")))
+        post(f"https://127.0.0.1:{secure_endpoint.port}/", b"", {}, HttpClient(allowed_hosts("127.0.0.1")))
     assert secure_endpoint.got == []
 
 
 def test_slow_and_dripping_answers_end_with_the_deadline(endpoint: Endpoint) -> None:
     endpoint.answer = "slow"
-    door = Door(allowed_hosts("127.0.0.1"), seconds=0.3)
+    client = HttpClient(allowed_hosts("127.0.0.1"), seconds=0.3)
     with pytest.raises(TransientError, match=r"within 0.3 s"):
-        post(f"http://127.0.0.1:{endpoint.port}/", b"", {}, door)
+        post(f"http://127.0.0.1:{endpoint.port}/", b"", {}, client)
     with socket.create_server(("127.0.0.1", 0)) as dripping:
         over = threading.Event()
         drips = threading.Thread(target=_drip, args=(dripping, over))
         drips.start()
         with pytest.raises(TransientError, match=r"within 0.3 s"):
-            post(f"http://127.0.0.1:{dripping.getsockname()[1]}/", b"", {}, door)
+            post(f"http://127.0.0.1:{dripping.getsockname()[1]}/", b"", {}, client)
         over.set()
         drips.join()
 
@@ -176,7 +176,7 @@ def test_a_port_where_nobody_listens_is_not_reached() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with pytest.raises(UnreachedError, match="cannot be reached"):
-        post(f"http://127.0.0.1:{port}/", b"", {}, Door(allowed_hosts("127.0.0.1")))
+        post(f"http://127.0.0.1:{port}/", b"", {}, HttpClient(allowed_hosts("127.0.0.1")))
 
 
 def test_what_is_no_http_is_not_repeated() -> None:
@@ -190,6 +190,6 @@ def test_what_is_no_http_is_not_repeated() -> None:
         thread = threading.Thread(target=talk)
         thread.start()
         with pytest.raises(FlowError) as told:
-            post(f"http://127.0.0.1:{server.getsockname()[1]}/", b"x", {}, Door(allowed_hosts("127.0.0.1")))
+            post(f"http://127.0.0.1:{server.getsockname()[1]}/", b"x", {}, HttpClient(allowed_hosts("127.0.0.1")))
         thread.join()
     assert "canary" not in str(told.value)

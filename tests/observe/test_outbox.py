@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from ematix_flow.observe.background_queue import LONGEST, Outbox
+from ematix_flow.observe.background_queue import LONGEST, BackgroundQueue
 from ematix_flow.observe.http.host_guard import UnreachedError
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def test_things_arrive_in_order() -> None:
     got: list[int] = []
-    box: Outbox[int] = Outbox(got.append, "box")
+    box: BackgroundQueue[int] = BackgroundQueue(got.append, "box")
     for number in range(LONGEST):
         box.put(number)
     box.close(10)
@@ -30,7 +30,7 @@ def test_a_full_box_takes_no_more_and_says_so(capsys: pytest.CaptureFixture[str]
         go_on.wait(30)
         got.append(number)
 
-    box = Outbox(deliver, "box")
+    box = BackgroundQueue(deliver, "box")
     box.put(0)
     taken.wait(10)
     for number in range(1, LONGEST + 10):
@@ -53,7 +53,7 @@ def test_only_what_was_not_sent_at_all_is_tried_again(no_waits: None, capsys: py
         if word == "sent":
             raise TimeoutError
 
-    box = Outbox(deliver, "box")
+    box = BackgroundQueue(deliver, "box")
     box.put("away")
     box.put("sent")
     box.close(10)

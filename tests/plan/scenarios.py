@@ -18,7 +18,7 @@ from ematix_flow.declare.connection.registry import (
 from ematix_flow.declare.decorators import ematix
 from ematix_flow.declare.table.class_body import ManagedTable
 from ematix_flow.normalize import lower, trim
-from ematix_flow.plan.batch import Aim, Observed, plan_target
+from ematix_flow.plan.batch import Observed, PlanRequest, plan_target
 from ematix_flow.plan.post_steps import post_steps
 from ematix_flow.plan.source import SourceValue
 from ematix_flow.plan.steps import Bounds, Plan
@@ -200,4 +200,4 @@ def _target_plan(
         bounds = Bounds("changed_at", scenario.watermark, "2026-01-02 00:00:00+00:00")
         seen = replace(seen, watermark=mark, bounds=bounds)
     token = Token(pipeline.name, f"warehouse:{target.table.qualified_name}", SLOT)
-    return plan_target(Aim(pipeline, target, SourceValue(None, sql=SQL), database, token, NOW, source), seen)
+    return plan_target(PlanRequest(pipeline, target, SourceValue(None, sql=SQL), database, token, NOW, source), seen)

@@ -45,12 +45,12 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> E
 def staged_in(folder: str) -> Callable[..., Part]:
     """Give a piece that writes a file under its numbers, and fails if another one did already."""
 
-    def piece(place: tuple[int, int], *, heed: Callable[[], None] | None = None) -> Part:
+    def piece(place: tuple[int, int], *, cancel_check: Callable[[], None] | None = None) -> Part:
         from pathlib import Path
 
         from ematix_flow.records import Part
 
-        del heed
+        del cancel_check
         partition, attempt = place
         with Path(folder, f"{partition}-{attempt}").open("x") as file:
             file.write("rows")
@@ -62,10 +62,10 @@ def staged_in(folder: str) -> Callable[..., Part]:
 def that_fails() -> Callable[..., Part]:
     """Give a piece that fails for good; workers have no modules of tests, so it is made here."""
 
-    def piece(place: tuple[int, int], *, heed: Callable[[], None] | None = None) -> Part:
+    def piece(place: tuple[int, int], *, cancel_check: Callable[[], None] | None = None) -> Part:
         from ematix_flow.errors import RunError
 
-        del place, heed
+        del place, cancel_check
         raise RunError("this piece cannot be read")
 
     return piece

@@ -26,10 +26,10 @@ CANCELLED = RunCancelledError("cancelled by anna")
 def test_threads_that_stage_end_with_their_next_rows() -> None:
     halt, began = Halt(), threading.Event()
 
-    def piece(_: tuple[int, int], heed: Callable[[], None]) -> Any:
+    def piece(_: tuple[int, int], cancel_check: Callable[[], None]) -> Any:
         while True:
             began.set()
-            heed()
+            cancel_check()
 
     def stop() -> None:
         assert began.wait(GIVE_UP_SECONDS)

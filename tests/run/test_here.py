@@ -129,9 +129,9 @@ def test_no_more_pieces_are_staged_at_once_than_may_be_connected(monkeypatch: py
     most = 0
     together = threading.Barrier(2, timeout=20)
 
-    def piece(place: tuple[int, int], heed: object = None) -> Part:
+    def piece(place: tuple[int, int], cancel_check: object = None) -> Part:
         nonlocal most
-        del heed
+        del cancel_check
         busy.append(place[0])
         most = max(most, len(busy))
         together.wait()  # two of them run side by side, or this breaks

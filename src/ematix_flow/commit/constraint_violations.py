@@ -10,10 +10,10 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.commit.rehearse import rehearse
 from ematix_flow.commit.rejects import row_json
 from ematix_flow.commit.request import Excluded
 from ematix_flow.commit.row_numbers import Only, numbered
+from ematix_flow.commit.simulate import simulate
 from ematix_flow.commit.staged_rows import SHOWN, staged_rows, work_tables
 from ematix_flow.commit.unreadable_rows import unreadable_row
 from ematix_flow.connect.redact import redact
@@ -34,7 +34,7 @@ def searchable(order: Order, database: Database) -> bool:
     return order.rejects_allowed and order.stage is not None and database.capabilities.constraints
 
 
-def without_offenders(order: Order, database: Database) -> Order:
+def without_violations(order: Order, database: Database) -> Order:
     """Give the order with every refused row set aside as a reject."""
     search = _Search(order, database)
     total = sum(part.rows for part in order.parts)
@@ -50,11 +50,11 @@ def without_offenders(order: Order, database: Database) -> Order:
         found.append(search.first(left_out, total, reason))
 
 
-def naming_offender(order: Order, database: Database, error: RefusedError) -> RefusedError:
+def naming_violation(order: Order, database: Database, error: RefusedError) -> RefusedError:
     """Return a refusal together with the first row that causes it, where that can be found."""
     if not database.capabilities.constraints:
         return error
-    row = _first_offender(_Search(order, database), error)
+    row = _first_violation(_Search(order, database), error)
     if row is None:
         return error
     shown = redact(row.row_json)
@@ -64,7 +64,7 @@ def naming_offender(order: Order, database: Database, error: RefusedError) -> Re
     return RefusedError(message, hint=error.hint, origin=error.origin)
 
 
-def _first_offender(search: _Search, error: RefusedError) -> Excluded | None:
+def _first_violation(search: _Search, error: RefusedError) -> Excluded | None:
     """Return the first refused row; what goes wrong on the way there says less than the error that is known."""
     lost: tuple[type[BaseException], ...] = (FlowError, *search.database.failures)
     try:
@@ -89,7 +89,7 @@ class _Search:
     def refusal(self, only: Only) -> str | None:
         """Return the reason why a part of the rows cannot be loaded, or None."""
         try:
-            rehearse(replace(self.order, refuse_empty=False), self.database, only=only)
+            simulate(replace(self.order, refuse_empty=False), self.database, only=only)
         except RefusedError as error:
             return error.what
         return None

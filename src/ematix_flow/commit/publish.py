@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsal:
+class Simulation:
     """What a load would do, and what was measured of its rows."""
 
     counts: Counts
@@ -79,7 +79,7 @@ def _publish(order: Order, database: Database, clock: Clock) -> Committed:
         session.close()
 
 
-def _apply(order: Order, database: Database, session: Session, names: dict[str, str], clock: Clock) -> Rehearsal:
+def _apply(order: Order, database: Database, session: Session, names: dict[str, str], clock: Clock) -> Simulation:
     now, ledger = clock.now(), Ledger(database)
 
     def write_down(counts: Counts) -> None:
@@ -110,7 +110,7 @@ def _apply(order: Order, database: Database, session: Session, names: dict[str, 
     write_down(counts)
     failpoint("commit.before_commit")
     _ask_permit(order)
-    return Rehearsal(counts, passed.audited)
+    return Simulation(counts, passed.audited)
 
 
 def _take_token(order: Order, ledger: Ledger, session: Session, now: datetime) -> None:
@@ -284,7 +284,7 @@ def _refused(order: Order, database: Database, error: BaseException) -> Committe
     raise RefusedError(message, hint="nothing was changed.") from None
 
 
-def _send_commit(order: Order, database: Database, session: Session, done: Rehearsal, clock: Clock) -> Committed:
+def _send_commit(order: Order, database: Database, session: Session, done: Simulation, clock: Clock) -> Committed:
     try:
         with uninterrupted(), current().committing():
             session.commit()
@@ -295,7 +295,7 @@ def _send_commit(order: Order, database: Database, session: Session, done: Rehea
     return Committed(order.token, order.token.run_id, done.counts, clock.now(), audited=done.audited)
 
 
-def _settle(order: Order, database: Database, done: Rehearsal, error: BaseException, clock: Clock) -> Committed:
+def _settle(order: Order, database: Database, done: Simulation, error: BaseException, clock: Clock) -> Committed:
     """After an error during COMMIT only the ledger knows; its fence row also waits for a commit still under way."""
     try:
         # A run that is being stopped has to know as well whether it has committed.

@@ -69,7 +69,7 @@ def audit(
     audited = Audited(_outcome(results), tuple(results))
     _refuse(order, audited)
     failed = [m for m, r in zip(measures, results, strict=True) if r.verdict == "fail" and m.severity == REJECT]
-    excluded = _offenders(order, database, session, relation, failed, audited)
+    excluded = _violating_rows(order, database, session, relation, failed, audited)
     if excluded:
         left_out = Only(tuple(row.number for row in excluded))
         relation = numbered(order.columns, database.dialect, relation, left_out)
@@ -146,7 +146,7 @@ def _refusal(message: str, audited: Audited, hint: str) -> QualityCheckFailed:
     return error
 
 
-def _offenders(
+def _violating_rows(
     order: Order,
     database: Database,
     session: Session,

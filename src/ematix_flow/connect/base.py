@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ematix_flow.connect.existing_types import ExistingTypes
 from ematix_flow.connect.halting import watch
-from ematix_flow.connect.lake_engine import SparkNeeds
+from ematix_flow.connect.lake_engine import SparkRequirements
 from ematix_flow.connect.upkeep import Upkeep
 from ematix_flow.errors import TransientError, UnsupportedError
 
@@ -216,7 +216,7 @@ class Database(Upkeep, ABC):
     capabilities: Capabilities
     task_imports: ClassVar[tuple[str, ...]] = ()
     """Modules that its reads and stagers load inside tasks, which workers may have at hand."""
-    spark_needs: ClassVar[SparkNeeds] = SparkNeeds()
+    spark_requirements: ClassVar[SparkRequirements] = SparkRequirements()
     existing: ClassVar[ExistingTypes] = ExistingTypes()
     """How values get into columns of types that no declaration spells."""
     timezone: str | None = None

@@ -20,7 +20,7 @@ from ematix_flow.connect.delta_upkeep import delta_chores
 from ematix_flow.connect.identifiers import backticked
 from ematix_flow.connect.lake import LakeTable, found_columns
 from ematix_flow.connect.lake_change import Applier
-from ematix_flow.connect.lake_engine import JAR, SparkNeeds
+from ematix_flow.connect.lake_engine import JAR, SparkRequirements
 from ematix_flow.connect.lake_place import in_bucket, in_folder
 from ematix_flow.connect.lake_source import LakeSource
 from ematix_flow.connect.store import told_parts
@@ -54,11 +54,11 @@ SETTINGS = {
     # Delta works out the files of a table in so many tasks; its own default of 50 is for tables of millions of files.
     "spark.databricks.delta.snapshotPartitions": "4",
 }
-NEEDS = SparkNeeds((PACKAGE,), tuple(SETTINGS.items()))
+NEEDS = SparkRequirements((PACKAGE,), tuple(SETTINGS.items()))
 
 LOG_STORE = ("spark.delta.logStore.s3a.impl", "ematix.flow.ConditionalLogStore")
 """What writes the commits of tables in buckets; Delta's own looks whether there is one and writes then."""
-LOG_NEEDS = SparkNeeds(settings=(LOG_STORE,), jars=(JAR,))
+LOG_NEEDS = SparkRequirements(settings=(LOG_STORE,), jars=(JAR,))
 
 
 class Delta(LakeTable):
@@ -77,7 +77,7 @@ class Delta(LakeTable):
         return f"{type(self).__name__}({self.lies.written!r})"
 
     @property
-    def spark_needs(self) -> SparkNeeds:  # type: ignore[override]
+    def spark_requirements(self) -> SparkRequirements:  # type: ignore[override]
         """Give the packages of Delta and of the place."""
         return NEEDS + self.lies.needs
 
@@ -183,9 +183,9 @@ class DeltaS3(Delta):
     kind = "delta_s3"
 
     @property
-    def spark_needs(self) -> SparkNeeds:  # type: ignore[override]
+    def spark_requirements(self) -> SparkRequirements:  # type: ignore[override]
         """Give the packages of Delta and of the place, and what writes its commits."""
-        return super().spark_needs + LOG_NEEDS
+        return super().spark_requirements + LOG_NEEDS
 
     def engine(self) -> LakeEngine:
         """Give the engine, which writes a commit only where there is none; a session that does not is refused."""
@@ -210,7 +210,7 @@ class DeltaSource(LakeSource):
         super().__init__(connection.name, _lies(connection))
 
     @property
-    def spark_needs(self) -> SparkNeeds:
+    def spark_requirements(self) -> SparkRequirements:
         """Give the packages of Delta and of the place."""
         return NEEDS + self.lies.needs
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base import FoundColumn, Session, StageSpec
     from ematix_flow.connect.iceberg_files import IcebergFiles, LoadedTable
     from ematix_flow.connect.lake_change import Applier, Change
-    from ematix_flow.connect.lake_engine import LakeEngine, SparkNeeds
+    from ematix_flow.connect.lake_engine import LakeEngine, SparkRequirements
     from ematix_flow.connect.lake_session import LakeSession
     from ematix_flow.connect.upkeep import Chore
     from ematix_flow.declare.connection.registry import IcebergConnection
@@ -74,7 +74,7 @@ class Iceberg(LakeTable):
         return self._files
 
     @property
-    def spark_needs(self) -> SparkNeeds:  # type: ignore[override]
+    def spark_requirements(self) -> SparkRequirements:  # type: ignore[override]
         """Give the packages of the catalog."""
         return self.catalog.needs
 
@@ -244,7 +244,7 @@ class IcebergSource(LakeSource):
         super().__init__(connection.name, self._catalog.lies)
 
     @property
-    def spark_needs(self) -> SparkNeeds:
+    def spark_requirements(self) -> SparkRequirements:
         """Give the packages of the catalog."""
         return self._catalog.needs
 

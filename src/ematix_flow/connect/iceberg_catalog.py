@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 from ematix_flow.connect.iceberg_probe import ask_database, ask_glue, ask_rest
-from ematix_flow.connect.lake_engine import SparkNeeds
+from ematix_flow.connect.lake_engine import SparkRequirements
 from ematix_flow.connect.lake_place import at_address, in_bucket, in_folder
 from ematix_flow.connect.s3_spark import SDK
 from ematix_flow.errors import UnsupportedError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PACKAGE = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 DRIVERS = {"jdbc:sqlite": "org.xerial:sqlite-jdbc:3.50.3.0", "jdbc:postgresql": "org.postgresql:postgresql:42.7.8"}
-GLUE = SparkNeeds(
+GLUE = SparkRequirements(
     tuple(f"software.amazon.awssdk:{module}:{SDK}" for module in ("glue", "kms", "url-connection-client"))
 )
 EXTENSIONS = {"spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"}
@@ -51,11 +51,11 @@ class IcebergCatalog:
         return (self.type, self._connection.uri, self._connection.warehouse)
 
     @property
-    def needs(self) -> SparkNeeds:
+    def needs(self) -> SparkRequirements:
         """Give the packages and settings that a session needs from its start."""
         drivers = tuple(package for scheme, package in DRIVERS.items() if self._connection.uri.startswith(scheme))
-        own = SparkNeeds((PACKAGE, *drivers), tuple(EXTENSIONS.items()), own=self._depends_on_folder)
-        return own + self.lies.needs + (GLUE if self.type == "glue" else SparkNeeds())
+        own = SparkRequirements((PACKAGE, *drivers), tuple(EXTENSIONS.items()), own=self._depends_on_folder)
+        return own + self.lies.needs + (GLUE if self.type == "glue" else SparkRequirements())
 
     @property
     def _depends_on_folder(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from ematix_flow.connect.kafka_settings import client_settings, mechanism_of, spark_options
-from ematix_flow.connect.lake_engine import SparkNeeds
+from ematix_flow.connect.lake_engine import SparkRequirements
 from ematix_flow.connect.retry import KAFKA_BUSY, KAFKA_METADATA, KAFKA_TOPIC, attempts
 from ematix_flow.errors import MissingExtraError, RunError, TransientError, did_you_mean
 
@@ -22,7 +22,7 @@ PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3"
 MSK_PACKAGE = "software.amazon.msk:aws-msk-iam-auth:2.3.9"
 ANSWER_SECONDS = 30.0
 PROBE_SECONDS = 3.0
-_GLIMPSE_SECONDS = 0.3
+_INSPECT_SECONDS = 0.3
 _BUSY = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "LEADER_NOT_AVAILABLE",
                    "NOT_LEADER_FOR_PARTITION"})  # fmt: skip
 """What a cluster says for a moment, while somebody takes over."""
@@ -49,10 +49,10 @@ class Kafka:
         self._asking = _Admin(connection, seconds)
 
     @property
-    def spark_needs(self) -> SparkNeeds:
+    def spark_requirements(self) -> SparkRequirements:
         """Give what a Spark session needs to read and write topics."""
         login = (MSK_PACKAGE,) if mechanism_of(self.connection) == "AWS_MSK_IAM" else ()
-        return SparkNeeds((PACKAGE, *login))
+        return SparkRequirements((PACKAGE, *login))
 
     @property
     def spark_options(self) -> dict[str, str]:
@@ -188,7 +188,7 @@ class _Admin:
 
         for attempt in attempts(replace(KAFKA_METADATA, seconds=self._seconds), on=may_pass):
             with attempt:
-                metadata = client.list_topics(timeout=_GLIMPSE_SECONDS)
+                metadata = client.list_topics(timeout=_INSPECT_SECONDS)
         return metadata
 
     def _answers(self, asked: Any) -> Any:
@@ -207,7 +207,7 @@ class _Admin:
         kafka, end = require_kafka(), time.monotonic() + self._seconds
         while True:
             try:
-                return future.result(_GLIMPSE_SECONDS)
+                return future.result(_INSPECT_SECONDS)
             except FutureTimeoutError:
                 self._client.poll(0)
                 if time.monotonic() > end or any(error.code() in _refusals(kafka) for error in self._said):

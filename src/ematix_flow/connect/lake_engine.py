@@ -19,7 +19,7 @@ NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class SparkNeeds:
+class SparkRequirements:
     """What a Spark session must have to read and write a system: Java packages and settings; no secret."""
 
     packages: tuple[str, ...] = ()
@@ -33,9 +33,9 @@ class SparkNeeds:
     own: bool = False
     """The work runs code of the user or goes on for long, so that it has a Java process of its own."""
 
-    def __add__(self, other: SparkNeeds) -> SparkNeeds:
+    def __add__(self, other: SparkRequirements) -> SparkRequirements:
         """Give the needs of both."""
-        return SparkNeeds(
+        return SparkRequirements(
             self.packages + other.packages,
             self.settings + other.settings,
             self.excludes + other.excludes,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from ematix_flow.connect.lake_engine import SparkNeeds
+from ematix_flow.connect.lake_engine import SparkRequirements
 from ematix_flow.connect.s3_client import place_of
 from ematix_flow.connect.s3_spark import NEEDS, bucket_settings
 from ematix_flow.connect.store import LocalStore
@@ -32,9 +32,9 @@ class LakePlace:
     bucket: S3Place | None = field(default=None)
 
     @property
-    def needs(self) -> SparkNeeds:
+    def needs(self) -> SparkRequirements:
         """Give what a session needs from its start."""
-        return SparkNeeds() if self.bucket is None else NEEDS
+        return SparkRequirements() if self.bucket is None else NEEDS
 
     @property
     def task_imports(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ematix_flow.connect.lake_engine import LakeEngine, SparkNeeds
+    from ematix_flow.connect.lake_engine import LakeEngine, SparkRequirements
     from ematix_flow.connect.lake_place import LakePlace
 
 
@@ -24,7 +24,7 @@ class LakeSource(ABC):
 
     @property
     @abstractmethod
-    def spark_needs(self) -> SparkNeeds:
+    def spark_requirements(self) -> SparkRequirements:
         """Give what a session needs from its start."""
 
     @property

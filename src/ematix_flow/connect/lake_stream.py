@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ematix_flow.connect.base import SourceColumn
-    from ematix_flow.connect.lake_engine import LakeEngine, SparkNeeds
+    from ematix_flow.connect.lake_engine import LakeEngine, SparkRequirements
     from ematix_flow.connect.lake_source import LakeSource
     from ematix_flow.connect.stream import MessagePiece, Position
 
@@ -104,9 +104,9 @@ class LakeStream(StreamSource):
         return self.lake.read_paths
 
     @property
-    def spark_needs(self) -> SparkNeeds:
+    def spark_requirements(self) -> SparkRequirements:
         """Give what a session needs from its start."""
-        return self.lake.spark_needs
+        return self.lake.spark_requirements
 
     def use(self, engine: Callable[[], LakeEngine]) -> None:
         """Give the engine that reads the table; it is asked for when it is needed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.lake_engine import SparkNeeds
+from ematix_flow.connect.lake_engine import SparkRequirements
 from ematix_flow.connect.s3_client import keys_of
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 SDK = "2.29.52"
 """The AWS SDK that this version of Hadoop was made with."""
 
-NEEDS = SparkNeeds(
+NEEDS = SparkRequirements(
     # Java opens a bucket once, with the keys it has then: those of one command are not for the next one.
     own=True,
     packages=(

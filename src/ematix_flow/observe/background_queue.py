@@ -20,7 +20,7 @@ LONGEST = 200
 """How many things may wait."""
 
 
-class Outbox(Generic[Thing]):
+class BackgroundQueue(Generic[Thing]):
     """Delivers things in order; what cannot be delivered is told once and dropped."""
 
     def __init__(self, deliver: Callable[[Thing], None], name: str) -> None:

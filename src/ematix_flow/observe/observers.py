@@ -117,12 +117,12 @@ def _add_alerts(
         return
     from ematix_flow.observe.alerts.incidents import Incidents, MemoryBook, declared_rules
     from ematix_flow.observe.alerts.registry import AlertDesk
-    from ematix_flow.observe.background_queue import Outbox
+    from ematix_flow.observe.background_queue import BackgroundQueue
 
     desk = AlertDesk(alerters)
     made.incidents = Incidents(book or MemoryBook(), desk.send, rules or declared_rules)
     # In the background, because the run log may be slow to answer.
-    box: Outbox[Event] = Outbox(made.incidents, "alerts")
+    box: BackgroundQueue[Event] = BackgroundQueue(made.incidents, "alerts")
 
     def close(seconds: float) -> None:
         until = time.monotonic() + seconds

@@ -107,7 +107,7 @@ WAITING = Choice("cross_db", "the rows are staged and wait for flow apply")
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
+class PlanRequest:
     """The load that a plan is wanted for."""
 
     pipeline: Pipeline
@@ -123,11 +123,11 @@ class Aim:
     """Expectations are left out, which the result tells."""
 
 
-def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
+def plan_target(request: PlanRequest, observed: Observed) -> TargetPlan:
     """Give the plan of one target."""
-    table = over_existing(aim.target.table, observed.found, aim.database)
-    aim = replace(aim, target=replace(aim.target, table=table))
-    pipeline, target, database = aim.pipeline, aim.target, aim.database
+    table = over_existing(request.target.table, observed.found, request.database)
+    request = replace(request, target=replace(request.target, table=table))
+    pipeline, target, database = request.pipeline, request.target, request.database
     write = target.write
     _check_supported(pipeline, table, write, database)
     _check_joined(pipeline, observed)
@@ -136,14 +136,14 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
     compare = compare_columns(table, write, keys.value)
     wanted = wanted_table(table, write.mode, database, target.partition_by)
     ensure = ensure_step(table, write, wanted, database, observed)
-    path = WAITING if aim.waits else choose_path(pipeline, target, aim.source, observed)
+    path = WAITING if request.waits else choose_path(pipeline, target, request.source, observed)
     _check_carried(table, path)
-    shaping = plan_shape(pipeline, target, observed, path.value, aim.source_database)
-    read = _read(observed, shaping, aim.source)
-    load = _load(aim, observed, keys.value, compare.value)
+    shaping = plan_shape(pipeline, target, observed, path.value, request.source_database)
+    read = _read(observed, shaping, request.source)
+    load = _load(request, observed, keys.value, compare.value)
     columns = (*load.columns, *load.extra)
     required = _required(table, keys.value, load, write)
-    audit = plan_audit(aim, load, exists=bool(ensure.exists))
+    audit = plan_audit(request, load, exists=bool(ensure.exists))
     by = _staged_by(path, shaping, observed, read)
     program = program_of(load, write, database)
     if write.mode == "append" and load.dialect == lake_modes.DIALECT:
@@ -152,13 +152,13 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
             if audit.measures
             else lake_append(database, ensure, observed.found, load, required)
         )
-    lake = bool(database.spark_needs.packages) and not program.adds
+    lake = bool(database.spark_requirements.packages) and not program.adds
     refuse_unseen(observed.away, by, observed.read_paths, database.write_paths, lake=lake)
     return TargetPlan(
         pipeline=pipeline.name,
         table_name=table.qualified_name,
         connection=observed.target_name,
-        token=aim.token,
+        token=request.token,
         history_name=history_name(pipeline, table),
         path=path,
         ensure=ensure,
@@ -172,7 +172,7 @@ def plan_target(aim: Aim, observed: Observed) -> TargetPlan:
         ),
         stage=Stage(columns, by, tuple(target.files.given().items()), carried(observed.away, by, database)),
         commit=Commit(write, load, program, keys, compare),
-        now=aim.now,
+        now=request.now,
         connection_info=dict(database.info()),
         notes=(*observed.notes, *partition_notes(target, database)),
         watermark=observed.watermark,
@@ -299,9 +299,9 @@ def _refuse_drift(table: Table, found: tuple[Difference, ...], write: Write) -> 
         raise DriftError(message, hint=hint)
 
 
-def _load(aim: Aim, observed: Observed, keys: tuple[str, ...], compare: tuple[str, ...]) -> Load:
-    table, write, database = aim.target.table, aim.target.write, aim.database
-    now = after(aim.now, observed.latest_version)
+def _load(request: PlanRequest, observed: Observed, keys: tuple[str, ...], compare: tuple[str, ...]) -> Load:
+    table, write, database = request.target.table, request.target.write, request.database
+    now = after(request.now, observed.latest_version)
     in_key = {*table.primary_key, *keys}
     by_event = write.mode == "scd2" and write.event_timestamp_column is not None
     event = (StageColumn(EVENT, TimestampTZ()),) if by_event else ()
@@ -310,7 +310,7 @@ def _load(aim: Aim, observed: Observed, keys: tuple[str, ...], compare: tuple[st
         target=database.place(table.schema, table.name),
         columns=tuple(StageColumn(c.name, c.type, c.name in in_key, c.native) for c in table.columns),
         loaded_at=now,
-        batch_id=aim.token.run_id,
+        batch_id=request.token.run_id,
         keys=keys,
         update=update_columns(table, write, keys),
         compare=compare,
@@ -323,7 +323,7 @@ def _load(aim: Aim, observed: Observed, keys: tuple[str, ...], compare: tuple[st
         order=observed.order,
         order_by=order_columns(table, write),
         stamped=table.stamped,
-        folder=(aim.target.files.prefix or database.place(table.schema, table.name).name).strip("/"),
+        folder=(request.target.files.prefix or database.place(table.schema, table.name).name).strip("/"),
     )
 
 

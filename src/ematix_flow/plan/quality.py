@@ -17,22 +17,24 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from ematix_flow.declare.quality.checks import Expectation
-    from ematix_flow.plan.batch import Aim
+    from ematix_flow.plan.batch import PlanRequest
     from ematix_flow.plan.sql.program import Load
 
 
-def plan_audit(aim: Aim, load: Load, *, exists: bool) -> Audit:
+def plan_audit(request: PlanRequest, load: Load, *, exists: bool) -> Audit:
     """Give what is measured of the rows of one target."""
-    quality, database = aim.target.quality, aim.database
+    quality, database = request.target.quality, request.database
     if not quality.expectations:
         return Audit()
-    if aim.skip_quality:
+    if request.skip_quality:
         return Audit(skipped=True)
     if not database.capabilities.answers_sql:
-        message = f"pipeline {aim.pipeline.name!r} has expectations, and {database.kind} cannot be asked about its rows"
+        message = (
+            f"pipeline {request.pipeline.name!r} has expectations, and {database.kind} cannot be asked about its rows"
+        )
         hint = f"expectations can be measured by: {', '.join(kinds_that_answer())}."
-        raise UnsupportedError(message, hint=hint, origin=aim.pipeline.origin)
-    planner = _Planner(aim, load, exists=exists)
+        raise UnsupportedError(message, hint=hint, origin=request.pipeline.origin)
+    planner = _Planner(request, load, exists=exists)
     return Audit(tuple(planner.measure(one) for one in quality.expectations))
 
 
@@ -54,13 +56,13 @@ def with_functions(audit: Audit, expectations: Sequence[Expectation]) -> Audit:
 class _Planner:
     """What all expectations of a target share while they are planned."""
 
-    def __init__(self, aim: Aim, load: Load, *, exists: bool) -> None:
-        self.aim = aim
+    def __init__(self, request: PlanRequest, load: Load, *, exists: bool) -> None:
+        self.request = request
         self.load = load
         self.exists = exists
-        self.table = aim.target.table
+        self.table = request.target.table
         self.dialect = load.dialect
-        self.written_in = aim.target.quality.dialect or load.dialect
+        self.written_in = request.target.quality.dialect or load.dialect
 
     def measure(self, one: Expectation) -> Measure:
         """Give one expectation as it is measured."""
@@ -81,7 +83,7 @@ class _Planner:
                 return self._values(one)
 
     def _measure(self, one: Expectation, columns: Sequence[str] = (), **known: object) -> Measure:
-        severity = one.severity or self.aim.target.quality.on_failure
+        severity = one.severity or self.request.target.quality.on_failure
         if severity == q.REJECT and one.kind not in q.BY_ROW:
             severity = q.FAIL
         return Measure(one.name, one.kind, tuple(columns) or one.columns, severity, **known)  # type: ignore[arg-type]
@@ -110,16 +112,16 @@ class _Planner:
 
     def _relation(self, one: Expectation) -> Measure:
         assert one.other is not None  # noqa: S101 - the kind says so
-        place = self.aim.database.place(*one.other[:2])
+        place = self.request.database.place(*one.other[:2])
         query, condition = checks.unrelated(one, place, self.dialect)
         return self._by_row(one, one.columns, condition, query=query)
 
     def _freshness(self, one: Expectation) -> Measure:
         assert one.within is not None  # noqa: S101 - the kind says so
-        since = self.aim.now - one.within
+        since = self.request.now - one.within
         counted = checks.counted(checks.fresh(one, self.table, since, "s", self.dialect), self.dialect)
         otherwise = ""
-        if self.exists and self.aim.target.write.mode != "truncate":
+        if self.exists and self.request.target.write.mode != "truncate":
             there = checks.fresh(one, self.table, since, "t", self.dialect)
             otherwise = checks.fresh_in(self.load.target, there, self.dialect)
         return self._measure(one, counted=counted, otherwise=otherwise)
@@ -129,7 +131,7 @@ class _Planner:
             query, shown = checks.over_rows(one.text, self.table.column_names, self.written_in, self.dialect)
         except PlanError as error:
             message = f"{one.name}: {error.what}"
-            raise PlanError(message, hint=error.hint, origin=self.aim.pipeline.origin) from None
+            raise PlanError(message, hint=error.hint, origin=self.request.pipeline.origin) from None
         counted = f"SELECT COUNT(*) FROM ({query}) AS offenders"
         sample = f"SELECT * FROM ({query}) AS offenders LIMIT {checks.SAMPLE}"
         return self._measure(one, query=counted, sample=sample, shown=shown)

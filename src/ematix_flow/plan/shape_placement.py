@@ -190,7 +190,7 @@ def _shaped(  # noqa: PLR0913 - the parts of a shape
     *,
     marks: tuple[str, ...],
 ) -> str:
-    dialect = reading.found.speech.dialect
+    dialect = reading.found.dialects.dialect
     event = target.write.event_timestamp_column
     declared = {column.name for column in target.table.columns}
     keep = [event] if event is not None and event in columns and event not in declared else []

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ematix_flow.declare.project import PROJECT, load_module
-from ematix_flow.serve.cli.common.spark import needs_spark
+from ematix_flow.serve.cli.common.spark import requires_spark
 
 pytestmark = pytest.mark.slow
 
@@ -106,7 +106,7 @@ def test_spark_starts_early_only_where_it_is_needed_for_certain(project: Path) -
     load_module("needs")
 
     def needed(*, moves_rows: bool) -> set[str]:
-        return {name for name, pipeline in PROJECT.pipelines.items() if needs_spark(pipeline, moves_rows=moves_rows)}
+        return {name for name, pipeline in PROJECT.pipelines.items() if requires_spark(pipeline, moves_rows=moves_rows)}
 
     assert needed(moves_rows=False) == {"from_filtered_files"}
     assert needed(moves_rows=True) == {"from_files", "from_filtered_files", "from_another", "told_to"}

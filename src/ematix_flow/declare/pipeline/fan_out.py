@@ -41,11 +41,11 @@ def targets_of(options: dict[str, Any]) -> tuple[tuple[TargetDeclaration, ...], 
         message = "targets= is empty"
         raise DeclareTypeError(message, hint="name at least one ematix.target(...).")
     declared = _inheriting([_written(entry) for entry in many], options)
-    _refuse_twins(declared)
+    _refuse_duplicate_targets(declared)
     return declared, True
 
 
-def _refuse_twins(targets: tuple[TargetDeclaration, ...]) -> None:
+def _refuse_duplicate_targets(targets: tuple[TargetDeclaration, ...]) -> None:
     """Refuse two targets that are the same table: what was loaded is remembered by connection and table."""
     seen: set[tuple[str, str]] = set()
     for one in targets:

@@ -44,7 +44,7 @@ def given(reference: str | Connection) -> Connection | None:
 
 def check_stream(stream: Stream, known: Known = given) -> None:
     """Refuse a stream that no run could do; `known` gives the connections whose kind can be judged."""
-    _refuse_twins(stream)
+    _refuse_duplicate_targets(stream)
     _check_sql(stream)
     _check_state(stream)
     _check_join(stream)
@@ -69,7 +69,7 @@ def place_of(kind: str) -> str | None:
     return "prefix" if kind.startswith(FILES) else _PLACE.get(kind)
 
 
-def _refuse_twins(stream: Stream) -> None:
+def _refuse_duplicate_targets(stream: Stream) -> None:
     """Refuse two targets that are the same place."""
     seen: set[tuple[str, str]] = set()
     for one in stream.targets:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 """How often, and how many seconds apart, a table is created that somebody else may be about to create."""
 
 
-def can_rehearse(database: Database, plan: TargetPlan) -> bool:
+def can_simulate(database: Database, plan: TargetPlan) -> bool:
     """Say whether a load can be carried out and rolled back, with its table created or widened in the same transaction."""
     return database.capabilities.transactional_ddl or not plan.ensure.statements
 

@@ -58,7 +58,7 @@ def wait_for(database: Database) -> Session:
     return database.session()
 
 
-def glance_at(database: Database) -> Session:
+def inspect_now(database: Database) -> Session:
     """Open a session as a preview does, waiting for nobody."""
     return database.look()
 
@@ -244,7 +244,7 @@ def with_bounds(target: TargetDeclaration, seen: Observed, lo: str | None, hi: A
 def try_look(pipeline: Pipeline, target: TargetDeclaration, database: Database, seen: Observed) -> Observed:
     """Describe the target if it can be reached; a preview goes on without it."""
     try:
-        return look_at_target(pipeline, target, database, seen, glance_at)
+        return look_at_target(pipeline, target, database, seen, inspect_now)
     except FlowError as error:
         note = f"target {seen.target_name!r} could not be asked: {error.what}"
     except database.failures as error:

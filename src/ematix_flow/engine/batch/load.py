@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.commit.cleanup import drop_stages_of
 from ematix_flow.commit.conflicts import HINT
-from ematix_flow.commit.constraint_violations import naming_offender, searchable, without_offenders
+from ematix_flow.commit.constraint_violations import naming_violation, searchable, without_violations
 from ematix_flow.commit.ledger import HistoryRow, Ledger, open_run, transaction
 from ematix_flow.commit.publish import metrics_of, publish
 from ematix_flow.connect.halting import current, unwatched
@@ -20,7 +20,7 @@ from ematix_flow.engine.batch.ddl import expand
 from ematix_flow.engine.batch.events import facts_about
 from ematix_flow.engine.batch.inspect import wait_for
 from ematix_flow.engine.batch.own_target import over_missing_target
-from ematix_flow.engine.batch.planner import Asked, observing, plan_load, token_for
+from ematix_flow.engine.batch.planner import LoadRequest, observing, plan_load, token_for
 from ematix_flow.engine.batch.progress import reporting
 from ematix_flow.engine.batch.stager import Staging, stage, stage_name
 from ematix_flow.engine.batch.target import expect_work, target_for
@@ -206,7 +206,7 @@ def _inspect_and_plan(load: _Load) -> tuple[TargetPlan, Look | None]:
     """Return the plan, and what was seen of the source for it; a stored plan needs no second look."""
     if isinstance(load.rows, PlannedRows):
         return load.rows.waiting.plan, None
-    asked = Asked(
+    load_request = LoadRequest(
         load.pipeline,
         load.target,
         load.rows.source,
@@ -217,11 +217,11 @@ def _inspect_and_plan(load: _Load) -> tuple[TargetPlan, Look | None]:
         tasks_away(load.options),
     )
     observe = observing(session_for(load.options))
-    stand_in = over_missing_target(asked, wait_for)
+    stand_in = over_missing_target(load_request, wait_for)
     if stand_in is not None:
         # Planned as if it were there and empty, which it is from now on.
         _expand(load.database, plan_load(stand_in, observe)[0])
-    plan, look = plan_load(asked, observe)
+    plan, look = plan_load(load_request, observe)
     failpoint("plan.after_bounds")
     current().check_known()
     return plan, look
@@ -287,8 +287,8 @@ def _commit(load: _Load, plan: TargetPlan, fence: Fence, staged: _Staged) -> Com
 def _without_refused(load: _Load, order: Order, error: RefusedError) -> Order:
     """Return the order without the rows that the target refuses; the error with their values where none may be left out."""
     if not searchable(order, load.database):
-        raise naming_offender(order, load.database, error) from None
-    return without_offenders(order, load.database)
+        raise naming_violation(order, load.database, error) from None
+    return without_violations(order, load.database)
 
 
 def _commit_planned(load: _Load, order: Order, rows: PlannedRows) -> Committed:

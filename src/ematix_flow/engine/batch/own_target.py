@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base import Database
     from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
     from ematix_flow.engine.batch.inspect import Opener
-    from ematix_flow.engine.batch.planner import Asked
+    from ematix_flow.engine.batch.planner import LoadRequest
 
 
-def over_missing_target(asked: Asked, opened: Opener) -> Asked | None:
+def over_missing_target(load_request: LoadRequest, opened: Opener) -> LoadRequest | None:
     """Give the load with no rows in the place of its own target; None when it does not read it or the table is there."""
-    source = asked.source
+    source = load_request.source
     database = source.database
-    if database is None or not source.value.sql or database.identity() != asked.database.identity():
+    if database is None or not source.value.sql or database.identity() != load_request.database.identity():
         return None
-    sql = empty_target_in(source.value.sql, asked.target, asked.database)
-    if sql is None or not _is_missing(asked, opened):
+    sql = empty_target_in(source.value.sql, load_request.target, load_request.database)
+    if sql is None or not _is_missing(load_request, opened):
         return None
-    return replace(asked, source=replace(source, value=replace(source.value, sql=sql)))
+    return replace(load_request, source=replace(source, value=replace(source.value, sql=sql)))
 
 
 def empty_target_in(sql: str, target: TargetDeclaration, database: Database) -> str | None:
@@ -34,22 +34,22 @@ def empty_target_in(sql: str, target: TargetDeclaration, database: Database) -> 
     return without_rows_of(wanted_table(target.table, target.write.mode, database), sql, database)
 
 
-def note_about(asked: Asked) -> str:
+def note_about(load_request: LoadRequest) -> str:
     """Give what is said to people about such a load."""
-    name = asked.target.table.qualified_name
+    name = load_request.target.table.qualified_name
     return f"the query reads {name}, which does not exist yet: a run creates it before it reads, so it has no rows"
 
 
-def _is_missing(asked: Asked, opened: Opener) -> bool:
+def _is_missing(load_request: LoadRequest, opened: Opener) -> bool:
     """Say whether the table is surely missing; a database that does not answer is met again by whoever plans."""
-    database = asked.database
+    database = load_request.database
     failures: Any = (FlowError, *database.failures)
     with suppress(failures):
         if not database.exists():
             return False
         session = opened(database)
         try:
-            place = database.place(asked.target.table.schema, asked.target.table.name)
+            place = database.place(load_request.target.table.schema, load_request.target.table.name)
             return database.find_table(session, place) is None
         finally:
             session.close()

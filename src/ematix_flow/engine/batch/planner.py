@@ -17,7 +17,7 @@ from ematix_flow.engine.batch.stager import raw_frame, told, with_functions
 from ematix_flow.engine.batch.target import engine_on
 from ematix_flow.errors import PositionMovedError, TargetAwayError
 from ematix_flow.plan.assumed_columns import assumed_columns
-from ematix_flow.plan.batch import Aim, plan_target
+from ematix_flow.plan.batch import PlanRequest, plan_target
 from ematix_flow.plan.bounds import lower_bound
 from ematix_flow.plan.lake_query import lake_query
 from ematix_flow.plan.new_files import check_source, refused, warning
@@ -41,7 +41,7 @@ SKIP = "EMATIX_SKIP_QUALITY"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LoadRequest:
     """The load that a plan is wanted for."""
 
     pipeline: Pipeline
@@ -58,21 +58,21 @@ class Asked:
     """The rows wait in staging until somebody applies them."""
 
 
-def plan_load(asked: Asked, observe: Callable[[Asked], Look]) -> tuple[TargetPlan, Look]:
+def plan_load(load_request: LoadRequest, observe: Callable[[LoadRequest], Look]) -> tuple[TargetPlan, Look]:
     """Give the plan for what `observe` sees, and what it saw."""
-    look = observe(asked)
-    aim = Aim(
-        asked.pipeline,
-        asked.target,
-        asked.source.value,
-        asked.database,
-        asked.token,
-        asked.now,
-        asked.source.database,
-        asked.waits,
+    look = observe(load_request)
+    request = PlanRequest(
+        load_request.pipeline,
+        load_request.target,
+        load_request.source.value,
+        load_request.database,
+        load_request.token,
+        load_request.now,
+        load_request.source.database,
+        load_request.waits,
         skip_quality=os.environ.get(SKIP) == "1",
     )
-    plan = plan_target(aim, look.observed)
+    plan = plan_target(request, look.observed)
     return plan, look
 
 
@@ -81,20 +81,29 @@ def token_for(pipeline: Pipeline, target: TargetDeclaration, slot: str) -> Token
     return Token(pipeline.name, f"{target.connection_name}:{target.table.qualified_name}", slot)
 
 
-def observing(spark: Callable[[], Any]) -> Callable[[Asked], Look]:
+def observing(spark: Callable[[], Any]) -> Callable[[LoadRequest], Look]:
     """Give the way to observe that a load needs: everything is asked, and what only Spark can read, Spark is asked."""
 
-    def observe(asked: Asked) -> Look:
-        check_source(asked.target.write, asked.source.kind, asked.source.value.sql)
-        look = known_to_spark(asked, _look(asked), spark)
-        seen = look_at_target(asked.pipeline, asked.target, asked.database, look.observed)
+    def observe(load_request: LoadRequest) -> Look:
+        check_source(load_request.target.write, load_request.source.kind, load_request.source.value.sql)
+        look = known_to_spark(load_request, _look(load_request), spark)
+        seen = look_at_target(load_request.pipeline, load_request.target, load_request.database, look.observed)
         refuse_moved_on(seen)
-        refuse_gone(asked, seen)
-        seen = fix_bounds(asked.source, asked.target, seen)
-        if asked.target.write.incremental_column is not None and asked.source.database is None and not seen.local_join:
-            rows = Rows(asked.pipeline, asked.target, asked.source, bounded_look(asked, look, seen, None))
+        refuse_gone(load_request, seen)
+        seen = fix_bounds(load_request.source, load_request.target, seen)
+        if (
+            load_request.target.write.incremental_column is not None
+            and load_request.source.database is None
+            and not seen.local_join
+        ):
+            rows = Rows(
+                load_request.pipeline,
+                load_request.target,
+                load_request.source,
+                bounded_look(load_request, look, seen, None),
+            )
             seen = bound_rows(rows, seen, spark)
-            look = bounded_look(asked, look, seen, seen.bounds)
+            look = bounded_look(load_request, look, seen, seen.bounds)
             seen = replace(seen, tables=look.observed.tables)
         return replace(look, observed=seen)
 
@@ -112,10 +121,10 @@ def refuse_moved_on(seen: Observed) -> None:
         raise PositionMovedError(message, hint="another process runs this stream; nothing was changed.")
 
 
-def refuse_gone(asked: Asked, seen: Observed) -> None:
+def refuse_gone(load_request: LoadRequest, seen: Observed) -> None:
     """Refuse to make a table anew that was loaded before: whoever replaces it by another one renames it for a moment."""
-    if asked.source.made and seen.found is None and asked.database.capabilities.answers_sql:
-        raise away(asked.target.table.qualified_name)
+    if load_request.source.made and seen.found is None and load_request.database.capabilities.answers_sql:
+        raise away(load_request.target.table.qualified_name)
 
 
 def away(table: str) -> TargetAwayError:
@@ -125,10 +134,10 @@ def away(table: str) -> TargetAwayError:
     return TargetAwayError(message, hint=hint)
 
 
-def _look(asked: Asked) -> Look:
+def _look(load_request: LoadRequest) -> Look:
     """Describe the source; without new files nobody is asked for their columns, and the declared ones are taken."""
-    loaded = loaded_before(asked.pipeline, asked.target, asked.database, wait_for)
-    look = look_at_source(asked.source, loaded=loaded)
+    loaded = loaded_before(load_request.pipeline, load_request.target, load_request.database, wait_for)
+    look = look_at_source(load_request.source, loaded=loaded)
     choice = look.observed.files
     if choice is None:
         return look
@@ -139,26 +148,28 @@ def _look(asked: Asked) -> Look:
         warnings.warn(left_out, UserWarning, stacklevel=2)
     if choice.chosen:
         return look
-    return replace(look, observed=replace(look.observed, source_columns=assumed_columns(asked.target)))
+    return replace(look, observed=replace(look.observed, source_columns=assumed_columns(load_request.target)))
 
 
-def bounded_look(asked: Asked, look: Look, seen: Observed, bounds: Bounds | None) -> Look:
+def bounded_look(load_request: LoadRequest, look: Look, seen: Observed, bounds: Bounds | None) -> Look:
     """Return the look at a join with the range of the load asked of its tables: as far as it is known, from the last load on."""
     if look.join is None:
         return look
-    lo = lower_bound(seen.watermark, asked.target.write)
-    join = bounded_join(look.join, asked.pipeline, asked.target, lo, bounds.hi if bounds is not None else None)
+    lo = lower_bound(seen.watermark, load_request.target.write)
+    join = bounded_join(
+        look.join, load_request.pipeline, load_request.target, lo, bounds.hi if bounds is not None else None
+    )
     return replace(look, join=join, observed=replace(look.observed, tables=join.reads))
 
 
-def known_to_spark(asked: Asked, look: Look, spark: Callable[[], Any]) -> Look:
+def known_to_spark(load_request: LoadRequest, look: Look, spark: Callable[[], Any]) -> Look:
     """Return the look with versions of lake tables and columns of queries, which Spark knows without reading rows."""
-    look = replace(look, observed=between(asked, _pinned(asked.source, look.observed, spark)))
+    look = replace(look, observed=between(load_request, _pinned(load_request.source, look.observed, spark)))
     if look.join is not None:
-        return _known_join(asked.source, look, spark)
-    if not look.observed.source_columns and look.observed.source_sql and asked.source.database is None:
+        return _known_join(load_request.source, look, spark)
+    if not look.observed.source_columns and look.observed.source_sql and load_request.source.database is None:
         with ExitStack() as kept:
-            raw = raw_frame(spark(), asked.source, look, look.observed.source_sql, kept, reads=False)
+            raw = raw_frame(spark(), load_request.source, look, look.observed.source_sql, kept, reads=False)
             columns = frame_columns(raw)
         return replace(look, observed=replace(look.observed, source_columns=columns))
     return look
@@ -187,15 +198,15 @@ def _pinned(source: OpenSource, seen: Observed, spark: Callable[[], Any]) -> Obs
     return replace(seen, source_sql=sql)
 
 
-def between(asked: Asked, seen: Observed) -> Observed:
+def between(load_request: LoadRequest, seen: Observed) -> Observed:
     """Give the observation with what follows from source and target together."""
-    source = asked.source.database
-    same = source is not None and source.identity() == asked.database.identity()
+    source = load_request.source.database
+    same = source is not None and source.identity() == load_request.database.identity()
     return replace(
         seen,
-        target_name=asked.target.connection_name,
+        target_name=load_request.target.connection_name,
         same_database=same,
-        local_reason=asked.local_reason,
-        away=asked.away,
-        read_paths=asked.source.read_paths,
+        local_reason=load_request.local_reason,
+        away=load_request.away,
+        read_paths=load_request.source.read_paths,
     )

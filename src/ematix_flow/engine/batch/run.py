@@ -21,7 +21,7 @@ from ematix_flow.engine.batch.post_steps import run_named_transform, run_posts
 from ematix_flow.engine.batch.result import errors_in, from_kept, kept_text, loaded_in, result_of
 from ematix_flow.engine.batch.run_records import Recorder
 from ematix_flow.engine.batch.source import called, source_for
-from ematix_flow.engine.batch.target import refuse_twins
+from ematix_flow.engine.batch.target import refuse_duplicate_targets
 from ematix_flow.engine.schedule.cancel import stoppable
 from ematix_flow.engine.spark.session import engine_id, session_for
 from ematix_flow.errors import NO_ROOM, FlowError, RunCancelledError, RunError, RunLogError, TransientError
@@ -230,7 +230,7 @@ def _open_source(pipeline: Pipeline, recorder: Recorder) -> _Opened:
     first, options, slot = pipeline.targets[0], recorder.options, recorder.request.id
     record = recorder.begun(token_for(pipeline, first, slot).run_id, pipeline.key_of(first))
     with recorder.failure_of(record):
-        refuse_twins(pipeline)
+        refuse_duplicate_targets(pipeline)
         source = source_for(pipeline, options, session_for(options))
         current().next_step()
     if source.value.result is not None:

@@ -150,7 +150,7 @@ def joining(value: SourceValue, systems: Mapping[str, Database | Files | LakeSou
         name = reference if isinstance(reference, str) else reference.name
         system = systems[word]
         if isinstance(system, LakeSource):
-            need(system.spark_needs)
+            need(system.spark_requirements)
         sides.append(Side(word, name, system))
     return OpenSource(value, ", ".join(dict.fromkeys(side.name for side in sides)), sides=tuple(sides))
 
@@ -160,7 +160,7 @@ def found_in(system: Database | Files | LakeSource, value: SourceValue, name: st
     if isinstance(system, Files):
         return OpenSource(value, name, files=system)
     if isinstance(system, LakeSource):
-        need(system.spark_needs)
+        need(system.spark_requirements)
         return OpenSource(value, name, lake=system)
     return OpenSource(value, name, database=system)
 

@@ -27,8 +27,8 @@ _REWRITES = ("merge", "scd2")
 def target_for(connection: str | Connection | None, table: Table, spark: Callable[..., Any]) -> Database:
     """Give the system that a table lives in; `spark` is called if that system works with Spark."""
     database = open_target(connection, (table.schema, table.name))
-    if database.spark_needs.packages:
-        need(database.spark_needs)
+    if database.spark_requirements.packages:
+        need(database.spark_requirements)
     database.use(lambda: engine_on(spark))
     return database
 
@@ -40,11 +40,11 @@ def expect_lakes(pipeline: Pipeline) -> bool:
     source = resolve_connection(pipeline.source_ref() or "default")
     surely = source.kind in LAKES
     if surely:
-        need(target_of(source).spark_needs)
+        need(target_of(source).spark_requirements)
     for target in pipeline.targets:
         database = open_target(target.connection, (target.table.schema, target.table.name))
         if isinstance(database, LakeTable):
-            need(database.spark_needs)
+            need(database.spark_requirements)
             expect_work(database, target)
             surely |= not _may_take_files(database, target)
     return surely
@@ -68,10 +68,10 @@ def expect_work(database: Database, target: TargetDeclaration) -> None:
     if not isinstance(database, LakeTable) or target.write.mode not in _REWRITES or session_runs():
         return
     if database.is_large():
-        need(replace(database.spark_needs, heavy=True))
+        need(replace(database.spark_requirements, heavy=True))
 
 
-def refuse_twins(pipeline: Pipeline) -> None:
+def refuse_duplicate_targets(pipeline: Pipeline) -> None:
     """Refuse two targets that are one table under two names: they would share what the books remember of loads."""
     seen: set[tuple[str, ...]] = set()
     for target in pipeline.targets if pipeline.fan_out else ():

@@ -7,12 +7,12 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.conflicts import refuse_changed, see
-from ematix_flow.commit.constraint_violations import searchable, without_offenders
+from ematix_flow.commit.constraint_violations import searchable, without_violations
 from ematix_flow.commit.measurements import verdicts_of
-from ematix_flow.commit.rehearse import rehearse
 from ematix_flow.commit.request import staged_alone
+from ematix_flow.commit.simulate import simulate
 from ematix_flow.declare.table.types import Boolean, Numeric
-from ematix_flow.engine.batch.ddl import can_rehearse, expand
+from ematix_flow.engine.batch.ddl import can_simulate, expand
 from ematix_flow.errors import RefusedError, StalePlanError, TransientError, UnsupportedError
 from ematix_flow.plan.explain.diff import Diff, Sample
 from ematix_flow.plan.sql.diff import ADDED, KINDS, REMOVED, diff_queries, repeated_keys
@@ -51,17 +51,17 @@ def compare(order: Order, database: Database, plan: TargetPlan, sample: int) -> 
     except RefusedError:
         if not searchable(order, database) or plan.ensure.statements:
             raise
-    return _compared(without_offenders(order, database), eye)
+    return _compared(without_violations(order, database), eye)
 
 
 def _compared(order: Order, eye: _Eye) -> Compared:
     database = eye.database
     if eye.countable:
-        done = rehearse(order, database, eye.prepare, look=eye.look)
+        done = simulate(order, database, eye.prepare, look=eye.look)
         counts = done.counts
     else:
         # Where the table cannot be prepared and rolled back, the staged rows are all that can be rehearsed.
-        done = rehearse(staged_alone(order), database, eye.prepare, look=eye.look)
+        done = simulate(staged_alone(order), database, eye.prepare, look=eye.look)
         counts = eye.derived(done.counts)
     eye.tell(done.audited)
     return Compared(eye.diff(counts), eye.expected, order)
@@ -74,7 +74,7 @@ class _Eye:
         self.database = database
         self.plan = plan
         self.sample = sample
-        self.countable = can_rehearse(database, plan)
+        self.countable = can_simulate(database, plan)
         self.expected: tuple[Seen, ...] = ()
         self.totals = dict.fromkeys(KINDS, 0)
         self.columns: tuple[tuple[str, int], ...] = ()
@@ -157,22 +157,22 @@ class _Eye:
         return diff_queries(load, self.mode, found, self.sample)
 
     def _compare(self, rows: Session, relation: str, queries: DiffQueries) -> None:
-        def asked(sql: str) -> list[tuple[Any, ...]]:
+        def load_request(sql: str) -> list[tuple[Any, ...]]:
             return rows.query(bind_staged(sql, self.database.dialect, relation))
 
-        self.totals |= {str(kind): int(count) for kind, count in asked(queries.totals)}
+        self.totals |= {str(kind): int(count) for kind, count in load_request(queries.totals)}
         if queries.changes and self.totals["changed"]:
-            counted = zip(queries.columns, asked(queries.changes)[0], strict=True)
+            counted = zip(queries.columns, load_request(queries.changes)[0], strict=True)
             self.columns = tuple((name, int(count)) for name, count in counted if count)
         self.samples = tuple(
             self._sampled(kind, row, queries)
             for kind, sql in queries.samples
             if self.totals[kind]
-            for row in asked(sql)
+            for row in load_request(sql)
         )
         self.old_rows = sum(self.totals[kind] for kind in ("changed", "removed", "unchanged"))
         if queries.opened and not self.countable:
-            inserted, closed = asked(queries.opened)[0]
+            inserted, closed = load_request(queries.opened)[0]
             self.opened = (int(inserted), int(closed))
 
     def _sampled(self, kind: str, row: Sequence[Any], queries: DiffQueries) -> Sample:

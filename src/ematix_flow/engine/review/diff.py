@@ -17,12 +17,12 @@ from ematix_flow.engine.batch.commit_request import order_for
 from ematix_flow.engine.batch.inspect import wait_for
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.own_target import over_missing_target
-from ematix_flow.engine.batch.planner import Asked, observing, plan_load, token_for
+from ematix_flow.engine.batch.planner import LoadRequest, observing, plan_load, token_for
 from ematix_flow.engine.batch.progress import reporting
 from ematix_flow.engine.batch.run import translate_error
 from ematix_flow.engine.batch.source import source_for
 from ematix_flow.engine.batch.stager import Staging, stage, stage_name
-from ematix_flow.engine.batch.target import refuse_twins, target_for
+from ematix_flow.engine.batch.target import refuse_duplicate_targets, target_for
 from ematix_flow.engine.review.compare import compare
 from ematix_flow.engine.review.preview import refuse_plain
 from ematix_flow.engine.spark.session import local_reason, session_for, tasks_away
@@ -89,7 +89,7 @@ class DiffResult:
 def diff_pipeline(pipeline: Pipeline, options: Options | None = None, sample: int = SAMPLE) -> DiffResult:
     """Stage every target, compare it with what is there and keep the plan for `apply_plan`."""
     refuse_plain(pipeline)
-    refuse_twins(pipeline)
+    refuse_duplicate_targets(pipeline)
     options = options or Options()
     store = plan_store(options.run_log or open_run_log())
     plan_id, made_at = new_id(), options.clock.now()
@@ -98,7 +98,7 @@ def diff_pipeline(pipeline: Pipeline, options: Options | None = None, sample: in
     if source.value.result is not None:
         message = f"pipeline {pipeline.name!r} returns a result instead of a source: there is nothing to compare"
         raise PlanError(message, origin=pipeline.origin)
-    begun: list[Asked] = []
+    begun: list[LoadRequest] = []
     waiting: list[Waiting] = []
     try:
         for target, place in zip(pipeline.targets, written, strict=True):
@@ -107,8 +107,8 @@ def diff_pipeline(pipeline: Pipeline, options: Options | None = None, sample: in
         stored = _stored(pipeline, plan_id, made_at, written, tuple(waiting))
         store.write(stored)
     except BaseException as error:
-        for asked in begun:
-            _give_up(asked, error, options)
+        for load_request in begun:
+            _give_up(load_request, error, options)
         raise translate_error(error, pipeline.origin) from error
     store.forget_old(made_at)
     diffs = tuple(one.diff for one in waiting)
@@ -120,43 +120,50 @@ def plan_store(log: RunLog) -> PlanStore:
     return PlanStore(log.folder / "plans")
 
 
-def _asked(pipeline: Pipeline, target: TargetDeclaration, source: OpenSource, slot: str, options: Options) -> Asked:
+def _asked(
+    pipeline: Pipeline, target: TargetDeclaration, source: OpenSource, slot: str, options: Options
+) -> LoadRequest:
     database = target_for(target.connection, target.table, session_for(options))
     token, reason = token_for(pipeline, target, slot), local_reason(options)
-    return Asked(
+    return LoadRequest(
         pipeline, target, source, database, token, options.clock.now(), reason, tasks_away(options), waits=True
     )
 
 
-def _wait(asked: Asked, written: Written, options: Options, sample: int) -> Waiting:
+def _wait(load_request: LoadRequest, written: Written, options: Options, sample: int) -> Waiting:
     """Stage one target and compare it."""
-    history = _history(asked)
-    _record(asked.database, history)
-    asked = over_missing_target(asked, wait_for) or asked
-    plan, look = plan_load(asked, observing(session_for(options)))
-    staging = Staging(stage_name(asked.token), plan, asked.source, look, asked.database)
+    history = _history(load_request)
+    _record(load_request.database, history)
+    load_request = over_missing_target(load_request, wait_for) or load_request
+    plan, look = plan_load(load_request, observing(session_for(options)))
+    staging = Staging(stage_name(load_request.token), plan, load_request.source, look, load_request.database)
     spec, parts = stage(staging, session_for(options), reporting(plan, options))
     order = order_for(plan, Fence(plan.history_name, 0), history, spec, parts)
-    compared = compare(order, asked.database, plan, sample)
-    table, place = asked.target.table, Place(written.name, written.settings, digest_of(asked.database))
-    diff = replace(compared.diff, table=asked.pipeline.key_of(asked.target))
+    compared = compare(order, load_request.database, plan, sample)
+    table, place = load_request.target.table, Place(written.name, written.settings, digest_of(load_request.database))
+    diff = replace(compared.diff, table=load_request.pipeline.key_of(load_request.target))
     plan = replace(plan, audit=without_functions(plan.audit))
     return Waiting(place, table.schema, table.name, plan, spec, parts, compared.expected, diff, compared.order.excluded)
 
 
-def _give_up(asked: Asked, error: BaseException, options: Options) -> None:
+def _give_up(load_request: LoadRequest, error: BaseException, options: Options) -> None:
     """Remove what waits for a plan that did not come to be, as far as its target can be reached."""
-    drop_stages_of(asked.database, asked.token)
+    drop_stages_of(load_request.database, load_request.token)
     text = safe_text(error)[:4000]
-    with suppress(*asked.database.failures):
-        _record(asked.database, replace(_history(asked), status="failed", finished_at=options.clock.now(), error=text))
+    with suppress(*load_request.database.failures):
+        _record(
+            load_request.database,
+            replace(_history(load_request), status="failed", finished_at=options.clock.now(), error=text),
+        )
 
 
-def _history(asked: Asked) -> HistoryRow:
+def _history(load_request: LoadRequest) -> HistoryRow:
     """Give the row that keeps the staging of a plan from being tidied up."""
-    table, name = asked.target.table, history_name(asked.pipeline, asked.target.table)
-    mode = asked.target.write.spelled
-    return HistoryRow(asked.token.run_id, name, table.schema, table.name, mode, "cross_db", asked.now, PLANNED)
+    table, name = load_request.target.table, history_name(load_request.pipeline, load_request.target.table)
+    mode = load_request.target.write.spelled
+    return HistoryRow(
+        load_request.token.run_id, name, table.schema, table.name, mode, "cross_db", load_request.now, PLANNED
+    )
 
 
 def _record(database: Database, row: HistoryRow) -> None:

@@ -8,21 +8,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ematix_flow.commit.constraint_violations import searchable, without_offenders
+from ematix_flow.commit.constraint_violations import searchable, without_violations
 from ematix_flow.commit.ledger import HistoryRow
-from ematix_flow.commit.rehearse import rehearse
 from ematix_flow.commit.request import staged_alone
+from ematix_flow.commit.simulate import simulate
 from ematix_flow.connect.base import StageSpec
 from ematix_flow.connect.redact import redact, safe_text
 from ematix_flow.connect.registry import open_target
 from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.connect.scratch import scratch_folder
 from ematix_flow.engine.batch.commit_request import order_for
-from ematix_flow.engine.batch.ddl import can_rehearse, expand
+from ematix_flow.engine.batch.ddl import can_simulate, expand
 from ematix_flow.engine.batch.inspect import wait_for
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.own_target import note_about, over_missing_target
-from ematix_flow.engine.batch.planner import Asked, observing, plan_load, token_for
+from ematix_flow.engine.batch.planner import LoadRequest, observing, plan_load, token_for
 from ematix_flow.engine.batch.result import counts_of
 from ematix_flow.engine.batch.source import source_for
 from ematix_flow.engine.batch.stager import Staging, stage, stage_name
@@ -36,7 +36,7 @@ from ematix_flow.records import Counts, Fence
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ematix_flow.commit.publish import Rehearsal
+    from ematix_flow.commit.publish import Simulation
     from ematix_flow.commit.request import Order
     from ematix_flow.connect.base import Database, Session
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
@@ -57,12 +57,12 @@ def dry_run_pipeline(pipeline: Pipeline, options: Options | None = None) -> Prev
     if source.value.result is not None:
         note = "the function returns a result instead of a source: nothing is loaded"
         return report(pipeline, source, (), (note,), is_dry_run=True)
-    targets = [rehearse_target(pipeline, target, source, options) for target in pipeline.targets]
+    targets = [simulate_target(pipeline, target, source, options) for target in pipeline.targets]
     notes = ["post steps are not part of a dry run"] if pipeline.transforms_post else []
     return report(pipeline, source, targets, notes, is_dry_run=True)
 
 
-def rehearse_target(
+def simulate_target(
     pipeline: Pipeline, target: TargetDeclaration, source: OpenSource, options: Options
 ) -> TargetSummary:
     """Rehearse one target; whatever goes wrong is part of the answer."""
@@ -75,7 +75,7 @@ def rehearse_target(
     try:
         with _database(target, source, session_for(options)) as (database, reachable):
             token = token_for(pipeline, target, f"dry-run-{uuid.uuid4().hex}")
-            asked = Asked(
+            load_request = LoadRequest(
                 pipeline,
                 target,
                 reachable,
@@ -85,7 +85,7 @@ def rehearse_target(
                 local_reason(options),
                 tasks_away(options),
             )
-            for summary in _steps(asked, session_for(options)):  # noqa: B007 - the last one counts, also after an error
+            for summary in _steps(load_request, session_for(options)):  # noqa: B007 - the last one counts, also after an error
                 pass
     except Exception as error:  # noqa: BLE001 - the engine's boundary: whatever goes wrong is part of the answer
         summary = replace(summary, dry_run_error=told_error(error))
@@ -94,26 +94,28 @@ def rehearse_target(
     return summary
 
 
-def _steps(asked: Asked, spark: Spark) -> Iterator[TargetSummary]:
+def _steps(load_request: LoadRequest, spark: Spark) -> Iterator[TargetSummary]:
     """Plan, then count; gives what is known after each step."""
     observe = observing(spark)
-    stand_in = over_missing_target(asked, wait_for)
-    own = () if stand_in is None else (note_about(asked),)
-    asked = stand_in or asked
+    stand_in = over_missing_target(load_request, wait_for)
+    own = () if stand_in is None else (note_about(load_request),)
+    load_request = stand_in or load_request
     try:
-        plan, look = plan_load(asked, observe)
+        plan, look = plan_load(load_request, observe)
     except DriftError:
-        yield summary_of(plan_despite_drift(asked, observe))
+        yield summary_of(plan_despite_drift(load_request, observe))
         raise
-    plan = replace(plan, connection_info=dict(_place(asked.target).info()), notes=(*plan.notes, *own))
-    countable = can_rehearse(asked.database, plan)
+    plan = replace(plan, connection_info=dict(_place(load_request.target).info()), notes=(*plan.notes, *own))
+    countable = can_simulate(load_request.database, plan)
     if not countable:
-        note = f"{asked.database.kind} cannot roll back a change of a table: the rows of the source are counted instead"
+        note = f"{load_request.database.kind} cannot roll back a change of a table: the rows of the source are counted instead"
         plan = replace(plan, notes=(*plan.notes, note))
     yield summary_of(plan)
-    with _staging(asked, plan, look, spark) as (spec, parts):
-        order = order_for(plan, Fence(plan.history_name, 0), _history(asked), spec, parts)
-        done = _rehearse(order, asked.database, plan) if countable else _tally(order, asked.database, plan)
+    with _staging(load_request, plan, look, spark) as (spec, parts):
+        order = order_for(plan, Fence(plan.history_name, 0), _history(load_request), spec, parts)
+        done = (
+            _simulate(order, load_request.database, plan) if countable else _tally(order, load_request.database, plan)
+        )
     known = {"rows_staged": done.counts.staged, **counts_of(done.counts, plan.commit.write.mode)}
     yield replace(summary_of(plan), dry_run_rows_affected=known, quality=_verdicts(done.audited))
 
@@ -122,23 +124,23 @@ def _place(target: TargetDeclaration) -> Database:
     return open_target(target.connection, (target.table.schema, target.table.name))
 
 
-def _rehearse(order: Order, database: Database, plan: TargetPlan) -> Rehearsal:
+def _simulate(order: Order, database: Database, plan: TargetPlan) -> Simulation:
     """Carry out the load and roll it back, with the target created or widened inside the same transaction."""
 
     def prepare(session: Session) -> None:
         expand(database, session, plan)
 
     try:
-        return rehearse(order, database, prepare if database.capabilities.transactional_ddl else None)
+        return simulate(order, database, prepare if database.capabilities.transactional_ddl else None)
     except RefusedError:
         if not searchable(order, database) or plan.ensure.statements:
             raise
-    return rehearse(without_offenders(order, database), database)
+    return simulate(without_violations(order, database), database)
 
 
-def _tally(order: Order, database: Database, plan: TargetPlan) -> Rehearsal:
+def _tally(order: Order, database: Database, plan: TargetPlan) -> Simulation:
     """Count the rows alone; into a table that is missing, every one of them would be inserted."""
-    done = rehearse(staged_alone(order), database)
+    done = simulate(staged_alone(order), database)
     counts = done.counts
     inserted = 0 if plan.ensure.exists else counts.staged
     return replace(done, counts=Counts(staged=counts.staged, inserted=inserted, rejected=counts.rejected))
@@ -167,7 +169,7 @@ def _database(target: TargetDeclaration, source: OpenSource, spark: Spark) -> It
 
 @contextmanager
 def _staging(
-    asked: Asked, plan: TargetPlan, look: Look, spark: Spark
+    load_request: LoadRequest, plan: TargetPlan, look: Look, spark: Spark
 ) -> Iterator[tuple[StageSpec | None, tuple[Part, ...]]]:
     """Give the staged rows of a plan, dropped at the end; nothing where the target reads the source itself."""
     if plan.path.value == "same_db":
@@ -175,19 +177,21 @@ def _staging(
         return
     name = stage_name(plan.token)
     try:
-        yield stage(Staging(name, plan, asked.source, look, asked.database), spark)
+        yield stage(Staging(name, plan, load_request.source, look, load_request.database), spark)
     finally:
-        session = asked.database.session()
+        session = load_request.database.session()
         try:
-            asked.database.drop_stage(session, StageSpec(name, b""))
+            load_request.database.drop_stage(session, StageSpec(name, b""))
         finally:
             session.close()
 
 
-def _history(asked: Asked) -> HistoryRow:
-    table, name = asked.target.table, asked.pipeline.name
-    mode = asked.target.write.spelled
-    return HistoryRow(asked.token.run_id, name, table.schema, table.name, mode, "dry_run", asked.now, "dry_run")
+def _history(load_request: LoadRequest) -> HistoryRow:
+    table, name = load_request.target.table, load_request.pipeline.name
+    mode = load_request.target.write.spelled
+    return HistoryRow(
+        load_request.token.run_id, name, table.schema, table.name, mode, "dry_run", load_request.now, "dry_run"
+    )
 
 
 def told_error(error: BaseException) -> str:

@@ -13,7 +13,7 @@ from ematix_flow.connect.registry import system_of, target_of
 from ematix_flow.connect.resolve import find_connection, resolve_connection
 from ematix_flow.declare.connection.registry import Connection, PostgresConnection
 from ematix_flow.declare.pipeline.pipeline import arguments_of
-from ematix_flow.engine.batch.inspect import Look, glance_at, look_at_source, source_query, try_look
+from ematix_flow.engine.batch.inspect import Look, inspect_now, look_at_source, source_query, try_look
 from ematix_flow.engine.batch.new_files import loaded_before
 from ematix_flow.engine.batch.own_target import note_about, over_missing_target
 from ematix_flow.engine.batch.planner import between, bounded_look, known_to_spark
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base import Database
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.new_files import Loaded
-    from ematix_flow.engine.batch.planner import Asked
+    from ematix_flow.engine.batch.planner import LoadRequest
 
 NOWHERE = "postgresql://unresolved"
 """Address of a server that nobody asks."""
@@ -44,7 +44,7 @@ UNSEEN: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
-class Glimpse:
+class PartialInspection:
     """A system as far as its connection can be resolved, and a note when something had to be assumed."""
 
     system: Database | Files | LakeSource
@@ -69,26 +69,26 @@ class SeenSource:
         return pipeline if self.known else replace(pipeline, force_path=None)
 
 
-def glimpse(
+def partial(
     reference: str | Connection | None, opened: Callable[[Connection], Database | Files | LakeSource] = system_of
-) -> Glimpse:
+) -> PartialInspection:
     """Give the system behind a connection; one that cannot be resolved is taken as it is written, or as PostgreSQL."""
     reference = "default" if reference is None else reference
     name = reference if isinstance(reference, str) else reference.name
     try:
-        return Glimpse(opened(resolve_connection(reference)), name)
+        return PartialInspection(opened(resolve_connection(reference)), name)
     except (ConnectionMissingError, MissingSecretError, RunError) as error:
         note = redact(error.what)
     try:
         written = reference if isinstance(reference, Connection) else find_connection(reference).connection
     except FlowError:
         written, note = PostgresConnection(name, url=NOWHERE), f"{note}; its SQL is shown as for PostgreSQL"
-    return Glimpse(opened(_nowhere(written)), name, (note,), resolved=False)
+    return PartialInspection(opened(_nowhere(written)), name, (note,), resolved=False)
 
 
-def glimpse_target(target: TargetDeclaration) -> tuple[Database, Glimpse]:
+def inspect_target_offline(target: TargetDeclaration) -> tuple[Database, PartialInspection]:
     """Give the system that a target lives in, and how it was found."""
-    seen = glimpse(target.connection, lambda found: target_of(found, (target.table.schema, target.table.name)))
+    seen = partial(target.connection, lambda found: target_of(found, (target.table.schema, target.table.name)))
     assert not isinstance(seen.system, Files | LakeSource)  # noqa: S101 - targets are never plain sources
     return seen.system, seen
 
@@ -99,9 +99,9 @@ def _nowhere(connection: Connection) -> Connection:
     return connection if scheme is None else replace(connection, url=f"{scheme}://unresolved/{connection.name}")  # type: ignore[call-arg]
 
 
-def glimpse_source(pipeline: Pipeline) -> SeenSource:
+def inspect_source_offline(pipeline: Pipeline) -> SeenSource:
     """Evaluate the pipeline's function with connections that refuse to be used."""
-    seen = glimpse(pipeline.source_ref())
+    seen = partial(pipeline.source_ref())
     if "spark" in arguments_of(pipeline.function):
         note = "the function builds its rows with Spark, which a preview does not start; a dry run does"
         return _unseen(seen, note)
@@ -113,63 +113,63 @@ def glimpse_source(pipeline: Pipeline) -> SeenSource:
     if value.frame is not None or value.result is not None:
         return SeenSource(OpenSource(value, seen.name))
     if value.connections:
-        return _glimpse_sides(value)
+        return _inspect_sides_offline(value)
     if value.connection not in (None, pipeline.source_ref()):
-        seen = glimpse(value.connection)
+        seen = partial(value.connection)
     return SeenSource(found_in(seen.system, value, seen.name), seen.notes, seen.resolved)
 
 
-def _glimpse_sides(value: SourceValue) -> SeenSource:
+def _inspect_sides_offline(value: SourceValue) -> SeenSource:
     """Return a query over several connections, as far as these can be resolved."""
-    seen = {word: glimpse(reference) for word, reference in value.connections.items()}
+    seen = {word: partial(reference) for word, reference in value.connections.items()}
     notes = tuple(dict.fromkeys(note for one in seen.values() for note in one.notes))
     source = joining(value, {word: one.system for word, one in seen.items()})
     return SeenSource(source, notes, all(one.resolved for one in seen.values()))
 
 
-def _unseen(seen: Glimpse, note: str) -> SeenSource:
+def _unseen(seen: PartialInspection, note: str) -> SeenSource:
     return SeenSource(OpenSource(SourceValue(None, frame=UNSEEN), seen.name), (*seen.notes, note))
 
 
 def glancing(
     *, source_resolved: bool, target_resolved: bool, spark: Callable[[], Any] | None = None
-) -> Callable[[Asked], Look]:
+) -> Callable[[LoadRequest], Look]:
     """Give the way to observe that a preview needs: no data is read, nobody is waited for, failures become notes.
 
     With `spark` columns that only Spark knows are not assumed.
     """
 
-    def observe(asked: Asked) -> Look:
-        loaded, notes = _loaded_or_note(asked, known=target_resolved)
-        look = _source_or_stand_in(asked, loaded) if source_resolved else Look(_blank(asked))
+    def observe(load_request: LoadRequest) -> Look:
+        loaded, notes = _loaded_or_note(load_request, known=target_resolved)
+        look = _source_or_stand_in(load_request, loaded) if source_resolved else Look(_blank(load_request))
         if spark is not None:
-            look = known_to_spark(asked, replace(look, observed=replace(look.observed, notes=())), spark)
+            look = known_to_spark(load_request, replace(look, observed=replace(look.observed, notes=())), spark)
         look = replace(look, observed=replace(look.observed, notes=(*look.observed.notes, *notes)))
-        seen = between(asked, look.observed)
+        seen = between(load_request, look.observed)
         if not seen.source_columns:
-            seen = replace(seen, source_columns=assumed_columns(asked.target))
+            seen = replace(seen, source_columns=assumed_columns(load_request.target))
         if target_resolved:
-            seen = try_look(asked.pipeline, asked.target, asked.database, seen)
-        seen = _with_open_bounds(asked, seen)
-        look = look if seen.bounds is None else bounded_look(asked, look, seen, seen.bounds)
+            seen = try_look(load_request.pipeline, load_request.target, load_request.database, seen)
+        seen = _with_open_bounds(load_request, seen)
+        look = look if seen.bounds is None else bounded_look(load_request, look, seen, seen.bounds)
         return replace(look, observed=replace(seen, tables=look.observed.tables))
 
     return observe
 
 
-def _loaded_or_note(asked: Asked, *, known: bool) -> tuple[Loaded | None, tuple[str, ...]]:
+def _loaded_or_note(load_request: LoadRequest, *, known: bool) -> tuple[Loaded | None, tuple[str, ...]]:
     """Give the files that were loaded before, or a note that nobody can tell."""
-    if asked.target.write.incremental is None:
+    if load_request.target.write.incremental is None:
         return None, ()
-    failures: Any = (FlowError, *asked.database.failures)
+    failures: Any = (FlowError, *load_request.database.failures)
     with suppress(failures):
         if known:
-            return loaded_before(asked.pipeline, asked.target, asked.database, glance_at), ()
+            return loaded_before(load_request.pipeline, load_request.target, load_request.database, inspect_now), ()
     return None, ("which files are new is not known: the target could not be asked",)
 
 
-def _blank(asked: Asked) -> Observed:
-    source = asked.source
+def _blank(load_request: LoadRequest) -> Observed:
+    source = load_request.source
     return Observed(
         source.name,
         "",
@@ -183,34 +183,34 @@ def _blank(asked: Asked) -> Observed:
     )
 
 
-def _source_or_stand_in(asked: Asked, loaded: Loaded | None) -> Look:
+def _source_or_stand_in(load_request: LoadRequest, loaded: Loaded | None) -> Look:
     """Look at the source; where it reads a target that a run creates first, as the run will find it."""
-    stand_in = over_missing_target(asked, glance_at)
+    stand_in = over_missing_target(load_request, inspect_now)
     if stand_in is None:
-        return _source_or_note(asked, loaded)
+        return _source_or_note(load_request, loaded)
     look = _source_or_note(stand_in, loaded)
     seen = look.observed
-    sql = asked.source.value.sql if seen.source_sql == stand_in.source.value.sql else seen.source_sql
-    return replace(look, observed=replace(seen, source_sql=sql, notes=(*seen.notes, note_about(asked))))
+    sql = load_request.source.value.sql if seen.source_sql == stand_in.source.value.sql else seen.source_sql
+    return replace(look, observed=replace(seen, source_sql=sql, notes=(*seen.notes, note_about(load_request))))
 
 
-def _source_or_note(asked: Asked, loaded: Loaded | None) -> Look:
-    source = asked.source
+def _source_or_note(load_request: LoadRequest, loaded: Loaded | None) -> Look:
+    source = load_request.source
     if source.value.frame is UNSEEN:
-        return Look(_blank(asked))
-    check_source(asked.target.write, source.kind, source.value.sql)
+        return Look(_blank(load_request))
+    check_source(load_request.target.write, source.kind, source.value.sql)
     if source.lake is not None:
         note = "rows of lake tables are read by Spark, which a preview does not start; the declared columns are assumed"
-        return Look(replace(_blank(asked), notes=(note,)))
+        return Look(replace(_blank(load_request), notes=(note,)))
     failures: Any = FlowError if source.database is None else (FlowError, *source.database.failures)
     try:
-        look = look_at_source(source, glance_at, loaded)
+        look = look_at_source(source, inspect_now, loaded)
     except failures as error:
         if source.sides and isinstance(error, PlanError):
             raise
         said = error.what if isinstance(error, FlowError) else safe_text(error)
         note = f"source {source.name!r} could not be asked ({redact(said)}); it is assumed to have the declared columns"
-        return Look(replace(_blank(asked), notes=(note,)))
+        return Look(replace(_blank(load_request), notes=(note,)))
     if source.sides:
         note = "the query over several connections is not evaluated; it is assumed to give the declared columns"
         return replace(look, observed=replace(look.observed, notes=(note,)))
@@ -230,12 +230,12 @@ def _about_files(look: Look) -> tuple[str, ...]:
     return (said,) if said else ()
 
 
-def _with_open_bounds(asked: Asked, seen: Observed) -> Observed:
+def _with_open_bounds(load_request: LoadRequest, seen: Observed) -> Observed:
     """Give the observation with its lower bound; the upper one would have to be read from the data."""
-    write = asked.target.write
+    write = load_request.target.write
     if write.incremental_column is None:
         return seen
-    if asked.source.database is not None:
+    if load_request.source.database is not None:
         check_comparable(watermark_column(write, seen.source_columns), seen.source_dialect)
     lo = lower_bound(seen.watermark, write)
     return replace(seen, bounds=Bounds(write.incremental_column, lo, None, fixed=False))

@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.redact import redact, safe_text
 from ematix_flow.engine.batch.options import Options
-from ematix_flow.engine.batch.planner import Asked, plan_load, token_for
+from ematix_flow.engine.batch.planner import LoadRequest, plan_load, token_for
 from ematix_flow.engine.batch.stager import raw_frame, told
-from ematix_flow.engine.review.inspect_offline import UNKNOWN, UNSEEN, glancing, glimpse_source, glimpse_target
+from ematix_flow.engine.review.inspect_offline import (
+    UNKNOWN,
+    UNSEEN,
+    glancing,
+    inspect_source_offline,
+    inspect_target_offline,
+)
 from ematix_flow.engine.spark.session import local_reason, session_for, tasks_away
 from ematix_flow.errors import DeclareTypeError, DriftError, FlowError
 from ematix_flow.plan.explain.report import mode_of, notes_of, plan_dict, posts_of, summary_of
@@ -25,7 +31,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.inspect import Look
     from ematix_flow.engine.batch.source import OpenSource
-    from ematix_flow.engine.review.inspect_offline import Glimpse, SeenSource
+    from ematix_flow.engine.review.inspect_offline import PartialInspection, SeenSource
     from ematix_flow.plan.explain.report import TargetSummary
     from ematix_flow.plan.steps import TargetPlan
 
@@ -78,16 +84,16 @@ def preview_pipeline(pipeline: Pipeline, options: Options | None = None, *, phys
     With `physical`, Spark is asked how it would run what it evaluates; otherwise it is not even loaded.
     """
     refuse_plain(pipeline)
-    seen = glimpse_source(pipeline)
+    seen = inspect_source_offline(pipeline)
     if seen.source.value.result is not None:
         note = "the function returns a result instead of a source: nothing is loaded"
         return report(pipeline, seen.source, (), (*seen.notes, note))
     targets, notes = [], list(seen.notes)
     for target in pipeline.targets:
-        asked, found = _asked(pipeline, target, seen, options or Options())
-        summary = summary_of(_plan(asked, seen, found))
+        load_request, found = _asked(pipeline, target, seen, options or Options())
+        summary = summary_of(_plan(load_request, seen, found))
         if physical:
-            summary = _with_physical_plan(summary, asked, seen, found, session_for(options or Options()))
+            summary = _with_physical_plan(summary, load_request, seen, found, session_for(options or Options()))
         targets.append(summary)
         notes += [note for note in found.notes if note not in notes]
     result = report(pipeline, seen.source, targets, notes)
@@ -101,10 +107,12 @@ def refuse_plain(pipeline: Pipeline) -> None:
         raise DeclareTypeError(message, hint="declare it with @ematix.pipeline and a target.", origin=pipeline.origin)
 
 
-def _asked(pipeline: Pipeline, target: TargetDeclaration, seen: SeenSource, options: Options) -> tuple[Asked, Glimpse]:
-    database, found = glimpse_target(target)
+def _asked(
+    pipeline: Pipeline, target: TargetDeclaration, seen: SeenSource, options: Options
+) -> tuple[LoadRequest, PartialInspection]:
+    database, found = inspect_target_offline(target)
     token = token_for(pipeline, target, options.slot or PREVIEW_SLOT)
-    asked = Asked(
+    load_request = LoadRequest(
         seen.unforced(pipeline),
         target,
         seen.source,
@@ -114,44 +122,53 @@ def _asked(pipeline: Pipeline, target: TargetDeclaration, seen: SeenSource, opti
         local_reason(options),
         tasks_away(options),
     )
-    return asked, found
+    return load_request, found
 
 
-def _plan(asked: Asked, seen: SeenSource, found: Glimpse) -> TargetPlan:
+def _plan(load_request: LoadRequest, seen: SeenSource, found: PartialInspection) -> TargetPlan:
     observe = glancing(source_resolved=seen.resolved, target_resolved=found.resolved)
     try:
-        plan = plan_despite_drift(asked, observe)
+        plan = plan_despite_drift(load_request, observe)
     except FlowError as error:
-        raise error.at(asked.pipeline.origin) from None
+        raise error.at(load_request.pipeline.origin) from None
     return _only_known(plan, source=seen.known, place=found.resolved)
 
 
 def _with_physical_plan(
-    summary: TargetSummary, asked: Asked, seen: SeenSource, found: Glimpse, spark: Callable[..., Any]
+    summary: TargetSummary,
+    load_request: LoadRequest,
+    seen: SeenSource,
+    found: PartialInspection,
+    spark: Callable[..., Any],
 ) -> TargetSummary:
     """Return a target with Spark's physical plan, where Spark evaluates something that is known; or with a note."""
     plan = summary.plan
-    if plan is None or plan.shape.place.value != SPARK or not seen.resolved or asked.source.value.frame is UNSEEN:
+    if (
+        plan is None
+        or plan.shape.place.value != SPARK
+        or not seen.resolved
+        or load_request.source.value.frame is UNSEEN
+    ):
         return summary
     looks: list[Look] = []
 
-    def observe(asked: Asked) -> Look:
-        looks.append(glancing(source_resolved=True, target_resolved=found.resolved, spark=spark)(asked))
+    def observe(load_request: LoadRequest) -> Look:
+        looks.append(glancing(source_resolved=True, target_resolved=found.resolved, spark=spark)(load_request))
         return looks[-1]
 
     try:
-        known = _only_known(plan_despite_drift(asked, observe), source=seen.known, place=found.resolved)
-        return replace(summary_of(known), spark_plan=_physical(asked, known, looks[-1], spark))
+        known = _only_known(plan_despite_drift(load_request, observe), source=seen.known, place=found.resolved)
+        return replace(summary_of(known), spark_plan=_physical(load_request, known, looks[-1], spark))
     except Exception as error:  # noqa: BLE001 - whatever keeps Spark from answering is part of the answer
         note = f"Spark could not be asked how it would run this: {safe_text(told(error))}"
         return replace(summary, plan=replace(plan, notes=(*plan.notes, note)))
 
 
-def _physical(asked: Asked, plan: TargetPlan, look: Look, spark: Callable[..., Any]) -> str:
+def _physical(load_request: LoadRequest, plan: TargetPlan, look: Look, spark: Callable[..., Any]) -> str:
     from ematix_flow.run.read.frames import physical_plan, shaped_frame
 
     with ExitStack() as kept:
-        raw = raw_frame(spark(), asked.source, look, plan.read.sql, kept, reads=False)
+        raw = raw_frame(spark(), load_request.source, look, plan.read.sql, kept, reads=False)
         return redact(physical_plan(shaped_frame(spark(), raw, plan.shape.sql)))
 
 
@@ -169,14 +186,14 @@ def _without_place(result: PreviewResult) -> PreviewResult:
     return replace(result, source_connection_info={}, plan=replace(result.plan, source_info={}))
 
 
-def plan_despite_drift(asked: Asked, observe: Callable[[Asked], Look]) -> TargetPlan:
+def plan_despite_drift(load_request: LoadRequest, observe: Callable[[LoadRequest], Look]) -> TargetPlan:
     """Give the plan; where drift would stop a run, the plan for a table that is accepted as it is, with a note."""
     try:
-        return plan_load(asked, observe)[0]
+        return plan_load(load_request, observe)[0]
     except DriftError as error:
         note = f"a run would be refused: {error.what}"
-    declared = asked.target.write
-    tolerant = replace(asked, target=replace(asked.target, write=replace(declared, on_drift="warn")))
+    declared = load_request.target.write
+    tolerant = replace(load_request, target=replace(load_request.target, write=replace(declared, on_drift="warn")))
     plan = plan_load(tolerant, observe)[0]
     return replace(plan, commit=replace(plan.commit, write=declared), notes=(*plan.notes, note))
 

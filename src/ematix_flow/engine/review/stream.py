@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect.file_stream import FileStream
 from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.connect.stream import EARLIEST
-from ematix_flow.engine.batch.planner import Asked, observing, plan_load, token_for
+from ematix_flow.engine.batch.planner import LoadRequest, observing, plan_load, token_for
 from ematix_flow.engine.batch.source import OpenSource
 from ematix_flow.engine.batch.target import target_for
-from ematix_flow.engine.review.dry_run import rehearse_target, told_error
+from ematix_flow.engine.review.dry_run import simulate_target, told_error
 from ematix_flow.engine.review.preview import PREVIEW_SLOT, plan_despite_drift, report
 from ematix_flow.engine.review.validate import Findings, ValidateResult, check_commit
 from ematix_flow.engine.spark.session import local_reason, session_for, tasks_away
 from ematix_flow.engine.stream.loop import MOST
 from ematix_flow.engine.stream.names import filled_in
-from ematix_flow.engine.stream.open import lane_for, refuse_impossible, road_of
+from ematix_flow.engine.stream.open import open_context, refuse_impossible, sink_for
 from ematix_flow.engine.stream.options import StreamOptions
-from ematix_flow.engine.stream.sinks.broker import BrokerLane, is_broker, rejected
+from ematix_flow.engine.stream.sinks.broker import BrokerSink, is_broker, rejected
 from ematix_flow.engine.stream.sinks.table import pipeline_into
 from ematix_flow.engine.stream.sinks.table_schema import name_of
 from ematix_flow.errors import DriftError
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
     from ematix_flow.engine.batch.inspect import Look
     from ematix_flow.engine.review.preview import PreviewResult
-    from ematix_flow.engine.stream.sinks.base import Batch, Lane, Road
+    from ematix_flow.engine.stream.sinks.base import Batch, StreamContext, StreamSink
 
 READS_FIRST = "the messages say which columns there are: flow dry-run reads them and shows the plan"
 IN_THE_QUEUE = "only messages that were received are looked at; those that are still in the queue stay there"
@@ -59,12 +59,12 @@ def validate_stream(stream: Stream, options: StreamOptions | None = None) -> Val
     with found.about("stream", Exception), ExitStack() as kept:
         stream = filled_in(stream)
         refuse_impossible(stream)
-        road = road_of(stream, options, kept)
+        context = open_context(stream, options, kept)
         with found.about(f"source {stream.sources[0].query!r}", Exception):
-            road.source.waiting(road.source.start(EARLIEST))
+            context.source.waiting(context.source.start(EARLIEST))
         for target in stream.targets:
             with found.about(f"target {stream.key_of(target)!r}", Exception):
-                _check_target(road, target, kept, found)
+                _check_target(context, target, kept, found)
     return ValidateResult(
         pipeline_name=stream.name,
         ok=not found.errors,
@@ -79,37 +79,39 @@ def _looked_at(stream: Stream, options: StreamOptions, *, rehearses: bool) -> Pr
     stream = filled_in(stream)
     refuse_impossible(stream)
     with ExitStack() as kept:
-        road = road_of(stream, options, kept)
-        notes = [IN_THE_QUEUE] if road.source.kind in QUEUES else []
+        context = open_context(stream, options, kept)
+        notes = [IN_THE_QUEUE] if context.source.kind in QUEUES else []
         targets = []
         for target in stream.targets:
-            summary, more = _summary(road, target, kept, rehearses=rehearses)
+            summary, more = _summary(context, target, kept, rehearses=rehearses)
             targets.append(summary)
             notes += [note for note in more if note not in notes]
         header = replace(pipeline_into(stream, stream.targets[0], stream.name), source_connection=None)
-        source = OpenSource(SourceValue(None, sql=stream.transform.sql or ""), road.source.name)
+        source = OpenSource(SourceValue(None, sql=stream.transform.sql or ""), context.source.name)
         return report(header, source, targets, notes, is_dry_run=rehearses)
 
 
-def _summary(road: Road, target: StreamTarget, kept: ExitStack, *, rehearses: bool) -> tuple[TargetSummary, list[str]]:
+def _summary(
+    context: StreamContext, target: StreamTarget, kept: ExitStack, *, rehearses: bool
+) -> tuple[TargetSummary, list[str]]:
     """Give what the next batch of one target would do; whatever goes wrong is part of the answer."""
     known = _declared(target)
     try:
-        lane = lane_for(road, target, looks=True)
-        kept.callback(lane.close)
-        end = road.source.ahead(lane.position, road.options.most or road.stream.max_rows_per_batch or MOST)
-        waiting = road.source.distance(lane.position, end)
-        notes = [_promise(road, target), _stretch(road, lane, waiting)]
-        if isinstance(lane, BrokerLane):
-            return _sent(known, lane, end) if rehearses else known, notes
-        if not rehearses and lane.reads_first:
+        sink = sink_for(context, target, looks=True)
+        kept.callback(sink.close)
+        end = context.source.ahead(sink.position, context.options.most or context.stream.max_rows_per_batch or MOST)
+        waiting = context.source.distance(sink.position, end)
+        notes = [_promise(context, target), _stretch(context, sink, waiting)]
+        if isinstance(sink, BrokerSink):
+            return _sent(known, sink, end) if rehearses else known, notes
+        if not rehearses and sink.reads_first:
             return known, [*notes, READS_FIRST]
-        batch = lane.batch(end) if waiting or not lane.reads_first else None
+        batch = sink.batch(end) if waiting or not sink.reads_first else None
         if batch is None:
             return known, notes
         if rehearses:
-            return rehearse_target(batch.pipeline, batch.target, batch.source, road.options.load), notes
-        return _planned(batch, road), notes
+            return simulate_target(batch.pipeline, batch.target, batch.source, context.options.load), notes
+        return _planned(batch, context), notes
     except Exception as error:  # noqa: BLE001 - the engine's boundary: whatever goes wrong is part of the answer
         return replace(known, dry_run_error=told_error(error)), []
 
@@ -127,65 +129,65 @@ def _declared(target: StreamTarget) -> TargetSummary:
     )
 
 
-def _sent(known: TargetSummary, lane: BrokerLane, end: dict[str, object]) -> TargetSummary:
+def _sent(known: TargetSummary, sink: BrokerSink, end: dict[str, object]) -> TargetSummary:
     """Count what would be sent; what would fail the batch is raised as it would be then."""
-    made = lane.messages(end)
-    if made.rejects is not None and lane.road.stream.transform.on_error == "fail":
-        rejected(lane.road, made.rejects)
+    made = sink.messages(end)
+    if made.rejects is not None and sink.context.stream.transform.on_error == "fail":
+        rejected(sink.context, made.rejects)
     count, refused = len(made.messages), 0 if made.rejects is None else made.rejects.num_rows
     return replace(
         known, dry_run_rows_affected={"rows_staged": count, "rows_inserted": count, "rows_rejected": refused}
     )
 
 
-def _planned(batch: Batch, road: Road) -> TargetSummary:
-    asked, observe = _asked(batch, road)
-    return summary_of(plan_despite_drift(asked, observe))
+def _planned(batch: Batch, context: StreamContext) -> TargetSummary:
+    load_request, observe = _asked(batch, context)
+    return summary_of(plan_despite_drift(load_request, observe))
 
 
-def _asked(batch: Batch, road: Road) -> tuple[Asked, Callable[[Asked], Look]]:
-    options = road.options.load
+def _asked(batch: Batch, context: StreamContext) -> tuple[LoadRequest, Callable[[LoadRequest], Look]]:
+    options = context.options.load
     spark = session_for(options)
     database = target_for(batch.target.connection, batch.target.table, spark)
     token = token_for(batch.pipeline, batch.target, PREVIEW_SLOT)
     reason = local_reason(options)
-    asked = Asked(
+    load_request = LoadRequest(
         batch.pipeline, batch.target, batch.source, database, token, options.clock.now(), reason, tasks_away(options)
     )
-    return asked, observing(spark)
+    return load_request, observing(spark)
 
 
-def _check_target(road: Road, target: StreamTarget, kept: ExitStack, found: Findings) -> None:
-    found.note(_promise(road, target))
-    lane = lane_for(road, target, looks=True)
-    kept.callback(lane.close)
-    if isinstance(lane, BrokerLane):
+def _check_target(context: StreamContext, target: StreamTarget, kept: ExitStack, found: Findings) -> None:
+    found.note(_promise(context, target))
+    sink = sink_for(context, target, looks=True)
+    kept.callback(sink.close)
+    if isinstance(sink, BrokerSink):
         return
-    if lane.reads_first:
+    if sink.reads_first:
         found.note(READS_FIRST)
         return
-    batch = lane.batch(road.source.ahead(lane.position, 1))
+    batch = sink.batch(context.source.ahead(sink.position, 1))
     if batch is None:
         return
-    asked, observe = _asked(batch, road)
+    load_request, observe = _asked(batch, context)
     try:
-        plan = plan_load(asked, observe)[0]
+        plan = plan_load(load_request, observe)[0]
     except DriftError as error:
         found.error(f"{batch.target.table.qualified_name}: {error.what}")
         return
     found.note(*plan.notes)
-    check_commit(plan, asked.database, found)
+    check_commit(plan, load_request.database, found)
 
 
-def _promise(road: Road, target: StreamTarget) -> str:
+def _promise(context: StreamContext, target: StreamTarget) -> str:
     """Give what the stream promises of this target."""
-    source, into = resolve_connection(road.stream.sources[0].connection), resolve_connection(target.connection)
-    promised = guarantee_of(source.kind, into.kind, road.stream.delivery)
-    return f"{road.stream.key_of(target)}: {promised.word.replace('_', ' ')}: {promised.reason}"
+    source, into = resolve_connection(context.stream.sources[0].connection), resolve_connection(target.connection)
+    promised = guarantee_of(source.kind, into.kind, context.stream.delivery)
+    return f"{context.stream.key_of(target)}: {promised.word.replace('_', ' ')}: {promised.reason}"
 
 
-def _stretch(road: Road, lane: Lane, distance: int) -> str:
+def _stretch(context: StreamContext, sink: StreamSink, distance: int) -> str:
     if not distance:
-        return f"{lane.key}: nothing waits"
-    what = "file" if isinstance(road.source, FileStream) else "message"
-    return f"{lane.key}: the next batch has {distance} {what}{'' if distance == 1 else 's'}"
+        return f"{sink.key}: nothing waits"
+    what = "file" if isinstance(context.source, FileStream) else "message"
+    return f"{sink.key}: the next batch has {distance} {what}{'' if distance == 1 else 's'}"

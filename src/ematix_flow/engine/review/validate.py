@@ -15,9 +15,9 @@ from ematix_flow.declare.pipeline.pipeline import TransformRef
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.own_target import empty_target_in
-from ematix_flow.engine.batch.planner import Asked, plan_load, token_for
+from ematix_flow.engine.batch.planner import LoadRequest, plan_load, token_for
 from ematix_flow.engine.batch.target import target_for
-from ematix_flow.engine.review.inspect_offline import UNSEEN, glancing, glimpse_source
+from ematix_flow.engine.review.inspect_offline import UNSEEN, glancing, inspect_source_offline
 from ematix_flow.engine.review.preview import PREVIEW_SLOT, plan_despite_drift, refuse_plain
 from ematix_flow.engine.spark.session import local_reason, session_for, tasks_away
 from ematix_flow.errors import DriftError, FlowError, RunError, did_you_mean
@@ -116,7 +116,7 @@ def validate_pipeline(pipeline: Pipeline, options: Options | None = None) -> Val
     refuse_plain(pipeline)
     found = Findings()
     with found.about("source", Exception):
-        _check_targets(pipeline, glimpse_source(pipeline), options or Options(), found)
+        _check_targets(pipeline, inspect_source_offline(pipeline), options or Options(), found)
     _check_posts(pipeline, found)
     return ValidateResult(
         pipeline_name=pipeline.name,
@@ -146,7 +146,7 @@ def _check_target(
 ) -> None:
     database = target_for(target.connection, target.table, session_for(options))
     token = token_for(pipeline, target, PREVIEW_SLOT)
-    asked = Asked(
+    load_request = LoadRequest(
         seen.unforced(pipeline),
         target,
         seen.source,
@@ -159,10 +159,10 @@ def _check_target(
     observe = glancing(source_resolved=True, target_resolved=True)
     name = target.table.qualified_name
     try:
-        plan = plan_load(asked, observe)[0]
+        plan = plan_load(load_request, observe)[0]
     except DriftError as error:
         found.error(f"{name}: {error.what}")
-        plan = replace(plan_despite_drift(asked, observe), notes=())
+        plan = replace(plan_despite_drift(load_request, observe), notes=())
     found.source_sql = found.source_sql or plan.read.sql
     if plan.ensure.exists is None:
         found.error(f"{name}: {'; '.join(plan.notes)}")

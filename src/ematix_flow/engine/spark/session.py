@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.lake_engine import SparkNeeds
+from ematix_flow.connect.lake_engine import SparkRequirements
 from ematix_flow.connect.places import project_file, user_file
 from ematix_flow.connect.resolve import travelling_connections
 from ematix_flow.declare.spark_settings import joined_conf, joined_words, settings_from
@@ -68,20 +68,20 @@ def spark_transforms(options: Options) -> bool:
     return options.spark is not None or spark_settings().spark_moves_rows
 
 
-LONG = SparkNeeds(heavy=True)
+LONG = SparkRequirements(heavy=True)
 """What work needs that goes on for long, whatever it is."""
 
-OWN = SparkNeeds(own=True)
+OWN = SparkRequirements(own=True)
 """What work needs that brings code of the user to tasks, or that lives as long as its command."""
 
 _SHARES = threading.Event()
 """Whether sessions of this process may be those of the warm engine."""
 
-_NEEDED: list[SparkNeeds] = []
+_NEEDED: list[SparkRequirements] = []
 """What the systems need that this process has worked with; a session has all of it, so that it need not be replaced."""
 
 
-def need(needs: SparkNeeds) -> None:
+def need(needs: SparkRequirements) -> None:
     """Let every session from now on have what a system needs."""
     if needs not in _NEEDED:
         _NEEDED.append(needs)
@@ -115,9 +115,9 @@ def session_settings() -> SparkSettings:
     return with_needs(spark_settings(), _NEEDED)
 
 
-def with_needs(settings: SparkSettings, needs: Sequence[SparkNeeds]) -> SparkSettings:
+def with_needs(settings: SparkSettings, needs: Sequence[SparkRequirements]) -> SparkSettings:
     """Give the settings with what systems need; what the user says himself comes last."""
-    all_ = sum(needs, SparkNeeds())
+    all_ = sum(needs, SparkRequirements())
     return replace(
         settings,
         packages=joined_words(all_.packages, settings.packages),

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ematix_flow.connect.stream import Position, StreamSource
     from ematix_flow.declare.stream.stream import Stream
     from ematix_flow.engine.stream.options import StreamOptions
-    from ematix_flow.engine.stream.restart_policy import Patience
-    from ematix_flow.engine.stream.sinks.base import Lane
+    from ematix_flow.engine.stream.restart_policy import RestartPolicy
+    from ematix_flow.engine.stream.sinks.base import StreamSink
     from ematix_flow.records import Counts
 
 MOST = 100_000
@@ -52,14 +52,14 @@ class Tally:
 
 
 @dataclass
-class Track:
+class TargetState:
     """A target of a stream and how it fares."""
 
     key: str
-    open: Callable[[], Lane]
+    open: Callable[[], StreamSink]
     """Asks the target where it stands."""
-    patience: Patience
-    lane: Lane | None = None
+    policy: RestartPolicy
+    sink: StreamSink | None = None
     position: Position | None = None
     """Where it stood when it was last seen."""
     until: float | None = None
@@ -85,9 +85,9 @@ class Track:
 
     def close(self) -> None:
         """Let go of the target; it is asked anew where it stands before it goes on."""
-        if self.lane is not None:
-            self.lane.close()
-        self.lane = None
+        if self.sink is not None:
+            self.sink.close()
+        self.sink = None
 
 
 @dataclass
@@ -98,7 +98,7 @@ class Loop:
     source: StreamSource
     options: StreamOptions
     tally: Tally
-    tracks: list[Track]
+    target_states: list[TargetState]
     furthest: Position | None = None
     """How far the target has come that is ahead of the others."""
     newest: datetime | None = None
@@ -118,72 +118,72 @@ class Loop:
 
     def close(self) -> None:
         """Let go of all targets."""
-        for track in self.tracks:
-            track.close()
+        for target_state in self.target_states:
+            target_state.close()
         forget_events(self.source)
 
     def _round(self) -> bool:
         """Load what is new into every target; one that fails does not keep the others from theirs."""
-        failed: list[tuple[Track, Exception]] = []
+        failed: list[tuple[TargetState, Exception]] = []
         moved = False
-        for track in self.tracks:
+        for target_state in self.target_states:
             if self.options.stop.is_set():
                 break
-            if track.until is not None and track.until > self.options.clock.ticks():
+            if target_state.until is not None and target_state.until > self.options.clock.ticks():
                 continue
             try:
-                moved |= self._advance(track)
+                moved |= self._advance(target_state)
             except Exception as error:
-                if len(self.tracks) == 1 or isinstance(error, FencedError):
+                if len(self.target_states) == 1 or isinstance(error, FencedError):
                     raise
-                failed.append((track, error))
+                failed.append((target_state, error))
             else:
-                self._measure(track)
+                self._measure(target_state)
         self._settle()
-        for track, reason in failed:
-            self._rest(track, reason)
+        for target_state, reason in failed:
+            self._rest(target_state, reason)
         return moved
 
-    def _advance(self, track: Track) -> bool:
-        lane = self._opened(track)
+    def _advance(self, target_state: TargetState) -> bool:
+        sink = self._opened(target_state)
         most = self.options.most or self.stream.max_rows_per_batch or MOST
-        begin, end = lane.position, self.source.ahead(lane.position, most, self.tally.goal)
+        begin, end = sink.position, self.source.ahead(sink.position, most, self.tally.goal)
         messages = self.source.distance(begin, end)
         if not messages:
             return False
         begun = self.options.clock.ticks()
         try:
-            counts = self._loaded(track, lane, end)
+            counts = self._loaded(target_state, sink, end)
         except PositionMovedError:
-            if not track.asks_again():
+            if not target_state.asks_again():
                 raise
             return True
         failpoint("stream.after_batch")
         seconds = self.options.clock.ticks() - begun
-        fresh = self._further(lane.position)
-        track.position, track.loads, track.moves = lane.position, track.loads + 1, 0
+        fresh = self._further(sink.position)
+        target_state.position, target_state.loads, target_state.moves = sink.position, target_state.loads + 1, 0
         self.tally.rows += counts.staged + counts.rejected
         self.tally.batches += bool(fresh)
-        track.patience.got_on()
-        self.options.bus.emit(StretchLoaded(self.stream.name, track.key, counts, seconds, messages, fresh))
+        target_state.policy.got_on()
+        self.options.bus.emit(StretchLoaded(self.stream.name, target_state.key, counts, seconds, messages, fresh))
         self._watermark()
-        if track.loads % TIDY_AFTER == 0:
-            lane.tidy()
+        if target_state.loads % TIDY_AFTER == 0:
+            sink.tidy()
         return True
 
-    def _loaded(self, track: Track, lane: Lane, end: Position) -> Counts:
+    def _loaded(self, target_state: TargetState, sink: StreamSink, end: Position) -> Counts:
         """Load, and again after a pause while the table of the target is gone, as it is when another one takes its name."""
 
         def is_gone(error: Exception) -> bool:
-            missing = isinstance(error, RefusedError) and lane.made and _MISSING.search(error.what)
+            missing = isinstance(error, RefusedError) and sink.made and _MISSING.search(error.what)
             return isinstance(error, TargetAwayError) or bool(missing)
 
         def report(error: Exception, seconds: float) -> None:
-            self.options.bus.emit(StreamFailed(self.stream.name, track.key, safe_text(error), seconds))
+            self.options.bus.emit(StreamFailed(self.stream.name, target_state.key, safe_text(error), seconds))
 
         for attempt in attempts(TARGET_AWAY, on=is_gone, stop=self.options.stop, waiting=report):
             with attempt:
-                counts = lane.load(end)
+                counts = sink.load(end)
         return counts
 
     def _watermark(self) -> None:
@@ -195,12 +195,12 @@ class Loop:
             late = timedelta(milliseconds=(declared.lateness_ms or 0) if declared is not None else 0)
             self.options.bus.emit(StreamWatermark(self.stream.name, "", self.source.query, newest - late))
 
-    def _opened(self, track: Track) -> Lane:
-        if track.lane is None:
-            track.lane, track.until = track.open(), None
-            track.position, track.loads_before = track.lane.position, track.loads
-            self._further(track.position)
-        return track.lane
+    def _opened(self, target_state: TargetState) -> StreamSink:
+        if target_state.sink is None:
+            target_state.sink, target_state.until = target_state.open(), None
+            target_state.position, target_state.loads_before = target_state.sink.position, target_state.loads
+            self._further(target_state.position)
+        return target_state.sink
 
     def _further(self, position: Position) -> int:
         """Note how far a target has come and give how many messages no other one had before."""
@@ -213,31 +213,33 @@ class Loop:
         """Tell the source how far all targets are; one that was never reached keeps everything, and so does a range."""
         if self.options.ranged:
             return
-        positions = [track.position for track in self.tracks if track.position is not None]
-        if len(positions) == len(self.tracks) and positions != self.told:
+        positions = [target_state.position for target_state in self.target_states if target_state.position is not None]
+        if len(positions) == len(self.target_states) and positions != self.told:
             self.source.settled(positions)
             self.told = positions
 
-    def _rest(self, track: Track, error: Exception) -> None:
+    def _rest(self, target_state: TargetState, error: Exception) -> None:
         """Leave a target alone for a while; when none is left, or the error stays, it is the stream's error."""
-        track.close()
-        last = track.patience.end_of(error) if self.options.restart else error
+        target_state.close()
+        last = target_state.policy.end_of(error) if self.options.restart else error
         if last is not None:
             raise last
-        pause = track.patience.pause()
-        track.until = self.options.clock.ticks() + pause
-        if all(other.lane is None for other in self.tracks):
+        pause = target_state.policy.pause()
+        target_state.until = self.options.clock.ticks() + pause
+        if all(other.sink is None for other in self.target_states):
             raise error
-        self.options.bus.emit(StreamFailed(self.stream.name, track.key, safe_text(error), pause))
+        self.options.bus.emit(StreamFailed(self.stream.name, target_state.key, safe_text(error), pause))
 
-    def _measure(self, track: Track) -> None:
+    def _measure(self, target_state: TargetState) -> None:
         """Tell how much waits for a target; a source that cannot be asked now says so when it is read."""
         now = self.options.clock.ticks()
-        if track.lane is None or (track.measured is not None and now - track.measured < LAG_EVERY):
+        if target_state.sink is None or (target_state.measured is not None and now - target_state.measured < LAG_EVERY):
             return
-        track.measured = now
+        target_state.measured = now
         with suppress(FlowError):
-            self.options.bus.emit(StreamLag(self.stream.name, track.key, self._waiting(track.lane.position)))
+            self.options.bus.emit(
+                StreamLag(self.stream.name, target_state.key, self._waiting(target_state.sink.position))
+            )
 
     def _waiting(self, position: Position) -> Mapping[str, int]:
         if self.tally.goal is not None:
@@ -246,5 +248,5 @@ class Loop:
 
     def _arrived(self) -> bool:
         goal = self.tally.goal
-        lanes = [track.lane for track in self.tracks]
-        return goal is not None and all(lane and not self.source.distance(lane.position, goal) for lane in lanes)
+        sinks = [target_state.sink for target_state in self.target_states]
+        return goal is not None and all(sink and not self.source.distance(sink.position, goal) for sink in sinks)

@@ -11,12 +11,12 @@ from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.connect.stream import EARLIEST
 from ematix_flow.declare.stream.checks import check_stream
 from ematix_flow.engine.spark.distributed import check_distribution
-from ematix_flow.engine.stream.sinks.base import Road
-from ematix_flow.engine.stream.sinks.broker import BrokerLane, broker_lane, is_broker
-from ematix_flow.engine.stream.sinks.broker_from_files import FileMessagesLane
-from ematix_flow.engine.stream.sinks.from_files import file_lane
-from ematix_flow.engine.stream.sinks.from_lake import LakeLane
-from ematix_flow.engine.stream.sinks.table import TableLane, table_lane
+from ematix_flow.engine.stream.sinks.base import StreamContext
+from ematix_flow.engine.stream.sinks.broker import BrokerSink, is_broker, open_broker_sink
+from ematix_flow.engine.stream.sinks.broker_from_files import FileBrokerSink
+from ematix_flow.engine.stream.sinks.from_files import open_file_sink
+from ematix_flow.engine.stream.sinks.from_lake import LakeTableSink
+from ematix_flow.engine.stream.sinks.table import TableSink, open_table_sink
 from ematix_flow.engine.stream.sources import source_of
 from ematix_flow.engine.stream.transform import StreamRows
 from ematix_flow.errors import FlowError, UnsupportedError
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
 
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
     from ematix_flow.engine.stream.options import StreamOptions
-    from ematix_flow.engine.stream.sinks.base import Lane
+    from ematix_flow.engine.stream.sinks.base import StreamSink
 
 
-def road_of(stream: Stream, options: StreamOptions, kept: ExitStack) -> Road:
+def open_context(stream: Stream, options: StreamOptions, kept: ExitStack) -> StreamContext:
     """Open a stream; what has to be let go is put into `kept`."""
     source = kept.enter_context(closing(source_of(stream, options)))
     rows = StreamRows(stream, source, options, kept)
-    return Road(stream, source, rows, options.begin or _beginning(stream), options, kept_as(stream, options))
+    return StreamContext(stream, source, rows, options.begin or _beginning(stream), options, kept_as(stream, options))
 
 
-def lane_for(road: Road, target: StreamTarget, *, looks: bool = False) -> Lane:
+def sink_for(context: StreamContext, target: StreamTarget, *, looks: bool = False) -> StreamSink:
     """Give a target as what it is, where it stands; whoever only `looks` leaves everything as it is."""
-    source = road.source
+    source = context.source
     if is_broker(target):
-        kind = FileMessagesLane if isinstance(source, FileStream) else BrokerLane
-        return broker_lane(road, target, kind, looks=looks)
+        kind = FileBrokerSink if isinstance(source, FileStream) else BrokerSink
+        return open_broker_sink(context, target, kind, looks=looks)
     if isinstance(source, FileStream):
-        return file_lane(road, target, source)
-    return table_lane(road, target, LakeLane if isinstance(source, LakeStream) else TableLane, looks=looks)
+        return open_file_sink(context, target, source)
+    return open_table_sink(context, target, LakeTableSink if isinstance(source, LakeStream) else TableSink, looks=looks)
 
 
 def kept_as(stream: Stream, options: StreamOptions) -> str:

@@ -51,7 +51,7 @@ CRASHES = 8
 
 
 @dataclass
-class Patience:
+class RestartPolicy:
     """How often something has failed since it last got on."""
 
     what: str

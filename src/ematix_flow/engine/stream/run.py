@@ -14,12 +14,12 @@ from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.connect.stream import LATEST
 from ematix_flow.engine.batch.run import translate_error
 from ematix_flow.engine.spark.session import LONG, OWN, need
-from ematix_flow.engine.stream.loop import Loop, Tally, Track
+from ematix_flow.engine.stream.loop import Loop, Tally, TargetState
 from ematix_flow.engine.stream.metrics import observed
 from ematix_flow.engine.stream.names import filled_in
-from ematix_flow.engine.stream.open import lane_for, refuse_impossible, road_of
+from ematix_flow.engine.stream.open import open_context, refuse_impossible, sink_for
 from ematix_flow.engine.stream.options import StreamOptions
-from ematix_flow.engine.stream.restart_policy import Patience
+from ematix_flow.engine.stream.restart_policy import RestartPolicy
 from ematix_flow.events import StreamFailed
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.stream import Position, StreamSource
     from ematix_flow.declare.stream.stream import Stream
-    from ematix_flow.engine.stream.sinks.base import Road
+    from ematix_flow.engine.stream.sinks.base import StreamContext
 
 
 MANY = 500_000
@@ -46,7 +46,7 @@ def follow(stream: Stream, options: StreamOptions) -> dict[str, Any]:
     stream = filled_in(stream)
     refuse_impossible(stream)
     tally = Tally()
-    patience = Patience(f"stream {stream.name!r}", options.max_backoff)
+    policy = RestartPolicy(f"stream {stream.name!r}", options.max_backoff)
     while True:
         before = tally.batches
         try:
@@ -54,57 +54,57 @@ def follow(stream: Stream, options: StreamOptions) -> dict[str, Any]:
             break
         except Exception as error:  # noqa: BLE001 - the engine's boundary: what it means is decided here
             if tally.batches > before:
-                patience.got_on()
-            pause = _pause(stream, options, patience, error)
+                policy.got_on()
+            pause = _pause(stream, options, policy, error)
         if options.stop.wait(pause):
             break
     return {"total_rows": tally.rows, "iterations": tally.batches, "shutdown_triggered": options.stop.is_set()}
 
 
-def _pause(stream: Stream, options: StreamOptions, patience: Patience, error: Exception) -> float:
+def _pause(stream: Stream, options: StreamOptions, policy: RestartPolicy, error: Exception) -> float:
     """Give the seconds to wait after an error; one that is the end is raised."""
     ours = translate_error(error, stream.origin)
-    last = patience.end_of(ours) if options.restart else ours
+    last = policy.end_of(ours) if options.restart else ours
     if last is not None:
         options.bus.emit(StreamFailed(stream.name, "", safe_text(last)))
         raise last from (None if last is error else error)
-    pause = patience.pause()
+    pause = policy.pause()
     options.bus.emit(StreamFailed(stream.name, "", safe_text(ours), pause))
     return pause
 
 
 def _run_once(stream: Stream, options: StreamOptions, tally: Tally) -> None:
     with ExitStack() as kept:
-        road = road_of(stream, options, kept)
-        road.source.begin()
+        context = open_context(stream, options, kept)
+        context.source.begin()
         if tally.goal is None:
-            tally.goal = _goal(road.source, options)
+            tally.goal = _goal(context.source, options)
         need(OWN)
-        if _runs_long(road, tally.goal):
+        if _runs_long(context, tally.goal):
             need(LONG)
-        loop = Loop(stream, road.source, options, tally, _tracks(road))
+        loop = Loop(stream, context.source, options, tally, _target_states(context))
         kept.callback(loop.close)
         loop.run()
 
 
-def _tracks(road: Road) -> list[Track]:
-    stream = road.stream
+def _target_states(context: StreamContext) -> list[TargetState]:
+    stream = context.stream
     return [
-        Track(
+        TargetState(
             stream.key_of(target),
-            partial(lane_for, road, target),
-            Patience(f"target {stream.key_of(target)!r} of stream {stream.name!r}", road.options.max_backoff),
+            partial(sink_for, context, target),
+            RestartPolicy(f"target {stream.key_of(target)!r} of stream {stream.name!r}", context.options.max_backoff),
         )
         for target in stream.targets
     ]
 
 
-def _runs_long(road: Road, goal: Position | None) -> bool:
+def _runs_long(context: StreamContext, goal: Position | None) -> bool:
     """Say whether a run starts Spark, and that had better run quickly than start quickly."""
-    lakes = any(resolve_connection(target.connection).kind in LAKES for target in road.stream.targets)
-    if not (lakes or road.rows.reads_rows):
+    lakes = any(resolve_connection(target.connection).kind in LAKES for target in context.stream.targets)
+    if not (lakes or context.rows.reads_rows):
         return False
-    return goal is None or road.source.distance(road.source.start(road.begin), goal) >= MANY
+    return goal is None or context.source.distance(context.source.start(context.begin), goal) >= MANY
 
 
 def _goal(source: StreamSource, options: StreamOptions) -> Position | None:

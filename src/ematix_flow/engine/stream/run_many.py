@@ -25,7 +25,7 @@ def run_streams(streams: Sequence[Stream], options: StreamOptions) -> dict[str, 
 
     A stream that fails ends the others after their batch; where streams are to go on after errors, they do so without it.
     """
-    _refuse_twins(streams)
+    _refuse_duplicate_targets(streams)
     if len(streams) == 1:
         return {streams[0].name: run_stream(streams[0], options)}
     with finishing(options.stop), observed(streams, options):
@@ -52,7 +52,7 @@ def _outcomes(running: Mapping[str, Future[dict[str, Any]]]) -> dict[str, Outcom
     return found
 
 
-def _refuse_twins(streams: Sequence[Stream]) -> None:
+def _refuse_duplicate_targets(streams: Sequence[Stream]) -> None:
     names = [stream.name for stream in streams]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

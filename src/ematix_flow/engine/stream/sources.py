@@ -25,7 +25,7 @@ def source_of(stream: Stream, options: StreamOptions) -> StreamSource:
     one = stream.sources[0]
     source = open_stream(one.connection, one.query)
     if isinstance(source, LakeStream):
-        need(source.spark_needs)
+        need(source.spark_requirements)
         _expect_lakes(stream)
         spark = session_for(options.load)
         source.use(lambda: engine_on(spark))
@@ -45,4 +45,4 @@ def _expect_lakes(stream: Stream) -> None:
     for target in stream.targets:
         connection = resolve_connection(target.connection)
         if connection.kind in LAKES:
-            need(target_of(connection).spark_needs)
+            need(target_of(connection).spark_requirements)

@@ -16,8 +16,8 @@ from ematix_flow.connect.registry import open_stream
 from ematix_flow.connect.sinks import Way
 from ematix_flow.connect.stream import EARLIEST, LATEST, VALUE
 from ematix_flow.engine.stream.dead_letter_topic import send_again, wants_topic
-from ematix_flow.engine.stream.open import road_of
-from ematix_flow.engine.stream.sinks.broker import BrokerLane, broker_lane
+from ematix_flow.engine.stream.open import open_context
+from ematix_flow.engine.stream.sinks.broker import BrokerSink, open_broker_sink
 from ematix_flow.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.stream.stream import Stream
     from ematix_flow.engine.stream.dead_letters import Selection
     from ematix_flow.engine.stream.options import StreamOptions
-    from ematix_flow.engine.stream.sinks.base import Road
+    from ematix_flow.engine.stream.sinks.base import StreamContext
 
 _BESIDE = ("_headers", "_partition", "_offset")
 
@@ -55,31 +55,31 @@ def replay_topic(stream: Stream, chosen: Selection, options: StreamOptions, atte
         raise UnsupportedError(message, hint="say --all or --first N.")
     done: Counter[str] = Counter()
     with ExitStack() as kept:
-        road = road_of(stream, options, kept)
+        context = open_context(stream, options, kept)
         topic = kept.enter_context(closing(open_stream(stream.sources[0].connection, str(stream.dead_letter_topic))))
         end = topic.start(LATEST)
         for target in stream.targets:
-            with closing(broker_lane(road, target, BrokerLane, looks=True)) as lane:
-                done.update(_replayed(road, lane, topic, end, chosen.first, attempts))
+            with closing(open_broker_sink(context, target, BrokerSink, looks=True)) as sink:
+                done.update(_replayed(context, sink, topic, end, chosen.first, attempts))
     return dict(done)
 
 
 def _replayed(
-    road: Road, lane: BrokerLane, topic: StreamSource, end: Position, first: int | None, attempts: int
+    context: StreamContext, sink: BrokerSink, topic: StreamSource, end: Position, first: int | None, attempts: int
 ) -> dict[str, int]:
-    way = Way(f"{lane.way.name} dead letters", topic.source_id)
-    begin = lane.sink.take_over(way) or topic.start(EARLIEST)
-    everything = _letters(topic, begin, end, road.stream.name)
+    way = Way(f"{sink.way.name} dead letters", topic.source_id)
+    begin = sink.sink.take_over(way) or topic.start(EARLIEST)
+    everything = _letters(topic, begin, end, context.stream.name)
     taken = everything[:first]
     after = end if len(taken) == len(everything) else _behind(begin, taken)
     once = {letter.id: letter for letter in taken if letter.attempt < attempts}
     if not taken:
         return {}
-    made = lane.again([(letter.payload, letter.place) for letter in once.values()], way)
+    made = sink.again([(letter.payload, letter.place) for letter in once.values()], way)
     failed = [] if made.rejects is None else made.rejects.to_pylist()
     tries = {letter.place: letter.attempt + 1 for letter in once.values()}
-    send_again(road.stream, failed, tries, road.options.clock.now())
-    lane.sink.write(way, begin, after, made.messages)
+    send_again(context.stream, failed, tries, context.options.clock.now())
+    sink.sink.write(way, begin, after, made.messages)
     parked = sum(tries.get(row["source_position"], attempts) >= attempts for row in failed)
     return {
         "taken": len(once),

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.errors import DeclareError, RunError
 from ematix_flow.observe.alerts.alert import GAVE_UP, RECOVERED, headline, words
-from ematix_flow.observe.http.client import DOOR
+from ematix_flow.observe.http.client import CLIENT
 from ematix_flow.observe.http.host_guard import RefusedHostError, UnreachedError
 
 if TYPE_CHECKING:
     from ematix_flow.observe.alerts.alert import AlertEvent
-    from ematix_flow.observe.http.client import Door
+    from ematix_flow.observe.http.client import HttpClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class AppriseAlerter:
     """Tells by one channel of Apprise."""
 
     channel: Any = field(repr=False)
-    door: Door = field(default=DOOR, repr=False)
+    client: HttpClient = field(default=CLIENT, repr=False)
 
     def notify(self, event: AlertEvent) -> None:
         """Send the alert."""
@@ -37,7 +37,7 @@ class AppriseAlerter:
             hosts = set()  # the service has an address of its own, and what stands first in the URL is a token
         for host in hosts:
             try:
-                place = self.door.find(host, channel.port or (443 if channel.secure else 80))
+                place = self.client.find(host, channel.port or (443 if channel.secure else 80))
             except UnreachedError:
                 continue  # no host, but for example a topic of a service
             if not channel.secure and not place.listed:
@@ -46,7 +46,7 @@ class AppriseAlerter:
                 raise RefusedHostError(message, hint=hint)
 
 
-def apprise_alerter(url: str, door: Door = DOOR) -> AppriseAlerter:
+def apprise_alerter(url: str, client: HttpClient = CLIENT) -> AppriseAlerter:
     """Give the alerter of a URL that Apprise understands, or refuse it."""
     import logging
     import warnings
@@ -65,4 +65,4 @@ def apprise_alerter(url: str, door: Door = DOOR) -> AppriseAlerter:
         message = f"no alerter understands this address of the scheme {scheme!r}"
         hint = "known are stdout, slack, https, email, pagerduty and every scheme of Apprise, each with its own form."
         raise DeclareError(message, hint=hint)
-    return AppriseAlerter(channel, door)
+    return AppriseAlerter(channel, client)

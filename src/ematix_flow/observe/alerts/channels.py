@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ematix_flow.observe.alerts.alert import FAILED, GAVE_UP, RECOVERED, details, headline, instant, words
-from ematix_flow.observe.http.client import DOOR, post
+from ematix_flow.observe.http.client import CLIENT, post
 
 if TYPE_CHECKING:
     from ematix_flow.observe.alerts.alert import AlertEvent
-    from ematix_flow.observe.http.client import Door
+    from ematix_flow.observe.http.client import HttpClient
 
 PAGERDUTY = "https://events.pagerduty.com/v2/enqueue"
 SEVERITIES = ("info", "warning", "error", "critical")
@@ -38,12 +38,12 @@ class SlackAlerter:
     """Posts a text to a web hook of Slack, or of anything that takes `{"text": ...}`."""
 
     url: str = field(repr=False)
-    door: Door = field(default=DOOR, repr=False)
+    client: HttpClient = field(default=CLIENT, repr=False)
 
     def notify(self, event: AlertEvent) -> None:
         """Post the alert."""
         text = words(event).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-        post(self.url, json.dumps({"text": text}).encode(), _JSON, self.door)
+        post(self.url, json.dumps({"text": text}).encode(), _JSON, self.client)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class PagerDutyAlerter:
     severity: str = "error"
     service: str = "ematix-flow"
     url: str = field(default=PAGERDUTY, repr=False)
-    door: Door = field(default=DOOR, repr=False)
+    client: HttpClient = field(default=CLIENT, repr=False)
 
     def notify(self, event: AlertEvent) -> None:
         """Trigger, or resolve what has recovered."""
@@ -66,7 +66,7 @@ class PagerDutyAlerter:
         }
         if not over:
             body["payload"] = self._payload(event)
-        post(self.url, json.dumps(body).encode(), _JSON, self.door)
+        post(self.url, json.dumps(body).encode(), _JSON, self.client)
 
     def _key(self, event: AlertEvent) -> str:
         kind = "" if event.incident == FAILED else f":{event.incident}"

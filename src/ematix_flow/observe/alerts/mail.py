@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.errors import RunError
 from ematix_flow.observe.alerts.alert import headline, words
-from ematix_flow.observe.http.client import DOOR, connected, within
+from ematix_flow.observe.http.client import CLIENT, connected, within
 
 if TYPE_CHECKING:
     import socket
 
     from ematix_flow.observe.alerts.alert import AlertEvent
-    from ematix_flow.observe.http.client import Door
+    from ematix_flow.observe.http.client import HttpClient
     from ematix_flow.observe.http.host_guard import Reachable
 
 
@@ -33,12 +33,12 @@ class EmailAlerter:
     password: str = field(default="", repr=False)
     starttls: bool = True
     """False: TLS from the first byte on."""
-    door: Door = field(default=DOOR, repr=False)
+    client: HttpClient = field(default=CLIENT, repr=False)
 
     def notify(self, event: AlertEvent) -> None:
         """Send the alert."""
         message = self.message(event)
-        within(self.door.seconds, lambda sockets: self._send(message, sockets), self.host)
+        within(self.client.seconds, lambda sockets: self._send(message, sockets), self.host)
 
     def message(self, event: AlertEvent) -> EmailMessage:
         """Give the mail."""
@@ -51,9 +51,9 @@ class EmailAlerter:
         return message
 
     def _send(self, message: EmailMessage, sockets: list[socket.socket]) -> None:
-        place = self.door.find(self.host, self.port or (587 if self.starttls else 465))
+        place = self.client.find(self.host, self.port or (587 if self.starttls else 465))
         try:
-            with _Mailer(place, self.door.seconds, sockets, starttls=self.starttls) as server:
+            with _Mailer(place, self.client.seconds, sockets, starttls=self.starttls) as server:
                 if self.user:
                     server.login(self.user, self.password)
                 server.send_message(message)

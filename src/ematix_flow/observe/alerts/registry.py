@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from ematix_flow.observe.background_queue import Outbox
+from ematix_flow.observe.background_queue import BackgroundQueue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ class AlertDesk:
     """Hands every alert to every alerter; each has a queue of its own, so that a slow one delays nobody."""
 
     def __init__(self, alerters: Sequence[Alerter]) -> None:
-        self._boxes = [Outbox(one.notify, f"alerts by {type(one).__name__}") for one in alerters]
+        self._boxes = [BackgroundQueue(one.notify, f"alerts by {type(one).__name__}") for one in alerters]
 
     def send(self, event: AlertEvent) -> None:
         """Take an alert."""

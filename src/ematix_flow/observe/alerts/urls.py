@@ -9,19 +9,19 @@ from ematix_flow.connect.secrets import expand, remember
 from ematix_flow.errors import DeclareError, did_you_mean
 from ematix_flow.observe.alerts.channels import SEVERITIES, PagerDutyAlerter, SlackAlerter, StdoutAlerter
 from ematix_flow.observe.alerts.mail import EmailAlerter
-from ematix_flow.observe.http.client import DOOR
+from ematix_flow.observe.http.client import CLIENT
 from ematix_flow.observe.http.host_guard import VARIABLE, Allowed, allowed_hosts
 
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
     from ematix_flow.observe.alerts.alert import Alerter
-    from ematix_flow.observe.http.client import Door
+    from ematix_flow.observe.http.client import HttpClient
 
 _SHORTEST_KEY = 8
 
 
-def from_url(url: str, door: Door = DOOR) -> Alerter:
+def from_url(url: str, client: HttpClient = CLIENT) -> Alerter:
     """Give the alerter of a URL; `${...}` in it is filled in, and what is secret in it is never shown."""
     full = expand(url.strip())
     try:
@@ -34,29 +34,29 @@ def from_url(url: str, door: Door = DOOR) -> Alerter:
         case "stdout":
             return StdoutAlerter()
         case "slack" if "." in (parts.hostname or ""):
-            return SlackAlerter("https" + full.removeprefix("slack"), door)
+            return SlackAlerter("https" + full.removeprefix("slack"), client)
         case "https":
-            return SlackAlerter(full, door)
+            return SlackAlerter(full, client)
         case "http":
-            return _plain_hook(full, door)
+            return _plain_hook(full, client)
         case "email":
-            return _mail(parts, door)
+            return _mail(parts, client)
         case "pagerduty":
-            return _pagerduty(parts, door)
+            return _pagerduty(parts, client)
         case "":
             raise DeclareError("the address of an alerter has no scheme", hint="write scheme://...")
     # Loaded here: it takes as long as all the others together.
     from ematix_flow.observe.alerts.apprise import apprise_alerter
 
-    return apprise_alerter(full, door)
+    return apprise_alerter(full, client)
 
 
-def _plain_hook(url: str, door: Door) -> SlackAlerter:
+def _plain_hook(url: str, client: HttpClient) -> SlackAlerter:
     """Give the alerter of a hook in plain text, which only hosts that the operator named may have."""
-    if (allowed_hosts() if door.allowed is None else door.allowed) == Allowed():
+    if (allowed_hosts() if client.allowed is None else client.allowed) == Allowed():
         hint = f"write https://, or name the host in {VARIABLE}."
         raise DeclareError("a web hook must be https", hint=hint)
-    return SlackAlerter(url, door)
+    return SlackAlerter(url, client)
 
 
 def _remember_secrets(parts: SplitResult, url: str) -> None:
@@ -79,7 +79,7 @@ def _query(parts: SplitResult, known: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _mail(parts: SplitResult, door: Door) -> EmailAlerter:
+def _mail(parts: SplitResult, client: HttpClient) -> EmailAlerter:
     found = _query(parts, ("to", "from", "starttls"))
     to = tuple(one.strip() for one in found.get("to", "").split(",") if one.strip())
     if not parts.hostname or not to:
@@ -93,11 +93,11 @@ def _mail(parts: SplitResult, door: Door) -> EmailAlerter:
         user=unquote(parts.username or ""),
         password=unquote(parts.password or ""),
         starttls=found.get("starttls", "1").lower() not in ("0", "false", "no"),
-        door=door,
+        client=client,
     )
 
 
-def _pagerduty(parts: SplitResult, door: Door) -> PagerDutyAlerter:
+def _pagerduty(parts: SplitResult, client: HttpClient) -> PagerDutyAlerter:
     found = _query(parts, ("severity", "service"))
     severity = found.get("severity", "error")
     if not parts.netloc:
@@ -106,4 +106,4 @@ def _pagerduty(parts: SplitResult, door: Door) -> PagerDutyAlerter:
     if severity not in SEVERITIES:
         message = f"PagerDuty knows no severity {severity!r}"
         raise DeclareError(message, hint=did_you_mean(severity, SEVERITIES))
-    return PagerDutyAlerter(parts.netloc, severity, found.get("service") or "ematix-flow", door=door)
+    return PagerDutyAlerter(parts.netloc, severity, found.get("service") or "ematix-flow", client=client)

@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class HttpClient:
     """How requests go out; tests put their own resolver here."""
 
     allowed: Allowed | None = None
@@ -43,7 +43,7 @@ class Door:
         return reach(host, port, self.allowed, self.resolve)
 
 
-DOOR = Door()
+CLIENT = HttpClient()
 
 
 def within(seconds: float, work: Callable[[list[socket.socket]], Result], what: str) -> Result:
@@ -73,11 +73,11 @@ def connected(place: Reachable, seconds: float, sockets: list[socket.socket]) ->
     raise UnreachedError(message)
 
 
-def post(url: str, body: bytes, headers: Mapping[str, str], door: Door = DOOR) -> None:
+def post(url: str, body: bytes, headers: Mapping[str, str], client: HttpClient = CLIENT) -> None:
     """Send a body; anything but an answer of success is an error, and no answer is followed elsewhere."""
     parts = _parts(url)
     what = str(parts.hostname)
-    status = within(door.seconds, lambda sockets: _status(parts, body, headers, door, sockets), what)
+    status = within(client.seconds, lambda sockets: _status(parts, body, headers, client, sockets), what)
     if status in _FINE:
         return
     message = f"{what} answers {status}"
@@ -98,14 +98,14 @@ def _parts(url: str) -> SplitResult:
 
 
 def _status(
-    parts: SplitResult, body: bytes, headers: Mapping[str, str], door: Door, sockets: list[socket.socket]
+    parts: SplitResult, body: bytes, headers: Mapping[str, str], client: HttpClient, sockets: list[socket.socket]
 ) -> int:
-    place = door.find(str(parts.hostname), parts.port or PORTS[parts.scheme])
+    place = client.find(str(parts.hostname), parts.port or PORTS[parts.scheme])
     if parts.scheme == "http" and not place.listed:
         message = f"host {place.host!r} would be sent plain text"
         raise RefusedHostError(message, hint="write https://, or list the host in EMATIX_FLOW_ALLOW_HOSTS.")
-    connection = HTTPConnection(place.host, place.port, timeout=door.seconds)
-    connection.sock = _secured(connected(place, door.seconds, sockets), place, parts.scheme, sockets)
+    connection = HTTPConnection(place.host, place.port, timeout=client.seconds)
+    connection.sock = _secured(connected(place, client.seconds, sockets), place, parts.scheme, sockets)
     try:
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         connection.request("POST", path, body, {"Host": _host(parts), **_login(parts), **headers})

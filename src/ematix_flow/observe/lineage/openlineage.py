@@ -14,15 +14,15 @@ from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.connect.redact import redact
 from ematix_flow.connect.secrets import remember
 from ematix_flow.events import RunCommitted, RunFailed, RunPlanned, RunStarted
-from ematix_flow.observe.background_queue import Outbox
-from ematix_flow.observe.http.client import DOOR, post
+from ematix_flow.observe.background_queue import BackgroundQueue
+from ematix_flow.observe.http.client import CLIENT, post
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ematix_flow.clock import Clock
     from ematix_flow.events import ColumnOrigin, Dataset, Event, LoadFacts
-    from ematix_flow.observe.http.client import Door
+    from ematix_flow.observe.http.client import HttpClient
 
 PRODUCER = "urn:ematix-flow-spark"
 SPEC = "https://openlineage.io/spec"
@@ -54,7 +54,7 @@ class Lineage:
     """Hears events of loads and hands them on, in order and in the background."""
 
     def __init__(self, deliver: Callable[[dict[str, Any]], None], clock: Clock = SYSTEM_CLOCK) -> None:
-        self._box: Outbox[_Told] = Outbox(lambda told: deliver(run_event(told)), "lineage")
+        self._box: BackgroundQueue[_Told] = BackgroundQueue(lambda told: deliver(run_event(told)), "lineage")
         self._clock = clock
         self._plans: dict[tuple[str, str], RunPlanned] = {}
         self._lock = threading.Lock()
@@ -153,11 +153,11 @@ def to_file(path: str) -> Callable[[Mapping[str, Any]], None]:
     return deliver
 
 
-def to_service(url: str, door: Door = DOOR) -> Callable[[Mapping[str, Any]], None]:
+def to_service(url: str, client: HttpClient = CLIENT) -> Callable[[Mapping[str, Any]], None]:
     """Give what posts events to a service."""
     headers = {"Content-Type": "application/json"}
     key = os.environ.get(API_KEY)
     if key:
         remember(key)
         headers["Authorization"] = f"Bearer {key}"
-    return lambda event: post(url, json.dumps(event).encode(), headers, door)
+    return lambda event: post(url, json.dumps(event).encode(), headers, client)

@@ -10,12 +10,12 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ematix_flow.connect.secrets import expand, remember
 from ematix_flow.errors import DeclareError, MissingExtraError, TransientError, did_you_mean
-from ematix_flow.observe.http.client import DOOR, post, within
+from ematix_flow.observe.http.client import CLIENT, post, within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ematix_flow.observe.http.client import Door
+    from ematix_flow.observe.http.client import HttpClient
     from ematix_flow.observe.http.host_guard import Reachable
 
 HTTP, GRPC = 4318, 4317
@@ -37,21 +37,21 @@ class Collector:
     tls: bool = False
     """True: also where the operator named the host, to which plain text may go."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    door: Door = field(default=DOOR, repr=False)
+    client: HttpClient = field(default=CLIENT, repr=False)
 
     def send(self, signal: str, payload: bytes) -> None:
         """Send a request of a signal, metrics or traces."""
-        place = within(self.door.seconds, lambda _: self.door.find(self.host, self.port), self.host)
+        place = within(self.client.seconds, lambda _: self.client.find(self.host, self.port), self.host)
         secure = self.tls or not place.listed
         if self.grpc:
             _call(place, _METHODS[signal], payload, self, secure=secure)
             return
         host = f"[{self.host}]" if ":" in self.host else self.host
         url = f"http{'s' if secure else ''}://{host}:{self.port}{self.path}/v1/{signal}"
-        post(url, payload, {"Content-Type": "application/x-protobuf", **self.headers}, self.door)
+        post(url, payload, {"Content-Type": "application/x-protobuf", **self.headers}, self.client)
 
 
-def collector(url: str, *, grpc: bool, door: Door = DOOR) -> Collector:
+def collector(url: str, *, grpc: bool, client: HttpClient = CLIENT) -> Collector:
     """Give the collector of a URL; whatever its scheme, what follows is host[:port][/path][?tls=1]."""
     try:
         parts = urlsplit(expand(url))
@@ -65,7 +65,7 @@ def collector(url: str, *, grpc: bool, door: Door = DOOR) -> Collector:
             raise DeclareError(f"an address of a collector takes no {name!r}", hint=did_you_mean(name, ["tls"]))
     tls = dict(parse_qsl(parts.query)).get("tls", "0") not in ("0", "false", "no")
     default = GRPC if grpc else HTTP
-    return Collector(parts.hostname, port or default, parts.path.rstrip("/"), grpc, tls, _headers(), door)
+    return Collector(parts.hostname, port or default, parts.path.rstrip("/"), grpc, tls, _headers(), client)
 
 
 def _headers() -> dict[str, str]:
@@ -90,7 +90,7 @@ def _call(place: Reachable, method: str, payload: bytes, to: Collector, *, secur
     else:
         channel = grpc.insecure_channel(target, options)
     try:
-        channel.unary_unary(method)(payload, timeout=to.door.seconds, metadata=tuple(to.headers.items()))
+        channel.unary_unary(method)(payload, timeout=to.client.seconds, metadata=tuple(to.headers.items()))
     except grpc.RpcError as error:
         raise TransientError(f"{place.host} answers {error.code().name}") from None
     finally:

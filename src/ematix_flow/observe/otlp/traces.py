@@ -23,7 +23,7 @@ from ematix_flow.events import (
     RunFailed,
     RunStarted,
 )
-from ematix_flow.observe.background_queue import Outbox
+from ematix_flow.observe.background_queue import BackgroundQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,7 +69,7 @@ class Tracing:
     """Hears events and makes spans of them."""
 
     def __init__(self, deliver: Callable[[Sequence[ReadableSpan]], None]) -> None:
-        self._box: Outbox[Sequence[ReadableSpan]] = Outbox(deliver, "traces")
+        self._box: BackgroundQueue[Sequence[ReadableSpan]] = BackgroundQueue(deliver, "traces")
         self._provider = TracerProvider(resource=Resource.create({"service.name": SERVICE}), shutdown_on_exit=False)
         self._provider.add_span_processor(_Gathering(self._box.put))
         self._tracer = self._provider.get_tracer(SERVICE)

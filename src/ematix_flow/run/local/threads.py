@@ -79,10 +79,10 @@ class _Crew:
     def _stage(self, partition: int) -> Part:
         for attempt in attempts(STAGE_PARTITION, on=_may_pass, stop=self.over):
             with attempt:
-                part = self._pieces[partition]((partition, next(self._attempts)), heed=self._heed)
+                part = self._pieces[partition]((partition, next(self._attempts)), cancel_check=self._cancel_check)
         return part
 
-    def _heed(self) -> None:
+    def _cancel_check(self) -> None:
         if self.over.is_set():
             raise TransientError("another part of this load failed")
 

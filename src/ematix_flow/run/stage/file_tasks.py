@@ -75,10 +75,10 @@ def _stage(
     sql: str,
     pieces: Sequence[FilePiece],
     place: tuple[int, int],
-    heed: Callable[[], None] | None = None,
+    cancel_check: Callable[[], None] | None = None,
 ) -> Part:
     with closing(shaped_batches(sql, _together(_tables(pieces)))) as batches:
-        return stage_batches(work, *place, batches, heed)
+        return stage_batches(work, *place, batches, cancel_check)
 
 
 def _tables(pieces: Iterable[FilePiece]) -> Iterator[pa.Table]:

@@ -145,26 +145,26 @@ def stage_split(
     place: tuple[int, int],
     *,
     relayed: bool,
-    heed: Callable[[], None] | None = None,
+    cancel_check: Callable[[], None] | None = None,
 ) -> Part:
     """Stage one split of a source as a partition and attempt, and give the report; `heed` may stop it between rows."""
     if relayed:
         try:
-            return _relay_split(work, source, split, place, heed)
+            return _relay_split(work, source, split, place, cancel_check)
         except TransientError:
             raise
         except RunError:
             # Nothing was staged. Reading the rows finds the bad ones, or fails with better words.
             pass
-    return stage_batches(work, *place, source.read(split), heed)
+    return stage_batches(work, *place, source.read(split), cancel_check)
 
 
 def _relay_split(
-    work: StageWork, source: Database, split: Split, place: tuple[int, int], heed: Callable[[], None] | None
+    work: StageWork, source: Database, split: Split, place: tuple[int, int], cancel_check: Callable[[], None] | None
 ) -> Part:
     partition, attempt = place
     failpoint("stage.task_start")
-    rows = work.target.relay(source, split, work.spec, attempt, lambda sent: _count(work, place, sent, heed))
+    rows = work.target.relay(source, split, work.spec, attempt, lambda sent: _count(work, place, sent, cancel_check))
     failpoint("stage.after_task_commit")
     failpoint("stage.before_return")
     return Part(partition, attempt, rows)
@@ -175,7 +175,7 @@ def stage_batches(
     partition: int,
     attempt: int,
     batches: Iterable[pa.RecordBatch],
-    heed: Callable[[], None] | None = None,
+    cancel_check: Callable[[], None] | None = None,
 ) -> Part:
     """Stage the batches of one attempt and give its report."""
     failpoint("stage.task_start")
@@ -194,7 +194,7 @@ def stage_batches(
                 first = first or describe_reject(bad)
                 rejected += bad.num_rows
             rows += good.num_rows
-            _count(work, (partition, attempt), rows, heed)
+            _count(work, (partition, attempt), rows, cancel_check)
             failpoint("stage.mid_rows")
         path, reject_path = stager.finish()
         failpoint("stage.after_task_commit")
@@ -241,13 +241,13 @@ def _stage_reject_batches(work: StageWork, place: tuple[int, int], batches: Iter
     return Part(*place, 0, rejected, path, reject_path, first)
 
 
-def _count(work: StageWork, place: tuple[int, int], rows: int, heed: Callable[[], None] | None) -> None:
+def _count(work: StageWork, place: tuple[int, int], rows: int, cancel_check: Callable[[], None] | None) -> None:
     """Tell how many rows an attempt has staged, and hear whether it shall go on."""
     if work.count_to and Path(work.count_to).is_dir():
         partition, attempt = place
         (Path(work.count_to) / f"{partition}-{attempt}").write_text(str(rows))
-    if heed is not None:
-        heed()
+    if cancel_check is not None:
+        cancel_check()
 
 
 def describe_reject(rejects: pa.RecordBatch) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Road:
+class StreamContext:
     """What all targets of a run of a stream share."""
 
     stream: Stream
@@ -40,7 +40,7 @@ class Batch:
     slot: str
 
 
-class Lane(ABC):
+class StreamSink(ABC):
     """One target of a stream."""
 
     key: str

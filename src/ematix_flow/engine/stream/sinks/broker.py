@@ -12,7 +12,7 @@ from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.connect.sinks import Way
 from ematix_flow.connect.stream import EARLIEST, PLACE, as_text
 from ematix_flow.engine.stream.dead_letter_topic import send_rejects, wants_topic
-from ematix_flow.engine.stream.sinks.base import Lane
+from ematix_flow.engine.stream.sinks.base import StreamSink
 from ematix_flow.engine.stream.transform import reader_for
 from ematix_flow.errors import BadRowsError, PlanError, did_you_mean
 from ematix_flow.plan.explain.guarantees import sent_as
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from ematix_flow.connect.sinks import Sink
     from ematix_flow.connect.stream import MessagePiece, Position, StreamSource
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
-    from ematix_flow.engine.stream.sinks.base import Road
+    from ematix_flow.engine.stream.sinks.base import StreamContext
     from ematix_flow.run.send.messages import Outgoing
 
 
 @dataclass
-class BrokerLane(Lane):
+class BrokerSink(StreamSink):
     """A topic or a queue."""
 
     key: str
     position: Position
-    road: Road
+    context: StreamContext
     target: StreamTarget
     sink: Sink
     way: Way
@@ -60,7 +60,7 @@ class BrokerLane(Lane):
         rejects = 0
         if made.rejects is not None:
             rejects = made.rejects.num_rows
-            rejected(self.road, made.rejects)
+            rejected(self.context, made.rejects)
         self.sink.write(self.way, self.position, after, made.messages)
         self.position = after
         return Counts(staged=len(made.messages), inserted=len(made.messages), rejected=rejects)
@@ -71,7 +71,7 @@ class BrokerLane(Lane):
 
     def messages(self, end: Position) -> Outgoing:
         """Give what the messages up to a position become."""
-        source, rows = self.road.source, self.road.rows
+        source, rows = self.context.source, self.context.rows
         key, ids = self.target.message_key_column, Ids(f"{self.way.name}\x1f{self.way.source}")
         if rows.reads_rows:
             span = Span(self.way.source, as_text(self.position), as_text(end), known=True)
@@ -82,44 +82,46 @@ class BrokerLane(Lane):
     def again(self, payloads: Sequence[tuple[bytes, str]], way: Way) -> Outgoing:
         """Return what payloads become that the stream has read before, each with the place it came from."""
         ids = Ids(f"{way.name}\x1f{way.source}")
-        if self.road.rows.transforms:
-            found = self.road.rows.of_payloads(payloads, transform=True)
+        if self.context.rows.transforms:
+            found = self.context.rows.of_payloads(payloads, transform=True)
             return encoded(found, self.encoder, self.target.message_key_column, ids, payloads[0][1] if payloads else "")
         return self._sent_as((piece_of(payloads),), ids, ())
 
     def _sent_as(self, pieces: Sequence[MessagePiece], ids: Ids, beside: Sequence[str]) -> Outgoing:
-        source, key = self.road.source, self.target.message_key_column
+        source, key = self.context.source, self.target.message_key_column
         if _passes_on(source, self.encoder):
             return passed_on(pieces, key, ids, objects=self.encoder.format == JSON)
         found = typed_rows(pieces, reader_for(source), [PLACE, *beside])
         return encoded(found, self.encoder, key, ids, hidden=beside)
 
 
-def broker_lane(road: Road, target: StreamTarget, kind: type[BrokerLane], *, looks: bool = False) -> BrokerLane:
+def open_broker_sink(
+    context: StreamContext, target: StreamTarget, kind: type[BrokerSink], *, looks: bool = False
+) -> BrokerSink:
     """Give a target where it stands; one that stands nowhere begins where the stream begins.
 
     Whoever only `looks` disturbs nobody and leaves everything as it is.
     """
-    source, stream = road.source, road.stream
-    raw = source.payload_format == RAW and not road.rows.transforms
+    source, stream = context.source, context.stream
+    raw = source.payload_format == RAW and not context.rows.transforms
     encoder = encoder_for(resolve_connection(target.connection), target.place, RAW if raw else JSON)
-    if not road.rows.transforms:
+    if not context.rows.transforms:
         _refuse_key(stream, target, source, encoder)
     if stream.transform.on_error == "dlq" and not wants_topic(stream):
         message = f"dead letters of stream {stream.name!r} have no place: {target.place!r} keeps none"
         hint = "name a dead_letter_topic=, or say transform_on_error='drop'."
         raise PlanError(message, hint=hint, origin=stream.origin)
-    sink, way = sink_of(stream, target), Way(road.name, source.source_id)
+    sink, way = sink_of(stream, target), Way(context.name, source.source_id)
     try:
         found = sink.position(way) if looks else sink.take_over(way)
-        position = kind.start(source, road.begin) if found is None else found
-        if found is None and road.begin != EARLIEST and not looks:
+        position = kind.start(source, context.begin) if found is None else found
+        if found is None and context.begin != EARLIEST and not looks:
             # The end of a topic is another one a second later.
             sink.remember(way, position)
     except BaseException:
         sink.close()
         raise
-    return kind(stream.key_of(target), position, road, target, sink, way, encoder)
+    return kind(stream.key_of(target), position, context, target, sink, way, encoder)
 
 
 def is_broker(target: StreamTarget) -> bool:
@@ -133,9 +135,9 @@ def sink_of(stream: Stream, target: StreamTarget) -> Sink:
     return open_sink(connection, target.place, sent_as(connection.kind, stream.delivery))
 
 
-def rejected(road: Road, rejects: pa.Table) -> None:
+def rejected(context: StreamContext, rejects: pa.Table) -> None:
     """Do what a stream wants done with messages that cannot be read."""
-    stream = road.stream
+    stream = context.stream
     match stream.transform.on_error:
         case "drop":
             return
@@ -147,7 +149,7 @@ def rejected(road: Road, rejects: pa.Table) -> None:
             hint = "transform_on_error= may drop them, or send them to a dead_letter_topic=."
             raise BadRowsError(message, hint=hint, origin=stream.origin)
         case _:
-            send_rejects(stream, rejects, road.options.clock.now())
+            send_rejects(stream, rejects, context.options.clock.now())
 
 
 def _passes_on(source: StreamSource, encoder: Encoder) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ematix_flow.connect.stream import EARLIEST, as_text
 from ematix_flow.engine.batch.new_files import refuse_changed
-from ematix_flow.engine.stream.sinks.broker import BrokerLane
+from ematix_flow.engine.stream.sinks.broker import BrokerSink
 from ematix_flow.engine.stream.sinks.shaped_files import some_of
 from ematix_flow.errors import RunError
 from ematix_flow.plan.new_files import choose_files, refused
@@ -48,7 +48,7 @@ class _Chosen:
 
 
 @dataclass
-class FileMessagesLane(BrokerLane):
+class FileBrokerSink(BrokerSink):
     """A topic or a queue that takes the rows of new files; ids are those of file and row, however files come together."""
 
     @staticmethod
@@ -79,7 +79,7 @@ class FileMessagesLane(BrokerLane):
 
     @property
     def _source(self) -> FileStream:
-        return cast("FileStream", self.road.source)
+        return cast("FileStream", self.context.source)
 
     def _chosen(self) -> _Chosen:
         paths = {file: path for path, file in self._source.files.seen(self._source.query)}
@@ -102,7 +102,7 @@ class FileMessagesLane(BrokerLane):
 
         source = self._source
         files = source.files.described((path,), {})
-        found = self.road.rows.transformed(file_rows(files, shown=True))
+        found = self.context.rows.transformed(file_rows(files, shown=True))
         refuse_changed(source.files, files.paths, (file,))
         ids = Ids(f"{self.way.name}\x1f{self.way.source}")
         return encoded(found, self.encoder, self.target.message_key_column, ids, as_text(source.look_at([file])))

@@ -9,12 +9,12 @@ from ematix_flow.connect.stream import as_text
 from ematix_flow.declare.pipeline.write import ERROR
 from ematix_flow.engine.batch.load import FreshRows, load_target
 from ematix_flow.engine.batch.source import OpenSource
-from ematix_flow.engine.stream.sinks.base import Batch, Lane
+from ematix_flow.engine.stream.sinks.base import Batch, StreamSink
 from ematix_flow.engine.stream.sinks.shaped_files import (
     loaded_into,
+    open_shaped_file_sink,
     pipeline_of_files,
     position_among,
-    shaped_file_lane,
 )
 from ematix_flow.engine.stream.sinks.table import books_of, needs_order
 from ematix_flow.plan.source import SourceValue
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
     from ematix_flow.engine.batch.options import Options
     from ematix_flow.engine.stream.options import StreamOptions
-    from ematix_flow.engine.stream.sinks.base import Road
+    from ematix_flow.engine.stream.sinks.base import StreamContext
     from ematix_flow.records import Counts
 
 
 @dataclass
-class FileLane(Lane):
+class FileTableSink(StreamSink):
     """A declared table that takes new files."""
 
     key: str
@@ -63,20 +63,20 @@ class FileLane(Lane):
         return Batch(self.pipeline, self.pipeline.targets[0], opened, slot)
 
 
-def file_lane(road: Road, target: StreamTarget, source: FileStream) -> Lane:
+def open_file_sink(context: StreamContext, target: StreamTarget, source: FileStream) -> StreamSink:
     """Give a target where it stands."""
-    if target.declared_table is None or road.rows.transforms:
-        return shaped_file_lane(road, target, source)
-    pipeline = pipeline_of_files(road.stream, target, road.name)
+    if target.declared_table is None or context.rows.transforms:
+        return open_shaped_file_sink(context, target, source)
+    pipeline = pipeline_of_files(context.stream, target, context.name)
     loaded = loaded_into(
-        road.stream, target, books_of(road.stream, target, road.options, road.name).database, road.name
+        context.stream, target, books_of(context.stream, target, context.options, context.name).database, context.name
     )
-    return FileLane(
-        road.stream.key_of(target),
+    return FileTableSink(
+        context.stream.key_of(target),
         position_among(source, loaded),
         source,
         pipeline,
-        road.options.load,
+        context.options.load,
         needs_order(target),
         made=bool(loaded.files),
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect.lake_stream import LakeStream
 from ematix_flow.engine.batch.source import OpenSource
 from ematix_flow.engine.spark.session import session_for
-from ematix_flow.engine.stream.sinks.table import TableLane, declaration_of
+from ematix_flow.engine.stream.sinks.table import TableSink, declaration_of
 from ematix_flow.engine.stream.sources import lake_frame
 from ematix_flow.plan.source import SourceValue
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class LakeLane(TableLane):
+class LakeTableSink(TableSink):
     """A table that takes the rows of another one."""
 
     def exact(self, span: Span) -> tuple[TargetDeclaration, OpenSource] | None:
         """Give the rows as Spark reads them; None where SQL of the stream, or the rows themselves, make the table."""
-        table, source = self.target.declared_table, self.road.source
-        if table is None or self.road.rows.transforms or not isinstance(source, LakeStream):
+        table, source = self.target.declared_table, self.context.source
+        if table is None or self.context.rows.transforms or not isinstance(source, LakeStream):
             return None
-        frame = lake_frame(source, span, session_for(self.road.options.load))
+        frame = lake_frame(source, span, session_for(self.context.options.load))
         opened = OpenSource(SourceValue(source.name, frame=frame), source.name, span=span)
-        return declaration_of(self.road.stream, self.target, table), opened
+        return declaration_of(self.context.stream, self.target, table), opened

@@ -12,7 +12,7 @@ from ematix_flow.engine.batch.load import FreshRows, load_target
 from ematix_flow.engine.batch.new_files import loaded_before, refuse_changed
 from ematix_flow.engine.batch.planner import away
 from ematix_flow.engine.batch.source import OpenSource
-from ematix_flow.engine.stream.sinks.base import Batch, Lane
+from ematix_flow.engine.stream.sinks.base import Batch, StreamSink
 from ematix_flow.engine.stream.sinks.table import (
     books_of,
     framed_declaration,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.pipeline.pipeline import Pipeline
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
     from ematix_flow.engine.batch.new_files import Loaded
-    from ematix_flow.engine.stream.sinks.base import Road
+    from ematix_flow.engine.stream.sinks.base import StreamContext
     from ematix_flow.plan.steps import FileChoice
     from ematix_flow.records import SourceFile
     from ematix_flow.run.read.infer_messages import TypedRows
@@ -46,12 +46,12 @@ BYTES = 64 << 20
 
 
 @dataclass
-class ShapedFileLane(Lane):
+class ShapedFileSink(StreamSink):
     """A table, or a folder of files, that takes the rows of new files."""
 
     key: str
     position: Position
-    road: Road
+    context: StreamContext
     target: StreamTarget
     source: FileStream
     database: Database
@@ -65,7 +65,7 @@ class ShapedFileLane(Lane):
             self.position = end
             return Counts()
         batch = self._batch(some, paths, end)
-        done = load_target(batch.pipeline, batch.target, FreshRows(batch.source, batch.slot), self.road.options.load)
+        done = load_target(batch.pipeline, batch.target, FreshRows(batch.source, batch.slot), self.context.options.load)
         self.made = True
         known = (*loaded.files.values(), *some.chosen)
         self.position = end if some == choice else self.source.look_at(known)
@@ -79,7 +79,7 @@ class ShapedFileLane(Lane):
 
     def _new(self) -> tuple[Loaded, FileChoice, Mapping[SourceFile, str]]:
         """Give the files that the target has, the choice among those that are there, and the paths of these."""
-        loaded = loaded_into(self.road.stream, self.target, self.database, self.road.name)
+        loaded = loaded_into(self.context.stream, self.target, self.database, self.context.name)
         paths = {file: path for path, file in self.source.files.seen(self.source.query)}
         choice = choose_files(loaded.scope, loaded.policy, paths, loaded.files)
         error = refused(choice)
@@ -94,16 +94,16 @@ class ShapedFileLane(Lane):
             raise away(".".join(name_of(self.target)))
         paths = tuple(there[file] for file in choice.chosen)
         files = self.source.files.described(paths, {})
-        road = self.road
-        shown = road.rows.transforms or not self.database.capabilities.constraints
+        context = self.context
+        shown = context.rows.transforms or not self.database.capabilities.constraints
         found: TypedRows | FrameRows
-        if road.rows.frames is not None:
-            found = road.rows.frames.of_files(files)
-            declared, rows = framed_declaration(road.stream, self.target, found.rows, self.database)
+        if context.rows.frames is not None:
+            found = context.rows.frames.of_files(files)
+            declared, rows = framed_declaration(context.stream, self.target, found.rows, self.database)
         else:
-            found = road.rows.transformed(file_rows(files, shown=shown))
+            found = context.rows.transformed(file_rows(files, shown=shown))
             declared, rows = typed_declaration(
-                road.stream, self.target, found.rows, refuse=road.rows.transforms, database=self.database
+                context.stream, self.target, found.rows, refuse=context.rows.transforms, database=self.database
             )
         refuse_changed(self.source.files, files.paths, choice.chosen)
         declared = replace(declared, write=replace(declared.write, incremental=FILES))
@@ -111,15 +111,15 @@ class ShapedFileLane(Lane):
         known = OpenSource(value, self.source.name, files=self.source.files, rejects=found.rejects, chosen=choice)
         opened = replace(known, ordered=needs_order(self.target), made=self.made)
         slot = f"{self.source.source_id} {as_text(self.source.look_at(choice.chosen))} {as_text(end)}"
-        return Batch(pipeline_of(road.stream, declared, road.name), declared, opened, slot)
+        return Batch(pipeline_of(context.stream, declared, context.name), declared, opened, slot)
 
 
-def shaped_file_lane(road: Road, target: StreamTarget, source: FileStream) -> ShapedFileLane:
+def open_shaped_file_sink(context: StreamContext, target: StreamTarget, source: FileStream) -> ShapedFileSink:
     """Give a target where it stands."""
-    database = books_of(road.stream, target, road.options, road.name).database
-    loaded = loaded_into(road.stream, target, database, road.name)
+    database = books_of(context.stream, target, context.options, context.name).database
+    loaded = loaded_into(context.stream, target, database, context.name)
     position, made = position_among(source, loaded), bool(loaded.files)
-    return ShapedFileLane(road.stream.key_of(target), position, road, target, source, database, made)
+    return ShapedFileSink(context.stream.key_of(target), position, context, target, source, database, made)
 
 
 def position_among(source: FileStream, loaded: Loaded) -> Position:

@@ -21,7 +21,7 @@ from ematix_flow.engine.batch.target import target_for
 from ematix_flow.engine.spark.session import session_for
 from ematix_flow.engine.stream.dead_letter_topic import forward, wants_topic
 from ematix_flow.engine.stream.offsets import Books, ended_at, onward, position_in, remember
-from ematix_flow.engine.stream.sinks.base import Batch, Lane
+from ematix_flow.engine.stream.sinks.base import Batch, StreamSink
 from ematix_flow.engine.stream.sinks.table_schema import UNKNOWN, columns_there, is_there, name_of, table_of, with_drift
 from ematix_flow.errors import PlanError, did_you_mean
 from ematix_flow.plan.batch import history_name
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.stream import Position, StreamSource
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
     from ematix_flow.engine.stream.options import StreamOptions
-    from ematix_flow.engine.stream.sinks.base import Road
+    from ematix_flow.engine.stream.sinks.base import StreamContext
     from ematix_flow.records import Counts
     from ematix_flow.run.read.infer_messages import TypedRows
     from ematix_flow.run.transform.frame_sql import FrameRows
@@ -54,14 +54,14 @@ _BAD_ROWS = {"dlq": "reject", "drop": DROP}
 
 
 @dataclass
-class TableLane(Lane):
+class TableSink(StreamSink):
     """A table of a database or a lake, or a folder of files."""
 
     key: str
     position: Position
     known: bool
     """Whether the target remembers the position already."""
-    road: Road
+    context: StreamContext
     target: StreamTarget
     books: Books
     forwards: bool = False
@@ -74,89 +74,95 @@ class TableLane(Lane):
         """Load the messages up to a position, and stand there."""
         end = onward(self.position, end)
         batch = self.batch(end)
-        loaded = load_target(batch.pipeline, batch.target, FreshRows(batch.source, batch.slot), self.road.options.load)
+        loaded = load_target(
+            batch.pipeline, batch.target, FreshRows(batch.source, batch.slot), self.context.options.load
+        )
         self.position, self.known, self.made = end, True, True
         if self.forwards and loaded.committed.counts.rejected:
-            forward(self.road.stream, batch.pipeline, self.books.database)
+            forward(self.context.stream, batch.pipeline, self.books.database)
         return loaded.committed.counts
 
     def batch(self, end: Position) -> Batch:
         """Give the load of the messages up to a position; they are read when it is made, unless SQL needs them before."""
-        span = Span(self.road.source.source_id, as_text(self.position), as_text(end), self.known)
+        span = Span(self.context.source.source_id, as_text(self.position), as_text(end), self.known)
         declared, opened = self.exact(span) or self._typed(span)
         opened = replace(opened, made=self.made)
-        pipeline = pipeline_of(self.road.stream, declared, self.road.name)
+        pipeline = pipeline_of(self.context.stream, declared, self.context.name)
         return Batch(pipeline, declared, opened, f"{span.source} {span.begin} {span.end}")
 
     @property
     def reads_first(self) -> bool:
         """Say whether messages have to be read before anything is known of a load."""
-        return self.target.declared_table is None or self.road.rows.transforms
+        return self.target.declared_table is None or self.context.rows.transforms
 
     def exact(self, span: Span) -> tuple[TargetDeclaration, OpenSource] | None:
         """Give the messages as the table's columns, converted by nobody on the way; None where that cannot be."""
         table = self.target.declared_table
         decoder = (
-            None if table is None or self.road.rows.transforms else decoder_for(self.road.source, self.target, table)
+            None
+            if table is None or self.context.rows.transforms
+            else decoder_for(self.context.source, self.target, table)
         )
         if table is None or decoder is None:
             return None
         wanted = _wanted(self.target, table)
-        beside = tuple(column.name for column in self.road.source.columns if column.name in wanted)
-        stretch = Stretch(self.road.source, span, decoder, beside, ordered=needs_order(self.target))
-        opened = OpenSource(SourceValue(self.road.source.name), self.road.source.name, stream=stretch, span=span)
-        return declaration_of(self.road.stream, self.target, table), opened
+        beside = tuple(column.name for column in self.context.source.columns if column.name in wanted)
+        stretch = Stretch(self.context.source, span, decoder, beside, ordered=needs_order(self.target))
+        opened = OpenSource(SourceValue(self.context.source.name), self.context.source.name, stream=stretch, span=span)
+        return declaration_of(self.context.stream, self.target, table), opened
 
     def tidy(self) -> None:
         """Forget old batches in the books of the target."""
-        forget_batches(self.books.database, self.road.name, self.books.name, self.road.options.clock.now())
+        forget_batches(self.books.database, self.context.name, self.books.name, self.context.options.clock.now())
 
     def _typed(self, span: Span) -> tuple[TargetDeclaration, OpenSource]:
         """Give the messages as rows in the types they show."""
         if self.made and not is_there(self.target, self.books.database):
             raise away(".".join(name_of(self.target)))
         found: TypedRows | FrameRows
-        if self.road.rows.frames is not None:
-            found = self.road.rows.frames.rows(span)
-            declared, rows = framed_declaration(self.road.stream, self.target, found.rows, self.books.database)
+        if self.context.rows.frames is not None:
+            found = self.context.rows.frames.rows(span)
+            declared, rows = framed_declaration(self.context.stream, self.target, found.rows, self.books.database)
         else:
-            found = self.road.rows.rows(span, self._beside())
+            found = self.context.rows.rows(span, self._beside())
             declared, rows = typed_declaration(
-                self.road.stream,
+                self.context.stream,
                 self.target,
                 found.rows,
-                refuse=self.road.rows.transforms,
+                refuse=self.context.rows.transforms,
                 database=self.books.database,
             )
-        value = SourceValue(self.road.source.name, frame=rows)
+        value = SourceValue(self.context.source.name, frame=rows)
         ordered = needs_order(self.target)
-        return declared, OpenSource(value, self.road.source.name, span=span, rejects=found.rejects, ordered=ordered)
+        return declared, OpenSource(value, self.context.source.name, span=span, rejects=found.rejects, ordered=ordered)
 
     def _beside(self) -> frozenset[str]:
         if self.beside is None:
-            sides = frozenset(column.name for column in self.road.source.columns)
+            sides = frozenset(column.name for column in self.context.source.columns)
             self.beside = sides & columns_there(self.target, self.books.database)
         return self.beside
 
 
-def table_lane(road: Road, target: StreamTarget, kind: type[TableLane], *, looks: bool = False) -> TableLane:
+def open_table_sink(
+    context: StreamContext, target: StreamTarget, kind: type[TableSink], *, looks: bool = False
+) -> TableSink:
     """Give a target where it stands; one that stands nowhere begins where the stream begins.
 
     Whoever only `looks` leaves everything as it is.
     """
-    source, begin = road.source, road.begin
-    books = books_of(road.stream, target, road.options, road.name)
+    source, begin = context.source, context.begin
+    books = books_of(context.stream, target, context.options, context.name)
     found = position_in(books, source.source_id)
     position = source.start(begin) if found is None else found
     if found is None and begin != EARLIEST and not looks:
         # The end of a topic is another one a second later.
-        remember(books, source.source_id, position, road.options.clock)
+        remember(books, source.source_id, position, context.options.clock)
     known = found is not None or (begin != EARLIEST and not looks)
-    forwards = wants_topic(road.stream)
+    forwards = wants_topic(context.stream)
     if forwards and found is not None and not looks:
-        forward(road.stream, pipeline_into(road.stream, target, road.name), books.database)
+        forward(context.stream, pipeline_into(context.stream, target, context.name), books.database)
     made = found is not None and ended_at(books, source.source_id, position)
-    return kind(road.stream.key_of(target), position, known, road, target, books, forwards, made=made)
+    return kind(context.stream.key_of(target), position, known, context, target, books, forwards, made=made)
 
 
 def books_of(stream: Stream, target: StreamTarget, options: StreamOptions, name: str) -> Books:

@@ -47,25 +47,25 @@ _TEXT_STEPS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Speech:
+class DialectPair:
     """Which dialect is spoken, and in which one the user's own SQL was written."""
 
     dialect: str
     user_dialect: str
 
 
-def normalised(value: Value, column: Column, speech: Speech) -> Value:
+def normalised(value: Value, column: Column, dialects: DialectPair) -> Value:
     """Give the value after all normalisers of the column, in the column's type."""
     for step in column.normalizers:
-        value = _apply(step, value, column, speech)
+        value = _apply(step, value, column, dialects)
     last = column.normalizers[-1] if column.normalizers else None
     if isinstance(column.type, String) and isinstance(last, n.Truncate) and last.n <= column.type.length:
-        return to_text(value, speech.dialect)
-    return convert(value, column, speech.dialect)
+        return to_text(value, dialects.dialect)
+    return convert(value, column, dialects.dialect)
 
 
-def _apply(step: Normalizer, value: Value, column: Column, speech: Speech) -> Value:
-    dialect = speech.dialect
+def _apply(step: Normalizer, value: Value, column: Column, dialects: DialectPair) -> Value:
+    dialect = dialects.dialect
     if isinstance(step, _TEXT_STEPS):
         return _text_step(step, value, column, dialect)
     match step:
@@ -87,7 +87,7 @@ def _apply(step: Normalizer, value: Value, column: Column, speech: Speech) -> Va
             same = _same(value, given, dialect)
             return value.become(case((same, exp.null()), otherwise=value.sql.copy()))
         case n.Sql(text) | n.Derive(text):
-            tree = read_expression(text, speech.user_dialect, dialect)
+            tree = read_expression(text, dialects.user_dialect, dialect)
             family = family_of(tree)
             return value.become(put_in(tree, "col", value.sql) if isinstance(step, n.Sql) else tree, family)
     raise PlanError(f"the normaliser {step!r} has no SQL")

@@ -17,7 +17,7 @@ from ematix_flow.errors import PlanError, did_you_mean, nearest, usable
 from ematix_flow.plan.sql.dialects import DIALECTS, case, not_null, number, say
 from ematix_flow.plan.sql.row_json import raw_row
 from ematix_flow.plan.sql.shape.cast import source_value
-from ematix_flow.plan.sql.shape.normalize import Speech, normalised
+from ematix_flow.plan.sql.shape.normalize import DialectPair, normalised
 from ematix_flow.plan.sql.shape.transforms import Inner, column_of, transformed
 from ematix_flow.plan.sql.shape.value import SourceType, Value
 from ematix_flow.plan.sql.unsupported import UNSUPPORTED, reason_against
@@ -42,7 +42,7 @@ class _Source:
     columns: Mapping[str, str]
     table: Table
     column_map: Mapping[str, str]
-    speech: Speech
+    dialects: DialectPair
 
     def find(self, name: str) -> str | None:
         """Give the source's spelling of a column name: exact, or the only one that differs in case."""
@@ -106,7 +106,7 @@ def shape_query(  # noqa: PLR0913 - the keywords are the parts of a shape
     read = reading or read_columns(table, dialect, source_columns, column_map=column_map, user_dialect=user_dialect)
     found, values = read.found, list(read.values)
     read_once: list[exp.Expr] = []
-    if found.speech.dialect == "spark":
+    if found.dialects.dialect == "spark":
         values, read_once = _read_once(values)
     users = [*table.column_names, *(k for k in keep if k not in table.column_names)]
     names = [*users, *own]
@@ -119,12 +119,12 @@ def shape_query(  # noqa: PLR0913 - the keywords are the parts of a shape
         failed = exp.or_(*(failure.copy() for value in values for failure in value.failures))
         carried.append(exp.alias_(case((failed, raw_row(source_columns, USER, dialect))), raw, quoted=True))
         names.append(raw)
-    layers = [(USER, _user_query(source, found.speech))]
+    layers = [(USER, _user_query(source, found.dialects))]
     if read_once:
         layers.append((READ, exp.select("*", *read_once).from_(USER)))
     layers.append((NORMALIZED, exp.select(*projections, *carried).from_(layers[-1][0])))
     for index, transform in enumerate(transforms_pre, start=1):
-        inner = Inner(layers[-1][0], tuple(users), tuple(names[len(users) :]), table, found.speech, mark)
+        inner = Inner(layers[-1][0], tuple(users), tuple(names[len(users) :]), table, found.dialects, mark)
         layers += transformed(transform, inner, index)
     query = exp.select(*(column_of(name) for name in names)).from_(layers[-1][0])
     for name, layer in layers:
@@ -155,7 +155,7 @@ def _source(
         if name not in table.column_names:
             hint = did_you_mean(name, table.column_names)
             raise PlanError(f"column_map names {name!r}, which {table.qualified_name} does not have", hint=hint)
-    found = _Source(columns, table, column_map or {}, Speech(dialect, user_dialect or dialect))
+    found = _Source(columns, table, column_map or {}, DialectPair(dialect, user_dialect or dialect))
     _refuse_missing(found)
     reason = unsupported_on(table, dialect)
     if reason:
@@ -167,7 +167,7 @@ def _values(found: _Source) -> list[Value]:
     values = []
     for column in found.table.columns:
         try:
-            values.append(normalised(_input(found, column), column, found.speech))
+            values.append(normalised(_input(found, column), column, found.dialects))
         except PlanError as error:
             what = f"column {column.name!r} of {found.table.qualified_name}: {error.what}"
             raise PlanError(what, hint=error.hint, origin=found.table.origin) from error
@@ -178,9 +178,9 @@ def _input(found: _Source, column: Column) -> Value:
     mapped = found.column_map.get(column.name)
     name = found.find(mapped if mapped is not None else column.name)
     if name is not None:
-        return source_value(name, found.columns[name], found.speech.dialect)
+        return source_value(name, found.columns[name], found.dialects.dialect)
     if mapped is not None:
-        tree = read_expression(mapped, found.speech.user_dialect, found.speech.dialect)
+        tree = read_expression(mapped, found.dialects.user_dialect, found.dialects.dialect)
         return Value(tree, family_of(tree))
     return Value(exp.null(), SourceType.TEXT)
 
@@ -237,7 +237,7 @@ def _read_once(values: list[Value]) -> tuple[list[Value], list[exp.Expr]]:
 
 def _mark(read: Reading, values: list[Value], corrupt: str | None) -> exp.Expr:
     """Give what is wrong with a row: the column alone, or with the reason after a colon where it is known here."""
-    table, dialect = read.found.table, read.found.speech.dialect
+    table, dialect = read.found.table, read.found.dialects.dialect
     failing: list[tuple[exp.Expr, exp.Expr]] = []
     if corrupt is not None:
         line = column_of(corrupt)
@@ -255,9 +255,9 @@ def _mark(read: Reading, values: list[Value], corrupt: str | None) -> exp.Expr:
     return case(*failing) if failing else exp.cast(exp.null(), "text")
 
 
-def _user_query(source: exp.Expr | str, speech: Speech) -> exp.Query:
+def _user_query(source: exp.Expr | str, dialects: DialectPair) -> exp.Query:
     if isinstance(source, str):
-        return read_query(source, speech.user_dialect, speech.dialect)
+        return read_query(source, dialects.user_dialect, dialects.dialect)
     if isinstance(source, exp.Query):
         return source
     return exp.select("*").from_(source)

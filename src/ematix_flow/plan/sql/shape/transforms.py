@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ematix_flow.declare.table.schema import Table
-    from ematix_flow.plan.sql.shape.normalize import Speech
+    from ematix_flow.plan.sql.shape.normalize import DialectPair
 
 _RANK = "_flow_rank"
 
@@ -36,7 +36,7 @@ class Inner:
     own: tuple[str, ...]
     """The columns that are ours; all of them are text."""
     table: Table
-    speech: Speech
+    dialects: DialectPair
     mark: str | None
 
     @property
@@ -61,15 +61,15 @@ def wraps(transforms: Sequence[object]) -> bool:
 
 def transformed(transform: object, inner: Inner, index: int) -> list[Layer]:
     """Give the layers of a transform; the last one has the columns of the layer that it works on."""
-    speech, name = inner.speech, f"_src_pre_{index}"
+    dialects, name = inner.dialects, f"_src_pre_{index}"
     match transform:
         case FilterWhere(text):
-            condition = read_expression(text, speech.user_dialect, speech.dialect)
+            condition = read_expression(text, dialects.user_dialect, dialects.dialect)
             return [(name, inner.rows().where(inner.spare_marked(condition)))]
         case Limit(n):
             return [(name, inner.rows().limit(n))]
         case SamplePct(p):
-            chosen = exp.LT(this=say("random", speech.dialect), expression=exp.Literal.number(str(p)))
+            chosen = exp.LT(this=say("random", dialects.dialect), expression=exp.Literal.number(str(p)))
             return [(name, inner.rows().where(inner.spare_marked(chosen)))]
         case DeduplicateBy():
             return [(name, _deduplicated(transform, inner))]
@@ -85,7 +85,7 @@ def _wrapped(transform: SqlWrap, inner: Inner, name: str) -> list[Layer]:
     Its columns are named with their relation, because SQLite takes a lone `"name"` that is not there for a text.
     """
     readable, wrapped = f"{name}_rows", f"{name}_wrapped"
-    query = read_query(transform.to_sql_wrap(readable), inner.speech.user_dialect, inner.speech.dialect)
+    query = read_query(transform.to_sql_wrap(readable), inner.dialects.user_dialect, inner.dialects.dialect)
     good = exp.select(*(column_of(user) for user in inner.users)).from_(inner.relation)
     given = [exp.alias_(column_of(user, wrapped), user, quoted=True) for user in inner.users]
     nothing = [exp.alias_(exp.cast(exp.null(), "text"), own, quoted=True) for own in inner.own]
@@ -114,7 +114,9 @@ def _deduplicated(transform: DeduplicateBy, inner: Inner) -> exp.Select:
         if key not in inner.users:
             raise PlanError(f"deduplicate_by() names {key!r}", hint=did_you_mean(key, inner.users))
     terms = (
-        read_order(transform.order_by, inner.speech.user_dialect, inner.speech.dialect) if transform.order_by else []
+        read_order(transform.order_by, inner.dialects.user_dialect, inner.dialects.dialect)
+        if transform.order_by
+        else []
     )
     rest = [c.name for c in inner.table.columns if c.type.kind not in {"json", "jsonb", "bytes"}]
     terms += [exp.Ordered(this=column_of(name), nulls_first=False) for name in rest if name not in transform.keys]

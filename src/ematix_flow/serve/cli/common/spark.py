@@ -23,7 +23,7 @@ def start_spark_early(pipeline: Pipeline) -> None:
 
         lakes = expect_lakes(pipeline)
         settings = session_settings()
-        if not lakes and not needs_spark(pipeline, moves_rows=settings.spark_moves_rows):
+        if not lakes and not requires_spark(pipeline, moves_rows=settings.spark_moves_rows):
             return
         from ematix_flow.run.spark.session import prestart
 
@@ -47,7 +47,7 @@ def stop_spark_at_end() -> None:
     current().at_end(stop)
 
 
-def needs_spark(pipeline: Pipeline, *, moves_rows: bool) -> bool:
+def requires_spark(pipeline: Pipeline, *, moves_rows: bool) -> bool:
     """Say whether a run of the pipeline certainly uses Spark.
 
     It does when its function asks for Spark, when files are read whose shape needs it, and when rows leave their place

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ematix_flow.commit.publish import Rehearsal, balanced, refuse_rejects, run_program
+from ematix_flow.commit.publish import Simulation, balanced, refuse_rejects, run_program
 from ematix_flow.commit.quality import UnmeasuredError, audit
 from ematix_flow.commit.row_numbers import numbered
 from ematix_flow.commit.staged_rows import in_own_types, staged_rows, without_duplicates, work_tables
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base import Database, Session
 
 
-def rehearse(
+def simulate(
     order: Order,
     database: Database,
     prepare: Callable[[Session], None] | None = None,
     only: Only | None = None,
     look: Callable[[Session, str], None] | None = None,
-) -> Rehearsal:
+) -> Simulation:
     """Do everything that a commit does to the user's rows, count it and roll it back; no bookkeeping is touched.
 
     `prepare` creates or alters the target inside the transaction, on databases whose DDL can be rolled back. `only`
@@ -37,18 +37,18 @@ def rehearse(
     """
     while True:
         try:
-            return _rehearse(order, database, prepare, only, look)
+            return _simulate(order, database, prepare, only, look)
         except UnmeasuredError as again:
             order = again.order
 
 
-def _rehearse(
+def _simulate(
     order: Order,
     database: Database,
     prepare: Callable[[Session], None] | None,
     only: Only | None,
     look: Callable[[Session, str], None] | None,
-) -> Rehearsal:
+) -> Simulation:
     session = database.session()
     try:
         names = work_tables(order, database, session)
@@ -56,7 +56,7 @@ def _rehearse(
         try:
             if prepare is not None:
                 prepare(session)
-            return _rehearsed(order, database, session, names, only, look)
+            return _simulated(order, database, session, names, only, look)
         except database.errors as error:
             if database.is_transient(error):
                 message = f"the target could not be asked now: {safe_text(error)}"
@@ -69,14 +69,14 @@ def _rehearse(
         session.close()
 
 
-def _rehearsed(
+def _simulated(
     order: Order,
     database: Database,
     session: Session,
     names: dict[str, str],
     only: Only | None,
     look: Callable[[Session, str], None] | None,
-) -> Rehearsal:
+) -> Simulation:
     relation, counts = staged_rows(order, database, session, names)
     refuse_rejects(order, database, session)
     if only is not None:
@@ -93,7 +93,7 @@ def _rehearsed(
         counted = balanced(order, _counted(order, database, session, relation, counts))
     else:
         counted = run_program(order, database, session, relation, counts, names)
-    return Rehearsal(counted, passed.audited)
+    return Simulation(counted, passed.audited)
 
 
 def _counted(order: Order, database: Database, session: Session, relation: str, counts: Counts) -> Counts:
