@@ -70,6 +70,16 @@ def noted(waits: list[float]) -> Clock:
     return Clock(wait=lambda _, seconds: bool(waits.append(seconds)))  # type: ignore[func-returns-value]
 
 
+@pytest.fixture(params=["stamina", "without stamina"])
+def _either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the driver's attempts, and those of an executor that lacks the package."""
+    if request.param == "without stamina":
+        monkeypatch.setitem(sys.modules, "stamina", None)
+
+
+either = pytest.mark.usefixtures("_either")
+
+
 @given(policies, st.integers(1, 5000))
 def test_a_wait_stays_within_its_bounds_and_grows(policy: RetryPolicy, failures: int) -> None:
     most = replace(policy, jitter=0.0)
@@ -80,8 +90,15 @@ def test_a_wait_stays_within_its_bounds_and_grows(policy: RetryPolicy, failures:
     assert policy.wait_after(failures) <= upper
 
 
-@given(st.integers(1, 12), st.integers(0, 15))
-def test_a_call_is_made_as_often_as_the_policy_says(most: int, failing: int) -> None:
+@given(st.integers(1, 12), st.integers(0, 15), st.booleans())
+def test_a_call_is_made_as_often_as_the_policy_says(most: int, failing: int, executor: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        if executor:
+            patch.setitem(sys.modules, "stamina", None)
+        _made_as_often_as_the_policy_says(most, failing)
+
+
+def _made_as_often_as_the_policy_says(most: int, failing: int) -> None:
     policy = replace(retry.SCHEMA_REGISTRY, attempts=most, jitter=0.0)
     work, waits = Flaky(*(TransientError(str(number)) for number in range(failing))), list[float]()
     if failing < most:
@@ -93,6 +110,7 @@ def test_a_call_is_made_as_often_as_the_policy_says(most: int, failing: int) -> 
     assert waits == [policy.wait_after(number) for number in range(1, work.calls)]
 
 
+@either
 def test_what_does_not_pass_is_raised_at_once() -> None:
     for error in (RunError("wrong"), ValueError("wrong"), KeyboardInterrupt(), SystemExit(3)):
         work = Flaky(error)
@@ -102,6 +120,7 @@ def test_what_does_not_pass_is_raised_at_once() -> None:
         assert work.calls == 1
 
 
+@either
 def test_the_caller_may_judge_errors_that_only_it_understands() -> None:
     wait = {"clock": noted([]), "on": lambda error: "later" in str(error)}
     assert called(Flaky(OSError("later"), ValueError("later")), HOURS, **wait) == 3
@@ -110,6 +129,7 @@ def test_the_caller_may_judge_errors_that_only_it_understands() -> None:
     assert called(Flaky(OSError("later")), HOURS, clock=noted([]), on=(OSError,)) == 2
 
 
+@either
 def test_time_that_is_over_ends_the_attempts_and_no_time_is_one_attempt() -> None:
     for seconds in (0.0, 0.5):
         work = Flaky(*[TransientError("away")] * 10_000)
@@ -118,6 +138,7 @@ def test_time_that_is_over_ends_the_attempts_and_no_time_is_one_attempt() -> Non
         assert 1 <= work.calls <= (4 if seconds else 1)
 
 
+@either
 def test_a_stop_ends_a_wait_with_the_error_that_was_waited_for() -> None:
     stop, told = threading.Event(), list[tuple[str, float]]()
 
@@ -130,6 +151,7 @@ def test_a_stop_ends_a_wait_with_the_error_that_was_waited_for() -> None:
     assert told == [("away", 10_000.0)]
 
 
+@either
 def test_a_cancelled_run_does_not_wait_out_its_retries() -> None:
     """In a thread, where no signal arrives."""
     halt, ended = Halt(), list[BaseException]()
@@ -151,6 +173,7 @@ def test_a_cancelled_run_does_not_wait_out_its_retries() -> None:
     assert work.calls == 1
 
 
+@either
 def test_a_run_that_is_stopped_already_makes_no_second_attempt_unless_it_has_to_know() -> None:
     halt, work = Halt(), Flaky(TransientError("away"))
     with halt.over():
@@ -160,6 +183,14 @@ def test_a_run_that_is_stopped_already_makes_no_second_attempt_unless_it_has_to_
         assert work.calls == 1
         with unwatched():
             assert called(Flaky(TransientError("away")), replace(HOURS, first_wait=0.0)) == 2
+
+
+def test_nothing_is_cut_short_in_a_commit() -> None:
+    halt, waits = Halt(), list[float]()
+    with halt.over(), halt.committing():
+        halt.stop(RunCancelledError("too late"))
+        assert called(Flaky(TransientError("away")), HOURS, clock=noted(waits)) == 2
+    assert waits == [10_000.0]
 
 
 INTERRUPTED = """
@@ -231,7 +262,7 @@ BY_HAND = {
     "follow": "restarts a stream for ever, likewise",
     "LookupRows._refresh": "reads rows again every so often, whether the last time failed or not",
     "_watch": "looks every so often",
-    "repeated": "requests to buckets, sent by tasks too, whose executors have no stamina; its numbers are of the table",
+    "repeated": "requests to buckets, which may be part of a commit; its numbers are of the table",
 }
 
 
@@ -265,5 +296,6 @@ def test_a_call_that_succeeds_does_without_stamina() -> None:
     assert done.stdout == "1\nFalse\n"
 
 
+@either
 def test_another_writer_that_commits_first_is_no_failure() -> None:
     assert called(Flaky(*[OvertakenError("later")] * 5), retry.OVERTAKEN, clock=noted([])) == 6

@@ -44,8 +44,7 @@ class ConflictError(StoreUnavailableError):
 def repeated(call: Callable[[], _Response], policy: RetryPolicy = BUCKET_REQUEST) -> _Response:
     """Return the response to a request, which is sent again while the service is away, busy or out of order.
 
-    The loop is its own: executors, whose tasks send requests too, lack the package behind `attempts`, and a request may be
-    part of a COMMIT, in which no wait is cut short.
+    The loop is its own: a request may be part of the commit of a lake, and no wait of that is cut short as `attempts` would.
     """
     failures = 0
     while True:

@@ -11,6 +11,7 @@ import time
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from ematix_flow.clock import SYSTEM_CLOCK
@@ -56,6 +57,11 @@ class RetryPolicy:
         except OverflowError:
             most = self.longest_wait
         return most * random.uniform(1.0 - self.jitter, 1.0)  # noqa: S311 - only to part ways
+
+    def ends_after(self, failures: int, seconds: float) -> bool:
+        """Return whether the call is not made again after so many failures or so long a time."""
+        often = self.attempts is not None and failures >= self.attempts
+        return often or (self.seconds is not None and seconds >= self.seconds)
 
 
 # The table.
@@ -184,12 +190,14 @@ def attempts(
     waited for, or where there is none with the halt of the current run, which raises the reason of the halt. `waiting`
     gets the error and the seconds of every wait before it begins.
     """
-    first, began = _First(), time.monotonic()
+    first, began = _Bare(), time.monotonic()
     yield first
     if first.error is None:
         return
-    failure, first.error = _Failure(on or policy.on, first.error), None
-    for number, attempt in enumerate(_after(failure, policy, time.monotonic() - began), 1):
+    failure = _Failure(on or policy.on, first.take())
+    passed = time.monotonic() - began
+    rest: Callable[..., Iterator[AbstractContextManager[None]]] = _limited if find_spec("stamina") else _counted
+    for number, attempt in enumerate(rest(failure, policy, passed), 1):
         seconds = policy.wait_after(number)
         if waiting is not None:
             waiting(failure.last, seconds)
@@ -197,12 +205,13 @@ def attempts(
         yield attempt
 
 
-def _after(failure: _Failure, policy: RetryPolicy, passed: float) -> Iterator[Attempt]:
+def _limited(failure: _Failure, policy: RetryPolicy, passed: float) -> Iterator[Attempt]:
     """Return the attempts after the first one, as stamina counts and limits them."""
     import stamina
 
     left = None if policy.seconds is None else policy.seconds - passed
     once = left is not None and left <= 0
+    _leave_ours_out()
     tries = iter(
         stamina.retry_context(
             failure.passes,
@@ -222,9 +231,21 @@ def _after(failure: _Failure, policy: RetryPolicy, passed: float) -> Iterator[At
             raise failure.last
 
 
+def _counted(failure: _Failure, policy: RetryPolicy, passed: float) -> Iterator[_Bare]:
+    """Return the same attempts without stamina: tasks run on executors, which need not have it."""
+    began, number = time.monotonic() - passed, 1
+    while failure.passes(failure.last) and not policy.ends_after(number, time.monotonic() - began):
+        attempt = _Bare()
+        yield attempt
+        if attempt.error is None:
+            return
+        failure.last, number = attempt.take(), number + 1
+    raise failure.last
+
+
 @dataclass
-class _First:
-    """The first attempt, which few calls go beyond; stamina takes longer to import than many of them."""
+class _Bare:
+    """An attempt without stamina, as the first one is: few calls go beyond it, and many are quicker than that import."""
 
     error: Exception | None = None
 
@@ -236,6 +257,12 @@ class _First:
     ) -> bool:
         self.error = error if isinstance(error, Exception) else None
         return self.error is not None
+
+    def take(self) -> Exception:
+        """Return the error and forget it, because the caller holds the attempt and the error holds the caller's frame."""
+        assert self.error is not None  # noqa: S101 - asked after a failure
+        error, self.error = self.error, None
+        return error
 
 
 @dataclass
@@ -249,7 +276,6 @@ class _Failure:
         """Return whether the call may be made again after an error; an interrupt is one, too."""
         if not isinstance(error, Exception):
             return False
-        _leave_ours_out()
         self.last = error
         return isinstance(error, self.on) if isinstance(self.on, tuple) else self.on(error)
 
@@ -260,10 +286,13 @@ def _wait(seconds: float, stop: threading.Event | None, clock: Clock, error: Exc
         if clock.wait(stop, seconds):
             raise error
         return
-    halted = threading.Event()
-    with current().waking(halted.set):
+    halt, halted = current(), threading.Event()
+    if halt.is_held:  # by a COMMIT, in which no wait is cut short
         clock.wait(halted, seconds)
-    current().check_known()
+        return
+    with halt.waking(halted.set):
+        clock.wait(halted, seconds)
+    halt.check_known()
 
 
 _OURS: ContextVar[bool] = ContextVar("retrying", default=False)
