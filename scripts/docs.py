@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import docs_types
 
 import ematix_flow
-from ematix_flow.connect.base import Database
-from ematix_flow.connect.capabilities import ALL_MODES
+from ematix_flow.connect.base.capabilities import ALL_MODES
+from ematix_flow.connect.base.database import Database
 from ematix_flow.connect.registry import DATABASES, FILE_TABLES, FILES, LAKE_SOURCES, LAKES, STREAMS
 from ematix_flow.declare.connection import registry as connection
 from ematix_flow.declare.pipeline import keywords, normalize, transforms

@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
 
-from ematix_flow.connect.arrow import arrow_type
-from ematix_flow.connect.digits import MAX_DIGITS
-from ematix_flow.connect.file_formats import AS_DIGITS, writer
+from ematix_flow.connect.formats.writers import AS_DIGITS, writer
 from ematix_flow.connect.registry import target_of
+from ematix_flow.connect.types.arrow import arrow_type
+from ematix_flow.connect.types.digits import MAX_DIGITS
 from ematix_flow.declare.connection.registry import KINDS
 from ematix_flow.declare.table import types
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base.database import Database
 
 SERVERS = ("postgres", "mysql")
 DATABASES = ("duckdb", "sqlite", *SERVERS)

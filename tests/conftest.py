@@ -299,7 +299,7 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture
 def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every retry follow its failure at once, as often as its policy says."""
-    from ematix_flow.connect.retry import RetryPolicy
+    from ematix_flow.connect.base.retry import RetryPolicy
 
     monkeypatch.setattr(RetryPolicy, "wait_after", lambda *_: 0.0)
 
@@ -307,8 +307,11 @@ def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def quick_lakes(blank_surroundings: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let lake tables of all kinds and topics share one Spark session, which does not write Java for every query of a few rows."""
-    from ematix_flow.connect import delta, iceberg_catalog, kafka, s3_spark
-    from ematix_flow.connect.lake_engine import SparkRequirements
+    from ematix_flow.connect.base.lake_engine import SparkRequirements
+    from ematix_flow.connect.delta import table as delta
+    from ematix_flow.connect.iceberg import catalog as iceberg_catalog
+    from ematix_flow.connect.kafka import cluster as kafka
+    from ematix_flow.connect.storage import s3_spark
     from ematix_flow.engine.spark.session import need
 
     packages = (iceberg_catalog.PACKAGE, *iceberg_catalog.DRIVERS.values(), kafka.PACKAGE)
@@ -331,7 +334,7 @@ QUICK = {
 
 
 def _forget_declarations() -> None:
-    from ematix_flow.connect.secrets import forget_secrets
+    from ematix_flow.connect.config.secrets import forget_secrets
     from ematix_flow.declare.connection.registry import clear_registry
     from ematix_flow.declare.project import PROJECT
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ematix_flow.connect.direct import ArrowBatchIter
-from ematix_flow.connect.kafka_backend import KafkaBackend
-from ematix_flow.connect.kinesis import KinesisBackend
-from ematix_flow.connect.pubsub import PubSubBackend
-from ematix_flow.connect.rabbitmq import RabbitMQBackend
+from ematix_flow.connect.broker.client import ArrowBatchIter
+from ematix_flow.connect.kafka.client import KafkaBackend
+from ematix_flow.connect.kinesis.client import KinesisBackend
+from ematix_flow.connect.pubsub.client import PubSubBackend
+from ematix_flow.connect.rabbitmq.client import RabbitMQBackend
 from ematix_flow.engine.api.connection import Connection
 from ematix_flow.engine.api.references import open_url as connect
 from ematix_flow.engine.stream.operations import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ematix_flow.connect.secrets import (
+from ematix_flow.connect.config.secrets import (
     AWSSecretsManagerResolver,
     EnvResolver,
     GCPSecretManagerResolver,

@@ -10,7 +10,7 @@ from ematix_flow.commit.ledger import Ledger
 from ematix_flow.connect.registry import open_database
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base.database import Database
 
 OLD = (
     "CREATE TABLE {name} (run_id VARCHAR(36) PRIMARY KEY, pipeline_name VARCHAR(80) NOT NULL, "

@@ -17,7 +17,8 @@ import ematix_flow
 from ematix_flow.commit.runlog.objects import documents as object_versions
 from ematix_flow.commit.runlog.objects.backend import ObjectBook
 from ematix_flow.commit.runlog.records import Chore
-from ematix_flow.connect import bucket, bucket_requests
+from ematix_flow.connect.storage import object_store as bucket
+from ematix_flow.connect.storage import requests as bucket_requests
 from ematix_flow.errors import RunLogError
 from ematix_flow.records import RunRecord
 from ematix_flow.run_log import PipelineState, RunLog, from_url

@@ -12,7 +12,7 @@ from ematix_flow import failpoints
 from ematix_flow.commit.runlog.log import RunLog
 from ematix_flow.commit.runlog.project_backend import ProjectBook
 from ematix_flow.commit.runlog.records import RequestRow
-from ematix_flow.connect.project_name import ProjectName
+from ematix_flow.connect.config.project_name import ProjectName
 from ematix_flow.records import RunRecord
 from ematix_flow.run_log import Action, Backfill, Claim, Incident, PipelineState
 

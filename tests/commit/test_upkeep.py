@@ -14,7 +14,7 @@ from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.records import Fence, Token
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base.database import Database
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 KEEP = upkeep.Keep(5, timedelta(days=1))

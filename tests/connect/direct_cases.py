@@ -16,7 +16,7 @@ from tests.services.s3 import KEY, REGION, SECRET
 if TYPE_CHECKING:
     import pytest
 
-    from ematix_flow.connect.direct import Backend
+    from ematix_flow.connect.broker.client import Backend
 
 
 class Case(ABC):

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ematix_flow.connect.avro_payloads import AvroDecoder, AvroEncoder
+from ematix_flow.connect.formats.avro import AvroDecoder, AvroEncoder
 from ematix_flow.errors import RunError
 from tests.connect.registries import avro_messages, record, registry_at
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.schema_registry import Registry
+    from ematix_flow.connect.schema_registry.confluent import Registry
     from tests.services.registry import RegistryServer
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("registry")]

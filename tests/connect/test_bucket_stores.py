@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.connect import bucket, bucket_requests, bucket_streams
-from ematix_flow.connect.retry import BUCKET_REQUEST
-from ematix_flow.connect.store import StoreError, StoreUnavailableError, told_parts
+from ematix_flow.connect.base.retry import BUCKET_REQUEST
+from ematix_flow.connect.storage import object_io as bucket_streams
+from ematix_flow.connect.storage import object_store as bucket
+from ematix_flow.connect.storage import requests as bucket_requests
+from ematix_flow.connect.storage.base import StoreError, StoreUnavailableError, told_parts
 from tests.services.azure import sas_token
 from tests.services.buckets import SERVICES, bucket_fields, bucket_store
 from tests.services.http_faults import FaultyProxy
@@ -22,7 +24,7 @@ from tests.services.http_faults import FaultyProxy
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ematix_flow.connect.bucket import BucketStore
+    from ematix_flow.connect.storage.object_store import BucketStore
 
 pytestmark = [pytest.mark.service, pytest.mark.parametrize("service", SERVICES)]
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ematix_flow.connect import csv_records, json_rows
-from ematix_flow.connect.csv_records import WHOLE, parts_of
-from ematix_flow.connect.csv_rows import dialect_of, read_rows
-from ematix_flow.connect.file_rows import StoredFile
-from ematix_flow.connect.store import LocalStore
+from ematix_flow.connect.formats import csv_records
+from ematix_flow.connect.formats import json_lines as json_rows
+from ematix_flow.connect.formats.csv import dialect_of, read_rows
+from ematix_flow.connect.formats.csv_records import WHOLE, parts_of
+from ematix_flow.connect.formats.text import StoredFile
+from ematix_flow.connect.storage.base import LocalStore
 from ematix_flow.errors import RunError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from ematix_flow.connect.csv_records import Dialect, Part
+    from ematix_flow.connect.formats.csv_records import Dialect, Part
 
 DIALECTS: list[dict[str, Any]] = [
     {},

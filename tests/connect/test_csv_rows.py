@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.csv_rows import dialect_of, read_rows
+from ematix_flow.connect.formats.csv import dialect_of, read_rows
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.connect import delta_commit, delta_log
-from ematix_flow.connect.base import FoundColumn
-from ematix_flow.connect.delta_commit import NewFile
-from ematix_flow.connect.delta_copy import snapshot
-from ematix_flow.connect.lake_change import Change
-from ematix_flow.connect.lake_place import in_bucket
-from ematix_flow.connect.store import LocalStore
+from ematix_flow.connect.base.database import FoundColumn
+from ematix_flow.connect.delta import commit as delta_commit
+from ematix_flow.connect.delta import log as delta_log
+from ematix_flow.connect.delta.commit import NewFile
+from ematix_flow.connect.delta.copy import snapshot
+from ematix_flow.connect.lake.change import Change
+from ematix_flow.connect.lake.location import in_bucket
+from ematix_flow.connect.storage.base import LocalStore
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.errors import TransientError, UnsupportedError
 from tests.services.http_faults import FaultyProxy
@@ -26,8 +27,8 @@ from tests.services.s3 import s3_fields
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ematix_flow.connect.delta_copy import Snapshot
-    from ematix_flow.connect.store import Store
+    from ematix_flow.connect.delta.copy import Snapshot
+    from ematix_flow.connect.storage.base import Store
     from tests.services.s3 import S3Server
 
 FOLDER = "s/t/"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.connect.delta_retention import BEFORE, FILES, LOG, SET, duration_of, promised, retention
-from ematix_flow.connect.store import LocalStore
+from ematix_flow.connect.delta.retention import BEFORE, FILES, LOG, SET, duration_of, promised, retention
+from ematix_flow.connect.storage.base import LocalStore
 from ematix_flow.declare.table.maintenance import Maintenance
 from ematix_flow.errors import RunError
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ematix_flow.connect.delta_stats import stats_of
+from ematix_flow.connect.delta.statistics import stats_of
 
 
 def stats(*tables: dict[str, list[Any]], schema: pa.Schema | None = None) -> dict[str, Any]:

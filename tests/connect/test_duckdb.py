@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 
-from ematix_flow.connect import duckdb_session
-from ematix_flow.connect.base import StageColumn, TableName, WorkTable
-from ematix_flow.connect.duckdb import DuckDB
+from ematix_flow.connect.base.database import StageColumn, TableName, WorkTable
+from ematix_flow.connect.duckdb import session as duckdb_session
+from ematix_flow.connect.duckdb.database import DuckDB
 from ematix_flow.declare.connection.registry import DuckDBConnection
 from ematix_flow.declare.table.types import Numeric, String
 from ematix_flow.errors import TransientError
@@ -26,7 +26,7 @@ from ematix_flow.plan.sql.modes.row_hash import _float_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ematix_flow.connect.duckdb_session import DuckDBSession
+    from ematix_flow.connect.duckdb.session import DuckDBSession
 
 HOLDER = """
 import duckdb, sys

@@ -17,9 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import orc
 
-from ematix_flow.connect import csv_rows, json_rows
-from ematix_flow.connect.base import StageColumn
-from ematix_flow.connect.file_formats import EXTENSIONS, writer
+from ematix_flow.connect.base.database import StageColumn
+from ematix_flow.connect.formats import csv as csv_rows
+from ematix_flow.connect.formats import json_lines as json_rows
+from ematix_flow.connect.formats.writers import EXTENSIONS, writer
 from ematix_flow.declare.pipeline.file_options import file_options
 from ematix_flow.declare.table.types import BigInt, Boolean, Date, Double, Float, Numeric, Text, Timestamp, TimestampTZ
 from ematix_flow.errors import DeclareError

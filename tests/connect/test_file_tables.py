@@ -15,14 +15,14 @@ import pytest
 from ematix_flow.commit.cleanup import collect
 from ematix_flow.commit.ledger import HistoryRow, Ledger, open_run
 from ematix_flow.commit.publish import ask
-from ematix_flow.connect.arrow import staged_schema
-from ematix_flow.connect.base import StageColumn, StageSpec
-from ematix_flow.connect.file_session import FILES, REMOVED, visible
-from ematix_flow.connect.file_tables import FileTables, time_ordered_name
+from ematix_flow.connect.base.database import StageColumn, StageSpec
+from ematix_flow.connect.files.table import FileTables, time_ordered_name
+from ematix_flow.connect.files.transaction import FILES, REMOVED, visible
+from ematix_flow.connect.metadata.session import HOME
+from ematix_flow.connect.metadata.target import STAGE
 from ematix_flow.connect.registry import kinds_with, open_target
-from ematix_flow.connect.store import told_parts
-from ematix_flow.connect.store_session import HOME
-from ematix_flow.connect.store_target import STAGE
+from ematix_flow.connect.storage.base import told_parts
+from ematix_flow.connect.types.arrow import staged_schema
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.table.types import BigInt
 from ematix_flow.errors import OvertakenError, StagingLostError, UnsupportedError

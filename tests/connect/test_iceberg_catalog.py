@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ematix_flow.connect.iceberg_catalog import IcebergCatalog
+from ematix_flow.connect.iceberg.catalog import IcebergCatalog
 from ematix_flow.declare.connection.databases import IcebergConnection
 
 

@@ -12,18 +12,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ematix_flow.connect import iceberg_client
-from ematix_flow.connect.base import FoundColumn
-from ematix_flow.connect.iceberg import Iceberg
-from ematix_flow.connect.iceberg_files import IcebergFiles
-from ematix_flow.connect.lake_engine import EngineError
+from ematix_flow.connect.base.database import FoundColumn
+from ematix_flow.connect.base.lake_engine import EngineError
+from ematix_flow.connect.iceberg import client as iceberg_client
+from ematix_flow.connect.iceberg.files import IcebergFiles
+from ematix_flow.connect.iceberg.table import Iceberg
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.errors import TransientError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ematix_flow.connect.iceberg_files import LoadedTable
+    from ematix_flow.connect.iceberg.files import LoadedTable
 
 COLUMNS = [FoundColumn("id", "BIGINT", nullable=False), FoundColumn("word", "STRING", nullable=True)]
 SECRET = "canary-catalog-3Wq8"

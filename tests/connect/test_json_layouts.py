@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ematix_flow.connect.json_layouts import LAYOUTS, read_alike
-from ematix_flow.connect.json_rows import row_of
-from ematix_flow.connect.payloads import JsonDecoder
+from ematix_flow.connect.formats.decoders import JsonDecoder
+from ematix_flow.connect.formats.json_fast_path import LAYOUTS, read_alike
+from ematix_flow.connect.formats.json_lines import row_of
 
 NAMES = ("id", "name", "amount")
 _PLAIN = (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
-from ematix_flow.connect.kafka import Kafka, Topic
+from ematix_flow.connect.kafka.cluster import Kafka, Topic
 from ematix_flow.declare.connection.brokers import KafkaConnection
 from ematix_flow.errors import RunError, TransientError
 from tests.services.kafka import PASSWORD, USER

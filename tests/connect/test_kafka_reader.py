@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.connect import kafka_reader, kafka_stream
-from ematix_flow.connect.kafka_reader import KEPT, close_readers, read_records
-from ematix_flow.connect.kafka_stream import ENOUGH, KafkaSource
-from ematix_flow.connect.stream import PLACE, VALUE
+from ematix_flow.connect.base.stream_source import PLACE, VALUE
+from ematix_flow.connect.kafka import reader as kafka_reader
+from ematix_flow.connect.kafka import source as kafka_stream
+from ematix_flow.connect.kafka.reader import KEPT, close_readers, read_records
+from ematix_flow.connect.kafka.source import ENOUGH, KafkaSource
 from ematix_flow.declare.connection.brokers import KafkaConnection
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.connect.kafka import MSK_PACKAGE, PACKAGE, Kafka
-from ematix_flow.connect.kafka_settings import client_settings, spark_options
+from ematix_flow.connect.kafka.cluster import MSK_PACKAGE, PACKAGE, Kafka
+from ematix_flow.connect.kafka.settings import client_settings, spark_options
 from ematix_flow.declare.connection.brokers import KafkaConnection
 from ematix_flow.errors import DeclareError, MissingExtraError
 

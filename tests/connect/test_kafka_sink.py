@@ -6,9 +6,9 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from ematix_flow import failpoints
-from ematix_flow.connect.kafka_positions import TOPIC, KafkaPositions, Kept
-from ematix_flow.connect.kafka_sink import KafkaSink
-from ematix_flow.connect.sinks import AT_LEAST_ONCE, EXACTLY_ONCE, ID_HEADER, Message, Way
+from ematix_flow.connect.base.sink import AT_LEAST_ONCE, EXACTLY_ONCE, ID_HEADER, Message, Way
+from ematix_flow.connect.kafka.offsets import TOPIC, KafkaPositions, Kept
+from ematix_flow.connect.kafka.sink import KafkaSink
 from ematix_flow.declare.connection.brokers import KafkaConnection
 from ematix_flow.errors import FencedError, RunError, StreamLostError, TransientError
 from ematix_flow.failpoints import FailpointError

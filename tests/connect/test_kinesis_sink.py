@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.connect import kinesis_sink
-from ematix_flow.connect.kinesis_sink import KinesisSink
-from ematix_flow.connect.sinks import AT_LEAST_ONCE, Message, Way
+from ematix_flow.connect.base.sink import AT_LEAST_ONCE, Message, Way
+from ematix_flow.connect.kinesis import sink as kinesis_sink
+from ematix_flow.connect.kinesis.sink import KinesisSink
 from ematix_flow.declare.connection.brokers import KinesisConnection
 from ematix_flow.errors import RunError
 from tests.services.kinesis import create_stream

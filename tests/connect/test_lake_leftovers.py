@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from ematix_flow.connect import lake_lock
-from ematix_flow.connect.lake_leftovers import leftovers_chore
+from ematix_flow.connect.lake import lock as lake_lock
+from ematix_flow.connect.lake.leftovers import leftovers_chore
 from ematix_flow.connect.registry import target_of
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.errors import TransientError
@@ -17,7 +17,7 @@ from ematix_flow.errors import TransientError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ematix_flow.connect.lake_session import LakeSession
+    from ematix_flow.connect.lake.transaction import LakeSession
 
 
 def test_only_what_nobody_names_any_more_is_left_over(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from ematix_flow import register_connection
-from ematix_flow.connect.delta import JAR, LOG_STORE
-from ematix_flow.connect.iceberg_catalog import IcebergCatalog
+from ematix_flow.connect.delta.table import JAR, LOG_STORE
+from ematix_flow.connect.iceberg.catalog import IcebergCatalog
 from ematix_flow.connect.registry import system_of, target_of
-from ematix_flow.connect.s3_client import place_of
-from ematix_flow.connect.s3_spark import bucket_settings
+from ematix_flow.connect.storage.s3.client import place_of
+from ematix_flow.connect.storage.s3_spark import bucket_settings
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine.doctor import check_health
 from ematix_flow.errors import DeclareError, UnsupportedError

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.connect.lake_change import Applier
-from ematix_flow.connect.lake_engine import EngineError
-from ematix_flow.connect.lake_session import LakeSession
-from ematix_flow.connect.store import LocalStore
+from ematix_flow.connect.base.lake_engine import EngineError
+from ematix_flow.connect.lake.change import Applier
+from ematix_flow.connect.lake.transaction import LakeSession
+from ematix_flow.connect.storage.base import LocalStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ematix_flow.connect.lake_change import Change
+    from ematix_flow.connect.lake.change import Change
 
 # Test processes have threads, which the children do not use.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")

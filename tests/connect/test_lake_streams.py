@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.connect.delta_stream import DeltaStream
-from ematix_flow.connect.iceberg_stream import line_of
-from ematix_flow.connect.lake_stream import AddedFiles, WholeTable
+from ematix_flow.connect.delta.stream_source import DeltaStream
+from ematix_flow.connect.iceberg.stream_source import line_of
+from ematix_flow.connect.lake.stream_source import AddedFiles, WholeTable
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.errors import RunError, StreamLostError, UnsupportedError
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from ematix_flow import config
-from ematix_flow.connect.resolve import Listed, find_connection, list_connections, resolve_dsn, set_connection
-from ematix_flow.connect.secrets import forget_secrets, register_resolver, unregister_resolver
+from ematix_flow.connect.config.lookup import Listed, find_connection, list_connections, resolve_dsn, set_connection
+from ematix_flow.connect.config.secrets import forget_secrets, register_resolver, unregister_resolver
 from ematix_flow.declare.connection.registry import DuckDBConnection, register_connection
 from ematix_flow.errors import DeclareError, DeclareTypeError
 

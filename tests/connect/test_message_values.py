@@ -9,10 +9,10 @@ from uuid import UUID
 
 import pytest
 
-from ematix_flow.connect.message_values import UnfitError, fitted, plain, text_of, tree
-from ematix_flow.connect.registry_calls import Login
-from ematix_flow.connect.schema_payloads import needed
-from ematix_flow.connect.schema_registry import ConfluentRegistry
+from ematix_flow.connect.formats.schema_decoders import needed
+from ematix_flow.connect.formats.values import UnfitError, fitted, plain, text_of, tree
+from ematix_flow.connect.schema_registry.confluent import ConfluentRegistry
+from ematix_flow.connect.schema_registry.requests import Login
 from ematix_flow.errors import MissingExtraError
 
 INSTANT = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pymysql
 import pytest
 
-from ematix_flow.connect import mysql_wire
-from ematix_flow.connect.mysql import MySQL
-from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.config.redact import safe_text
+from ematix_flow.connect.mysql import protocol as mysql_wire
+from ematix_flow.connect.mysql.database import MySQL
 from ematix_flow.declare.connection.registry import MySQLConnection
 from ematix_flow.errors import CommitError, DeclareError, RunError, TransientError
 from ematix_flow.plan.sql.render import render, text
@@ -21,7 +21,7 @@ from ematix_flow.plan.sql.render import render, text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ematix_flow.connect.mysql_session import MySQLSession
+    from ematix_flow.connect.mysql.session import MySQLSession
 
 pytestmark = pytest.mark.service
 

@@ -14,10 +14,10 @@ import pymysql
 import pytest
 
 from ematix_flow import types as t
-from ematix_flow.connect import mysql_wire
-from ematix_flow.connect.arrow import staged_schema
-from ematix_flow.connect.base import FAILED, StageColumn, StageSpec
-from ematix_flow.connect.mysql import MySQL
+from ematix_flow.connect.base.database import FAILED, StageColumn, StageSpec
+from ematix_flow.connect.mysql import protocol as mysql_wire
+from ematix_flow.connect.mysql.database import MySQL
+from ematix_flow.connect.types.arrow import staged_schema
 from ematix_flow.declare.connection.registry import MySQLConnection
 from ematix_flow.errors import RunError
 from ematix_flow.records import Part
@@ -25,7 +25,7 @@ from ematix_flow.records import Part
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ematix_flow.connect.mysql_session import MySQLSession
+    from ematix_flow.connect.mysql.session import MySQLSession
 
 pytestmark = pytest.mark.service
 

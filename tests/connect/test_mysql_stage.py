@@ -10,10 +10,10 @@ import pytest
 
 from ematix_flow import failpoints
 from ematix_flow import types as t
-from ematix_flow.connect import mysql_stage
-from ematix_flow.connect.arrow import REJECTS, staged_schema
-from ematix_flow.connect.base import StageColumn, StageSpec, WorkTable
-from ematix_flow.connect.mysql import MySQL
+from ematix_flow.connect.base.database import StageColumn, StageSpec, WorkTable
+from ematix_flow.connect.mysql import stager as mysql_stage
+from ematix_flow.connect.mysql.database import MySQL
+from ematix_flow.connect.types.arrow import REJECTS, staged_schema
 from ematix_flow.declare.connection.registry import MySQLConnection
 from ematix_flow.errors import CommitError, RunError
 from ematix_flow.records import Part
@@ -21,8 +21,8 @@ from ematix_flow.records import Part
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ematix_flow.connect.base import Stager
-    from ematix_flow.connect.mysql_session import MySQLSession
+    from ematix_flow.connect.base.database import Stager
+    from ematix_flow.connect.mysql.session import MySQLSession
     from tests.services.mariadb import MariaDBServer
 
 pytestmark = pytest.mark.service

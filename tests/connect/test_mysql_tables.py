@@ -8,8 +8,8 @@ import pymysql
 import pytest
 
 from ematix_flow import types as t
-from ematix_flow.connect.base import FoundColumn, StageColumn, TableName
-from ematix_flow.connect.mysql import MySQL
+from ematix_flow.connect.base.database import FoundColumn, StageColumn, TableName
+from ematix_flow.connect.mysql.database import MySQL
 from ematix_flow.declare.connection.registry import MySQLConnection
 from ematix_flow.errors import PlanError
 from ematix_flow.plan.sql.ddl import WantedColumn, WantedTable, create_table_sql, differences
@@ -18,7 +18,7 @@ from ematix_flow.plan.sql.render import native_name
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ematix_flow.connect.mysql_session import MySQLSession
+    from ematix_flow.connect.mysql.session import MySQLSession
     from ematix_flow.declare.table.types import ColumnType
 
 pytestmark = pytest.mark.service

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Self
 import psycopg
 import pytest
 
-from ematix_flow.connect import postgres_session
-from ematix_flow.connect.postgres import Postgres
-from ematix_flow.connect.postgres_session import numbered
+from ematix_flow.connect.postgres import session as postgres_session
+from ematix_flow.connect.postgres.database import Postgres
+from ematix_flow.connect.postgres.session import numbered
 from ematix_flow.declare.connection.registry import PostgresConnection
 from ematix_flow.errors import DeclareError, FlowError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ematix_flow.connect.postgres_session import PostgresSession
+    from ematix_flow.connect.postgres.session import PostgresSession
 
 pytestmark = pytest.mark.service
 

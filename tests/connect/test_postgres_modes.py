@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ematix_flow.connect.postgres import Postgres
+from ematix_flow.connect.postgres.database import Postgres
 from ematix_flow.declare.connection.registry import PostgresConnection
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import JSON, BigInt, TimestampTZ

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ematix_flow.connect import postgres_splits
-from ematix_flow.connect.base import FAILED, Split
-from ematix_flow.connect.postgres import Postgres
+from ematix_flow.connect.base.database import FAILED, Split
+from ematix_flow.connect.postgres import splits as postgres_splits
+from ematix_flow.connect.postgres.database import Postgres
 from ematix_flow.declare.connection.registry import PostgresConnection
 from ematix_flow.errors import RunError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ematix_flow.connect.postgres_session import PostgresSession
+    from ematix_flow.connect.postgres.session import PostgresSession
 
 pytestmark = pytest.mark.service
 

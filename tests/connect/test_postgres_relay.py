@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.connect.arrow import staged_schema
-from ematix_flow.connect.base import Split, StageColumn, StageSpec
-from ematix_flow.connect.postgres import Postgres
+from ematix_flow.connect.base.database import Split, StageColumn, StageSpec
+from ematix_flow.connect.postgres.database import Postgres
+from ematix_flow.connect.types.arrow import staged_schema
 from ematix_flow.declare.connection.registry import PostgresConnection
 from ematix_flow.declare.table.types import ALL_TYPES, BigInt, Numeric, String, Text
 from ematix_flow.errors import RunError, TransientError
@@ -22,7 +22,7 @@ from tests.services.postgres import wait_for_backends
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ematix_flow.connect.postgres_session import PostgresSession
+    from ematix_flow.connect.postgres.session import PostgresSession
 
 pytestmark = pytest.mark.service
 

@@ -12,9 +12,9 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from ematix_flow.connect.arrow import REJECTS, staged_schema
-from ematix_flow.connect.base import Split, StageColumn, StageSpec, WorkTable
-from ematix_flow.connect.postgres import Postgres
+from ematix_flow.connect.base.database import Split, StageColumn, StageSpec, WorkTable
+from ematix_flow.connect.postgres.database import Postgres
+from ematix_flow.connect.types.arrow import REJECTS, staged_schema
 from ematix_flow.declare.connection.registry import PostgresConnection
 from ematix_flow.declare.table.types import ALL_TYPES, JSON, BigInt, Integer, Numeric, String, Text
 from ematix_flow.errors import CommitError, FlowError, RunError
@@ -24,7 +24,7 @@ from tests.services.postgres import wait_for_backends
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ematix_flow.connect.postgres_session import PostgresSession
+    from ematix_flow.connect.postgres.session import PostgresSession
 
 pytestmark = pytest.mark.service
 
@@ -189,7 +189,7 @@ def test_staging_is_listed_with_its_age_and_dropped_whole(database: Postgres, se
 def test_a_task_that_still_holds_its_staging_delays_the_drop(
     database: Postgres, session: PostgresSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ematix_flow.connect.postgres.DROP_WAIT", "50ms")
+    monkeypatch.setattr("ematix_flow.connect.postgres.database.DROP_WAIT", "50ms")
     spec = database.open_stage(session, spec_of(StageColumn("a", Integer())))
     with closing(database.session()) as zombie:
         zombie.begin()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.connect.base import StageColumn, TableName
-from ematix_flow.connect.postgres import Postgres
+from ematix_flow.connect.base.database import StageColumn, TableName
+from ematix_flow.connect.postgres.database import Postgres
 from ematix_flow.declare.connection.registry import PostgresConnection
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import ALL_TYPES, BigInt, Integer, Numeric, String, Text
@@ -18,7 +18,7 @@ from ematix_flow.plan.sql.ddl import create_table_sql, differences, wanted_table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ematix_flow.connect.postgres_session import PostgresSession
+    from ematix_flow.connect.postgres.session import PostgresSession
 
 pytestmark = pytest.mark.service
 

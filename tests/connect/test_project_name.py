@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ematix_flow.connect.project_name import VARIABLE, ProjectName, current_project
+from ematix_flow.connect.config.project_name import VARIABLE, ProjectName, current_project
 from ematix_flow.errors import DeclareError
 
 

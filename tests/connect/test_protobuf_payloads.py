@@ -12,14 +12,14 @@ from google.protobuf import descriptor_pb2, json_format
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ematix_flow.connect.protobuf_payloads import ProtobufDecoder, ProtobufEncoder
-from ematix_flow.connect.protobuf_schemas import compiled
-from ematix_flow.connect.schema_registry import PROTOBUF, ConfluentRegistry
+from ematix_flow.connect.formats.protobuf import ProtobufDecoder, ProtobufEncoder
+from ematix_flow.connect.formats.protobuf_schema import compiled
+from ematix_flow.connect.schema_registry.confluent import PROTOBUF, ConfluentRegistry
 from ematix_flow.errors import RunError
 from tests.connect.registries import registry_at
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.schema_registry import Registry, Schema
+    from ematix_flow.connect.schema_registry.confluent import Registry, Schema
     from tests.services.registry import RegistryServer
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("registry")]

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.connect import pubsub_sink
-from ematix_flow.connect.pubsub_sink import PubSubSink
-from ematix_flow.connect.sinks import AT_LEAST_ONCE, ID_HEADER, Message, Way
+from ematix_flow.connect.base.sink import AT_LEAST_ONCE, ID_HEADER, Message, Way
+from ematix_flow.connect.pubsub import sink as pubsub_sink
+from ematix_flow.connect.pubsub.sink import PubSubSink
 from ematix_flow.declare.connection.brokers import PubSubConnection
 from ematix_flow.errors import RunError
 from tests.services.pubsub import PROJECT

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow import failpoints
-from ematix_flow.connect.rabbitmq_sink import RabbitMQSink
-from ematix_flow.connect.sinks import AT_LEAST_ONCE, Message, Way
+from ematix_flow.connect.base.sink import AT_LEAST_ONCE, Message, Way
+from ematix_flow.connect.rabbitmq.sink import RabbitMQSink
 from ematix_flow.declare.connection.brokers import RabbitMQConnection
 from ematix_flow.errors import FencedError, RunError, TransientError
 from ematix_flow.failpoints import FailpointError

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ematix_flow.connect.redact import redact, safe_text
-from ematix_flow.connect.secrets import forget_secrets, remember
+from ematix_flow.connect.config.redact import redact, safe_text
+from ematix_flow.connect.config.secrets import forget_secrets, remember
 from ematix_flow.errors import FlowError, RunError
 
 # Without the letters of the mark itself: a secret "acte" would be found in "<redacted>".

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.connect.places import file_entries
-from ematix_flow.connect.resolve import (
+from ematix_flow.connect.config.lookup import (
     Found,
     find_connection,
     resolve_connection,
     resolve_dsn,
 )
-from ematix_flow.connect.secrets import forget_secrets
+from ematix_flow.connect.config.secrets import forget_secrets
+from ematix_flow.connect.config.sources import file_entries
 from ematix_flow.declare.connection.registry import (
     DuckDBConnection,
     KafkaConnection,

@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ematix_flow.clock import Clock
-from ematix_flow.connect import retry
-from ematix_flow.connect.halting import Halt, unwatched
-from ematix_flow.connect.retry import RetryPolicy, attempts
+from ematix_flow.connect.base import retry
+from ematix_flow.connect.base.cancellation import Halt, unwatched
+from ematix_flow.connect.base.retry import RetryPolicy, attempts
 from ematix_flow.errors import OvertakenError, RunCancelledError, RunError, TransientError
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def test_nothing_is_cut_short_in_a_commit() -> None:
 INTERRUPTED = """
 import sys
 sys.path.insert(0, {src!r})
-from ematix_flow.connect.retry import RetryPolicy, attempts
+from ematix_flow.connect.base.retry import RetryPolicy, attempts
 policy = RetryPolicy("a call", (OSError,), attempts=3, first_wait=10_000.0, longest_wait=10_000.0)
 for attempt in attempts(policy, waiting=lambda *_: print("waiting", flush=True)):
     with attempt:
@@ -248,9 +248,9 @@ def test_every_policy_is_used_and_nothing_else_retries_with_stamina() -> None:
     imported = {
         alias.name
         for text in modules.values()
-        if "connect.retry" in text
+        if "connect.base.retry" in text
         for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.ImportFrom) and node.module == "ematix_flow.connect.retry"
+        if isinstance(node, ast.ImportFrom) and node.module == "ematix_flow.connect.base.retry"
         for alias in node.names
     }
     assert imported - {"attempts", "RetryPolicy"} == set(TABLE)
@@ -288,7 +288,7 @@ def _waiting_after_failures(tree: ast.AST, within: str = "") -> set[str]:
 
 def test_a_call_that_succeeds_does_without_stamina() -> None:
     code = (
-        f"import sys; sys.path.insert(0, {str(SRC)!r}); from ematix_flow.connect.retry import COMMIT, attempts\n"
+        f"import sys; sys.path.insert(0, {str(SRC)!r}); from ematix_flow.connect.base.retry import COMMIT, attempts\n"
         "for attempt in attempts(COMMIT):\n    with attempt:\n        print(1)\n"
         "print('stamina' in sys.modules)"
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.connect.scratch import open_scratch, scratch_folder, sweep
+from ematix_flow.connect.base.scratch import open_scratch, scratch_folder, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SRC = str(Path(__file__).parents[2] / "src")
 WORKER = """
 import sys
-from ematix_flow.connect.parts import process_folder
+from ematix_flow.connect.staging.parquet import process_folder
 (process_folder() / "rows.parquet").write_text("rows of the user")
 print(process_folder(), flush=True)
 sys.stdin.read()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ematix_flow.connect.redact import redact, safe_text
-from ematix_flow.connect.secrets import (
+from ematix_flow.connect.config.redact import redact, safe_text
+from ematix_flow.connect.config.secrets import (
     AWSSecretsManagerResolver,
     GCPSecretManagerResolver,
     VaultResolver,
@@ -103,7 +103,7 @@ def test_own_resolvers_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bare_names_work_without_the_env_resolver(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ematix_flow.connect.secrets import EnvResolver
+    from ematix_flow.connect.config.secrets import EnvResolver
 
     monkeypatch.setenv("U", "me")
     unregister_resolver("env")

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.connect import spool as spools
-from ematix_flow.connect.spool import Message, Spool, SpoolFullError
-from ematix_flow.connect.spool_files import read_batches
+from ematix_flow.connect.spool import log as spools
+from ematix_flow.connect.spool.log import Message, Spool, SpoolFullError
+from ematix_flow.connect.spool.segments import read_batches
 from ematix_flow.errors import RunError, StreamLostError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _APPENDS = """
 import sys
 from pathlib import Path
 from pathlib import Path
-from ematix_flow.connect.spool import Message, Spool
+from ematix_flow.connect.spool.log import Message, Spool
 
 spool = Spool(Path(sys.argv[1]))
 for number in range(5):

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.connect import sqlite_session
-from ematix_flow.connect.base import FoundColumn, Split, StageColumn, TableName
-from ematix_flow.connect.sqlite import SQLite
+from ematix_flow.connect.base.database import FoundColumn, Split, StageColumn, TableName
+from ematix_flow.connect.sqlite import session as sqlite_session
+from ematix_flow.connect.sqlite.database import SQLite
 from ematix_flow.declare.connection.registry import SQLiteConnection
 from ematix_flow.declare.table.types import BigInt, Integer, SmallInt
 from ematix_flow.errors import TransientError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ematix_flow.connect.sqlite_session import SQLiteSession
+    from ematix_flow.connect.sqlite.session import SQLiteSession
 
 HOLDER = """
 import sqlite3, sys

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from ematix_flow.connect.arrow import staged_schema
-from ematix_flow.connect.base import Split, StageColumn, StageSpec
-from ematix_flow.connect.sqlite import READ_ROWS, SQLite
+from ematix_flow.connect.base.database import Split, StageColumn, StageSpec
+from ematix_flow.connect.sqlite.database import READ_ROWS, SQLite
+from ematix_flow.connect.types.arrow import staged_schema
 from ematix_flow.declare.connection.registry import SQLiteConnection
 from ematix_flow.declare.table.types import (
     JSON,
@@ -38,7 +38,7 @@ from ematix_flow.records import Part
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ematix_flow.connect.sqlite_session import SQLiteSession
+    from ematix_flow.connect.sqlite.session import SQLiteSession
     from ematix_flow.declare.table.types import ColumnType
 
 ZERO = "00000000-0000-0000-0000-000000000000"

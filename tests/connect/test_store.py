@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.connect.store import LocalStore, told_parts
+from ematix_flow.connect.storage.base import LocalStore, told_parts
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from azure.storage.blob import ContentSettings
 
-from ematix_flow.connect import azure_client, bucket_streams, store_azure
-from ematix_flow.connect.store import StoreError
+from ematix_flow.connect.storage import object_io as bucket_streams
+from ematix_flow.connect.storage.azure import client as azure_client
+from ematix_flow.connect.storage.azure import store as store_azure
+from ematix_flow.connect.storage.base import StoreError
 from tests.services.azure import ACCOUNT, TlsAzureServer, azure_fields
 from tests.services.buckets import TOGETHER, bucket_store
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ematix_flow.connect.bucket import BucketStore
+    from ematix_flow.connect.storage.object_store import BucketStore
     from tests.services.azure import AzureServer
 
 pytestmark = [pytest.mark.service, TOGETHER]

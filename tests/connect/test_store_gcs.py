@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import requests
 
-from ematix_flow.connect import bucket_streams
-from ematix_flow.connect.store import StoreUnavailableError
+from ematix_flow.connect.storage import object_io as bucket_streams
+from ematix_flow.connect.storage.base import StoreUnavailableError
 from tests.services.buckets import TOGETHER, bucket_store
 from tests.services.gcs import gcs_fields
 from tests.services.http_faults import FaultyProxy
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.bucket import BucketStore
+    from ematix_flow.connect.storage.object_store import BucketStore
     from tests.services.gcs import GcsServer
 
 pytestmark = [pytest.mark.service, pytest.mark.usefixtures("no_waits"), TOGETHER]

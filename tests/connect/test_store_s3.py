@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.connect import bucket, bucket_streams, store_s3
-from ematix_flow.connect.s3_client import S3Place
-from ematix_flow.connect.store import StoreError
-from ematix_flow.connect.store_s3 import S3Store
+from ematix_flow.connect.storage import object_io as bucket_streams
+from ematix_flow.connect.storage import object_store as bucket
+from ematix_flow.connect.storage.base import StoreError
+from ematix_flow.connect.storage.s3 import store as store_s3
+from ematix_flow.connect.storage.s3.client import S3Place
+from ematix_flow.connect.storage.s3.store import S3Store
 from ematix_flow.errors import MissingExtraError
 from tests.services.http_faults import FaultyProxy
 from tests.services.s3 import KEY, REGION, SECRET

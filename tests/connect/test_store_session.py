@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 
 import ematix_flow
-from ematix_flow.connect import store_session
-from ematix_flow.connect.store import LocalStore
-from ematix_flow.connect.store_session import COMMITS, HOME, STATES, StoreSession, head_of, record_of
+from ematix_flow.connect.metadata import session as store_session
+from ematix_flow.connect.metadata.session import COMMITS, HOME, STATES, StoreSession, head_of, record_of
+from ematix_flow.connect.storage.base import LocalStore
 from ematix_flow.errors import OvertakenError
 
 COUNTER = ("CREATE TABLE counter (n INTEGER)",)
 
 INCREMENT = """
 import sys
-from ematix_flow.connect.store import LocalStore
-from ematix_flow.connect.store_session import StoreSession
+from ematix_flow.connect.storage.base import LocalStore
+from ematix_flow.connect.metadata.session import StoreSession
 session = StoreSession(LocalStore(sys.argv[1]), ["CREATE TABLE counter (n INTEGER)"])
 for _ in range(int(sys.argv[2])):
     session.execute("UPDATE counter SET n = n + 1")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.registry import open_database
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.errors import FlowError

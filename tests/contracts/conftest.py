@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from ematix_flow.connect.base import Database, Session
+    from ematix_flow.connect.base.database import Database, Session
     from ematix_flow.declare.table.schema import Table
     from tests.contracts.systems import System
 

@@ -16,12 +16,13 @@ import pyarrow.parquet as pq
 from pyarrow import orc
 
 from ematix_flow.commit.ledger import Ledger
-from ematix_flow.connect import csv_rows, json_rows
-from ematix_flow.connect.base import StageColumn
-from ematix_flow.connect.file_session import FILES, REMOVED, FileSession
-from ematix_flow.connect.file_tables import FileTables
+from ematix_flow.connect.base.database import StageColumn
+from ematix_flow.connect.files.table import FileTables
+from ematix_flow.connect.files.transaction import FILES, REMOVED, FileSession
+from ematix_flow.connect.formats import csv as csv_rows
+from ematix_flow.connect.formats import json_lines as json_rows
 from ematix_flow.connect.registry import open_target
-from ematix_flow.connect.store import LocalStore
+from ematix_flow.connect.storage.base import LocalStore
 from ematix_flow.declare.pipeline.file_options import FileOptions
 from ematix_flow.declare.table.types import Text, TimestampTZ
 from ematix_flow.plan.sql.render import native_name
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ematix_flow.connect.store import Store
+    from ematix_flow.connect.storage.base import Store
     from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
     from ematix_flow.declare.table.types import ColumnType
     from tests.contracts.flows import Row

@@ -16,8 +16,8 @@ from ematix_flow.clock import Clock
 from ematix_flow.commit.constraint_violations import without_violations
 from ematix_flow.commit.ledger import HistoryRow, open_run
 from ematix_flow.commit.publish import publish
-from ematix_flow.connect.arrow import staged_schema
-from ematix_flow.connect.base import StageSpec
+from ematix_flow.connect.base.database import StageSpec
+from ematix_flow.connect.types.arrow import staged_schema
 from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
 from ematix_flow.declare.pipeline.write import write
 from ematix_flow.engine.batch.commit_request import order_for
@@ -35,7 +35,7 @@ from ematix_flow.run.stage.tasks import StageWork, stage_batches
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base.database import Database
     from ematix_flow.declare.table.schema import Table
     from ematix_flow.engine.batch.inspect import Look
     from ematix_flow.plan.steps import TargetPlan
@@ -159,7 +159,7 @@ def observe(asked: LoadRequest) -> Look:
 
 def typed(table: Table, rows: Sequence[dict[str, Any]]) -> pa.Table:
     """Give rows as an Arrow table of the declared types."""
-    from ematix_flow.connect.arrow import arrow_type
+    from ematix_flow.connect.types.arrow import arrow_type
 
     arrays = [pa.array([row.get(column.name) for row in rows], arrow_type(column.type)) for column in table.columns]
     return pa.table(arrays, names=[column.name for column in table.columns])

@@ -12,7 +12,7 @@ from ematix_flow.declare.connection.registry import connection_from_fields
 from tests.lakes.lanes import bucket_of, lake_fields
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base.database import Database
     from ematix_flow.declare.connection.registry import Connection
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 
-from ematix_flow.connect.file_session import FILES
-from ematix_flow.connect.store_session import COMMITS, HOME, head_of, record_of
+from ematix_flow.connect.files.transaction import FILES
+from ematix_flow.connect.metadata.session import COMMITS, HOME, head_of, record_of
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.pipeline.file_options import FileOptions
 from ematix_flow.declare.pipeline.pipeline import TargetDeclaration

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.commit.ledger import Ledger, parse_instant
-from ematix_flow.connect.base import StageColumn
+from ematix_flow.connect.base.database import StageColumn
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import (
     BigInt,
@@ -26,7 +26,7 @@ from tests.contracts.loads import START, Loader
 from tests.contracts.values import EVERY_TYPE, ROWS, read_back
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base.database import Database
     from tests.contracts.systems import System
 
 pytestmark = pytest.mark.slow

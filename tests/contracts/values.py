@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.base import StageColumn
+from ematix_flow.connect.base.database import StageColumn
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import (
     JSON,
@@ -31,7 +31,7 @@ from ematix_flow.plan.sql.render import native_column, native_name
 from ematix_flow.run.stage.conform import Rules, conform
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base import Database, Session
+    from ematix_flow.connect.base.database import Database, Session
 
 TYPES = {
     "id": BigInt(),

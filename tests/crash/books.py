@@ -12,7 +12,7 @@ from tests.crash.journey import MODES, found, table_of
 from tests.crash.lakes import locks, strange_commits
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base import Database, Session
+    from ematix_flow.connect.base.database import Database, Session
     from tests.crash.journey import Load, Place
 
 

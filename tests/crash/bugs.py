@@ -15,14 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit import publish as publishing
 from ematix_flow.commit.ledger import Ledger, transaction
-from ematix_flow.connect import delta, delta_commit, iceberg_changes, mysql_session, postgres, postgres_stage
-from ematix_flow.connect.file_session import FileSession
-from ematix_flow.connect.file_tables import FileTables
-from ematix_flow.connect.lake_lock import Lock
-from ematix_flow.connect.lake_session import LakeSession
-from ematix_flow.connect.sqlite_session import SQLiteSession
-from ematix_flow.connect.store import LocalStore
-from ematix_flow.connect.store_target import StoreTarget
+from ematix_flow.connect.delta import commit as delta_commit
+from ematix_flow.connect.delta import table as delta
+from ematix_flow.connect.files.table import FileTables
+from ematix_flow.connect.files.transaction import FileSession
+from ematix_flow.connect.iceberg import changes as iceberg_changes
+from ematix_flow.connect.lake.lock import Lock
+from ematix_flow.connect.lake.transaction import LakeSession
+from ematix_flow.connect.metadata.target import StoreTarget
+from ematix_flow.connect.mysql import session as mysql_session
+from ematix_flow.connect.postgres import database as postgres
+from ematix_flow.connect.postgres import stager as postgres_stage
+from ematix_flow.connect.sqlite.session import SQLiteSession
+from ematix_flow.connect.storage.base import LocalStore
 from ematix_flow.engine.batch import load as loading
 from ematix_flow.engine.batch import run as conductor
 from ematix_flow.engine.batch import stager as staging
@@ -33,8 +38,8 @@ if TYPE_CHECKING:
 
     from ematix_flow.clock import Clock
     from ematix_flow.commit.request import Order
-    from ematix_flow.connect.base import Database
-    from ematix_flow.connect.lake_change import Change
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.lake.change import Change
     from ematix_flow.records import Committed, Token
 
 WINDOW = 0.02
@@ -230,7 +235,7 @@ def straight_to_the_table() -> None:
 
 def overtaken_commits_repeated() -> None:
     """A commit of files that was overtaken is made again on top of whatever came first, as pyiceberg would by itself."""
-    from ematix_flow.connect import iceberg_client
+    from ematix_flow.connect.iceberg import client as iceberg_client
 
     del iceberg_client._Ours.commit_table
 

@@ -88,7 +88,9 @@ class Clockwork:
 
 
 def _serve() -> None:
-    from ematix_flow.connect import duckdb, postgres, sqlite  # noqa: F401
+    from ematix_flow.connect.duckdb import database as duckdb  # noqa: F401
+    from ematix_flow.connect.postgres import database as postgres  # noqa: F401
+    from ematix_flow.connect.sqlite import database as sqlite  # noqa: F401
     from ematix_flow.engine.batch import run as conductor  # noqa: F401
     from ematix_flow.engine.schedule import backfill as backfilling  # noqa: F401
     from ematix_flow.engine.schedule import requests as asked  # noqa: F401

@@ -9,7 +9,7 @@ from ematix_flow.failpoints import NAMES, STORE_NAMES
 from tests.contracts.file_flows import both_ways
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base.database import Database
     from ematix_flow.declare.table.schema import Table
 
 FOLDER = "object_store_local"

@@ -13,7 +13,11 @@ from typing import Any, NoReturn
 
 from ematix_flow import failpoints
 from ematix_flow.commit import publish
-from ematix_flow.connect import duckdb, lake_lock, mysql_session, postgres_session, sqlite_session
+from ematix_flow.connect.duckdb import database as duckdb
+from ematix_flow.connect.lake import lock as lake_lock
+from ematix_flow.connect.mysql import session as mysql_session
+from ematix_flow.connect.postgres import session as postgres_session
+from ematix_flow.connect.sqlite import session as sqlite_session
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine import apply_plan, diff_pipeline
 from ematix_flow.serve.cli.commands import run as running  # noqa: F401 - imported before the children need it
@@ -41,7 +45,12 @@ def warm_up() -> None:
     import pymysql  # noqa: F401
     import sqlglot
 
-    from ematix_flow.connect import file_tables, kafka_sink, kafka_stream, mysql, postgres_rows, sqlite  # noqa: F401
+    from ematix_flow.connect.files import table as file_tables  # noqa: F401
+    from ematix_flow.connect.kafka import sink as kafka_sink  # noqa: F401
+    from ematix_flow.connect.kafka import source as kafka_stream  # noqa: F401
+    from ematix_flow.connect.mysql import database as mysql  # noqa: F401
+    from ematix_flow.connect.postgres import reader as postgres_rows  # noqa: F401
+    from ematix_flow.connect.sqlite import database as sqlite  # noqa: F401
     from ematix_flow.engine.batch import run as conductor  # noqa: F401
     from ematix_flow.run.local import threads as here  # noqa: F401
 
@@ -55,7 +64,8 @@ def warm_up_for_lakes() -> None:
     """Import what loads of lake tables need besides; a channel to a server begins in each child only."""
     from pyspark.sql.connect import session  # noqa: F401
 
-    from ematix_flow.connect import delta, iceberg  # noqa: F401
+    from ematix_flow.connect.delta import table as delta  # noqa: F401
+    from ematix_flow.connect.iceberg import table as iceberg  # noqa: F401
     from ematix_flow.run.spark import lake_engine  # noqa: F401
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base.database import Database
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 KEYS = 7

@@ -10,9 +10,9 @@ from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect import delta_log
-from ematix_flow.connect.delta import Delta
-from ematix_flow.connect.iceberg_branches import PROPERTY
+from ematix_flow.connect.delta import log as delta_log
+from ematix_flow.connect.delta.table import Delta
+from ematix_flow.connect.iceberg.branches import PROPERTY
 from ematix_flow.failpoints import LAKE_NAMES, NAMES
 from ematix_flow.plan.sql.render import native_name
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import ematix_flow
 from ematix_flow.connect.registry import open_database
-from ematix_flow.connect.spool import ROOT
+from ematix_flow.connect.spool.log import ROOT
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.pipeline.write import write
 from ematix_flow.declare.stream.stream import Stream, StreamSource, StreamTarget

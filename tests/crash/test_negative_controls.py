@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.connect.postgres_stage import STAGE_SCHEMA
+from ematix_flow.connect.postgres.stager import STAGE_SCHEMA
 from tests.crash.folders import FOLDER
 from tests.crash.harness import KillLoop, Sweep
 from tests.crash.journey import Load, difference, expected, found, prepare

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from ematix_flow._core import PubSubBackend
-from ematix_flow.connect.spool import ROOT
+from ematix_flow.connect.spool.log import ROOT
 from ematix_flow.failpoints import SPOOL_NAMES
 from tests.crash.spooling import Journey, from_rabbitmq, publish, publishing
 from tests.depth import quick_or_deep

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow import failpoints
-from ematix_flow.connect import kafka_sink
-from ematix_flow.connect.sinks import ID_HEADER
+from ematix_flow.connect.base.sink import ID_HEADER
+from ematix_flow.connect.kafka import sink as kafka_sink
 from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.engine.stream.run import run_stream
 from ematix_flow.events import StreamFailed

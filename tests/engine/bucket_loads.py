@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from ematix_flow.connect.file_tables import FileTables
+    from ematix_flow.connect.files.table import FileTables
 
 TABLE = "sales/orders/"
 

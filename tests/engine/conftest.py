@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base.database import Database
     from ematix_flow.declare.pipeline.pipeline import Pipeline
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 
-from ematix_flow.connect.arrow import arrow_type
+from ematix_flow.connect.types.arrow import arrow_type
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
 from ematix_flow.declare.pipeline.write import write

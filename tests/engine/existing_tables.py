@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base.database import Database
     from ematix_flow.declare.stream.stream import Stream
 
 

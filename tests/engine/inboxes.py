@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from ematix_flow.commit.ledger import Ledger
-from ematix_flow.connect.file_tables import FileTables
+from ematix_flow.connect.files.table import FileTables
 from ematix_flow.connect.registry import target_of
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow import register_connection
-from ematix_flow.connect import bucket
 from ematix_flow.connect.registry import open_system
+from ematix_flow.connect.storage import object_store as bucket
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.engine.api.references import check_connection

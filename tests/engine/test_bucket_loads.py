@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
-from ematix_flow.connect.store_session import head_of, record_of
+from ematix_flow.connect.metadata.session import head_of, record_of
 from ematix_flow.declare.masking import is_secret_field
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.engine.rejects import list_rejects, replay_rejects

@@ -16,8 +16,9 @@ import pytest
 from ematix_flow import register_connection
 from ematix_flow.clock import Clock
 from ematix_flow.commit import publish
-from ematix_flow.connect import halting, sqlite_session
-from ematix_flow.connect.halting import Halt
+from ematix_flow.connect.base import cancellation as halting
+from ematix_flow.connect.base.cancellation import Halt
+from ematix_flow.connect.sqlite import session as sqlite_session
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine import Options, preview_pipeline, run_pipeline
 from ematix_flow.engine.batch import load as loading

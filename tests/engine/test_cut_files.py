@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from ematix_flow import BigInt, Numeric, Text, pk
-from ematix_flow.connect.files import Files
+from ematix_flow.connect.files.source import Files
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.errors import RunError
 from ematix_flow.plan.columns import ORDER

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ematix_flow import Source, Target, ematix, pk
-from ematix_flow.connect.files import Files
+from ematix_flow.connect.files.source import Files
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.errors import DeclareError, FlowError, RunError

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from ematix_flow import failpoints
-from ematix_flow.connect.files import Files
+from ematix_flow.connect.files.source import Files
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
 from ematix_flow.declare.pipeline.write import write

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.connect.sinks import ID_HEADER
+from ematix_flow.connect.base.sink import ID_HEADER
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.stream.build import stream_from_keywords
 from ematix_flow.engine.stream.control import stream_status

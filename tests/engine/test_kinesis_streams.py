@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.connect.kinesis_stream import _readable, _Shard
+from ematix_flow.connect.base.stream_source import EARLIEST, LATEST
+from ematix_flow.connect.kinesis.source import _readable, _Shard
 from ematix_flow.connect.registry import open_stream
-from ematix_flow.connect.stream import EARLIEST, LATEST
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.pipeline.write import write
 from ematix_flow.declare.stream.stream import Stream, StreamSource, StreamTarget

@@ -13,10 +13,10 @@ from ematix_flow.clock import Clock
 from ematix_flow.commit import cleanup as gc
 from ematix_flow.commit import metadata_cleanup as upkeep
 from ematix_flow.commit.ledger import Ledger
-from ematix_flow.connect import store_session
-from ematix_flow.connect.arrow import staged_schema
-from ematix_flow.connect.base import StageColumn, StageSpec
+from ematix_flow.connect.base.database import StageColumn, StageSpec
+from ematix_flow.connect.metadata import session as store_session
 from ematix_flow.connect.registry import open_target
+from ematix_flow.connect.types.arrow import staged_schema
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.engine import maintenance as maintaining

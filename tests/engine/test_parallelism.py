@@ -10,11 +10,11 @@ import psycopg
 import pytest
 
 from ematix_flow import BigInt, Text, ematix, pk
-from ematix_flow.connect import postgres_splits
-from ematix_flow.connect.arrow import staged_schema
-from ematix_flow.connect.base import SourceColumn, Split, StageColumn, StageSpec
-from ematix_flow.connect.postgres import Postgres
+from ematix_flow.connect.base.database import SourceColumn, Split, StageColumn, StageSpec
+from ematix_flow.connect.postgres import splits as postgres_splits
+from ematix_flow.connect.postgres.database import Postgres
 from ematix_flow.connect.registry import open_database
+from ematix_flow.connect.types.arrow import staged_schema
 from ematix_flow.declare.connection.registry import DuckDBConnection, PostgresConnection, SQLiteConnection
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.spark.parallelism import UNTOLD, most_connected, slots_of
@@ -128,7 +128,7 @@ def test_a_database_says_how_many_tasks_it_can_take(postgres_url: str, monkeypat
         monkeypatch.setenv("EMATIX_FLOW_SPARK_MAX_CONNECTIONS", "3")
         assert most_connected(database, session) == 3
         monkeypatch.delenv("EMATIX_FLOW_SPARK_MAX_CONNECTIONS")
-        monkeypatch.setattr("ematix_flow.connect.postgres_session.FREE_SQL", "SELECT nothing")
+        monkeypatch.setattr("ematix_flow.connect.postgres.session.FREE_SQL", "SELECT nothing")
         assert most_connected(database, session) == UNTOLD
 
 

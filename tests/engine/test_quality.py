@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pytest
 
 from ematix_flow import BigInt, Text, failpoints, pk, register_connection  # noqa: TC001 - read from annotations
-from ematix_flow.connect.secrets import forget_secrets, remember
+from ematix_flow.connect.config.secrets import forget_secrets, remember
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.decorators import ematix
 from ematix_flow.declare.masking import MARK

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.connect import spool
+from ematix_flow.connect.base.stream_source import EARLIEST, LATEST
 from ematix_flow.connect.registry import open_stream
-from ematix_flow.connect.stream import EARLIEST, LATEST
+from ematix_flow.connect.spool import log as spool
 from ematix_flow.declare.pipeline.write import write
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt, Text

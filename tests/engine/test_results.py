@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ematix_flow.connect import secrets
+from ematix_flow.connect.config import secrets
 from ematix_flow.engine.batch.result import KEPT_CHARACTERS, from_kept, kept_text, loaded_in
 
 ONE = {"run_id": "r1", "status": "success", "path": "same_db", "rows_inserted": 1200, "rows_rejected": 0}

@@ -14,7 +14,7 @@ from ematix_flow.commit.runlog.log import RunLog
 from ematix_flow.commit.runlog.open import sqlite_book
 from ematix_flow.commit.runlog.project_backend import ProjectBook
 from ematix_flow.commit.runlog.records import Claim
-from ematix_flow.connect.project_name import ProjectName
+from ematix_flow.connect.config.project_name import ProjectName
 from ematix_flow.declare.decorators import ematix
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.schedule.pools import pool_sizes

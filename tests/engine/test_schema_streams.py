@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from ematix_flow.connect.codecs import schema_encoder
-from ematix_flow.connect.schema_registry import registry_of
+from ematix_flow.connect.formats.codecs import schema_encoder
+from ematix_flow.connect.schema_registry.confluent import registry_of
 from ematix_flow.declare.connection.brokers import KafkaConnection
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.pipeline.write import write

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import pytest
 
 from ematix_flow import ematix, pk
-from ematix_flow.connect.delta import Delta
-from ematix_flow.connect.lake_engine import SparkRequirements
+from ematix_flow.connect.base.lake_engine import SparkRequirements
+from ematix_flow.connect.delta.table import Delta
 from ematix_flow.declare.connection.databases import DeltaLocalConnection
 from ematix_flow.declare.connection.files import ObjectStoreLocalConnection
 from ematix_flow.declare.pipeline.pipeline import TargetDeclaration

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from ematix_flow import BigInt, Text, ematix, pk  # noqa: TC001 - the table reads its annotations
-from ematix_flow.connect.resolve import travelling_connections
+from ematix_flow.connect.config.lookup import travelling_connections
 from ematix_flow.declare.connection.registry import connection_from_fields, register_connection
 
 if TYPE_CHECKING:

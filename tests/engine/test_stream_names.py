@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.connect.secrets import known_secrets
+from ematix_flow.connect.config.secrets import known_secrets
 from ematix_flow.declare.stream.toml_reader import stream_from_toml
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt

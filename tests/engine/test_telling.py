@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pytest
 
 from ematix_flow import BigInt, ematix, pk
-from ematix_flow.connect.secrets import forget_secrets, remember
+from ematix_flow.connect.config.secrets import forget_secrets, remember
 from ematix_flow.declare.connection.registry import SQLiteConnection
 from ematix_flow.engine import Options, run_pipeline
 from ematix_flow.errors import FlowError

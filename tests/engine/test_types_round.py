@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from ematix_flow.connect.file_formats import AS_DIGITS
+from ematix_flow.connect.formats.writers import AS_DIGITS
 from ematix_flow.connect.registry import target_of
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.table.types import BigInt, Numeric

@@ -13,7 +13,7 @@ import pytest
 
 import ematix_flow
 from ematix_flow import KafkaConnection, PostgresConnection, SchemaRegistryConnection, config, get_connection
-from ematix_flow.connect.resolve import find_connection, resolve_connection
+from ematix_flow.connect.config.lookup import find_connection, resolve_connection
 from tests.examples.conftest import README
 
 if TYPE_CHECKING:

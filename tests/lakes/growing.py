@@ -19,7 +19,7 @@ from tests.streams.feeds import duckdb_at, rows_in
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ematix_flow.connect.lake_stream import LakeStream
+    from ematix_flow.connect.lake.stream_source import LakeStream
     from ematix_flow.declare.stream.stream import Stream
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base.database import Database
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 Row = tuple[int, str | None, float | None, str | None, datetime | None]

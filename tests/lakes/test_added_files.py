@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow import failpoints
-from ematix_flow.connect import delta_commit, delta_log
+from ematix_flow.connect.delta import commit as delta_commit
+from ematix_flow.connect.delta import log as delta_log
 from ematix_flow.declare.table.schema import Column
 from ematix_flow.declare.table.types import Text
 from ematix_flow.engine.batch.options import Options

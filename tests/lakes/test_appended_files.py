@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from ematix_flow import failpoints
-from ematix_flow.connect.iceberg_files import LoadedTable
+from ematix_flow.connect.iceberg.files import LoadedTable
 from ematix_flow.declare.table.schema import Column
 from ematix_flow.declare.table.types import Text
 from ematix_flow.engine.maintenance import maintain_pipeline

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from ematix_flow import failpoints
-from ematix_flow.connect import lake_lock
+from ematix_flow.connect.lake import lock as lake_lock
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine.review.dry_run import dry_run_pipeline
 from ematix_flow.engine.review.preview import preview_pipeline

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.connect.s3_client import place_of
-from ematix_flow.connect.s3_spark import bucket_settings
+from ematix_flow.connect.storage.s3.client import place_of
+from ematix_flow.connect.storage.s3_spark import bucket_settings
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.review.preview import preview_pipeline

@@ -16,10 +16,11 @@ import pytest
 
 from ematix_flow import failpoints
 from ematix_flow.commit.ledger import Ledger
-from ematix_flow.connect import lake_lock, lake_session
-from ematix_flow.connect.lake_change import Change
-from ematix_flow.connect.lake_engine import EngineError
-from ematix_flow.connect.lake_session import LakeSession
+from ematix_flow.connect.base.lake_engine import EngineError
+from ematix_flow.connect.lake import lock as lake_lock
+from ematix_flow.connect.lake import transaction as lake_session
+from ematix_flow.connect.lake.change import Change
+from ematix_flow.connect.lake.transaction import LakeSession
 from ematix_flow.errors import BadRowsError, TransientError
 from ematix_flow.failpoints import FailpointError
 from ematix_flow.plan.sql.render import native_name

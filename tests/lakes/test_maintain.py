@@ -19,7 +19,7 @@ import pytest
 from ematix_flow import failpoints
 from ematix_flow.commit import metadata_cleanup as upkeep
 from ematix_flow.commit.ledger import Ledger
-from ematix_flow.connect import lake_session
+from ematix_flow.connect.lake import transaction as lake_session
 from ematix_flow.declare.table.maintenance import Maintenance
 from ematix_flow.engine.maintenance import maintain_pipeline
 from tests.lakes.lanes import START, Lane, lake_fields

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ematix_flow.connect.file_formats import writer
+from ematix_flow.connect.formats.writers import writer
 from tests.engine.bucket_loads import Bucket
 from tests.engine.every_type import ODD_FLOATS, ROWS, TYPES, Journey, frame_of, plain
 from tests.examples.places import Place

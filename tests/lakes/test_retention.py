@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from ematix_flow.clock import Clock
-from ematix_flow.connect.lake_engine import EngineError
+from ematix_flow.connect.base.lake_engine import EngineError
 from ematix_flow.declare.table.maintenance import Maintenance
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.maintenance import maintain_pipeline

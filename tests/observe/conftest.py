@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.connect.secrets import forget_secrets
+from ematix_flow.connect.config.secrets import forget_secrets
 from ematix_flow.observe.alerts.registry import clear_alerters
 from tests.observe.endpoints import Endpoint
 from tests.services.certificates import write_certificates

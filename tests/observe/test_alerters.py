@@ -14,8 +14,8 @@ import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult
 
-from ematix_flow.connect.redact import redact
-from ematix_flow.connect.secrets import remember
+from ematix_flow.connect.config.redact import redact
+from ematix_flow.connect.config.secrets import remember
 from ematix_flow.errors import DeclareError, RunError
 from ematix_flow.observe.alerts.alert import KINDS, AlertEvent
 from ematix_flow.observe.alerts.channels import PagerDutyAlerter, SlackAlerter, StdoutAlerter

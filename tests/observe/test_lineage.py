@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.clock import Clock
-from ematix_flow.connect.secrets import remember
+from ematix_flow.connect.config.secrets import remember
 from ematix_flow.events import (
     ColumnOrigin,
     Dataset,

@@ -11,7 +11,7 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ematix_flow.connect.secrets import remember
+from ematix_flow.connect.config.secrets import remember
 from ematix_flow.events import PipelineEnded, PipelineSkipped
 from ematix_flow.metrics import MemorySink, NullSink, RunMetrics, from_url
 from ematix_flow.observe.metrics.prometheus import PrometheusSink

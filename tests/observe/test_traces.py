@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from ematix_flow.connect.secrets import remember
+from ematix_flow.connect.config.secrets import remember
 from ematix_flow.events import (
     PipelineBegan,
     PipelineEnded,

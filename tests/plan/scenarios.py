@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ematix_flow import BigInt, Numeric, String, Text, TimestampTZ, natural_key, pk  # noqa: TC001 - read from annotations
-from ematix_flow.connect.base import SourceColumn
+from ematix_flow.connect.base.database import SourceColumn
 from ematix_flow.connect.registry import system_of
 from ematix_flow.declare.connection.registry import (
     DuckDBConnection,
@@ -26,7 +26,7 @@ from ematix_flow.records import Token, Watermark
 from ematix_flow.transforms import deduplicate_by
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base.database import Database
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.declare.quality.tester import Tester
     from ematix_flow.plan.steps import TargetPlan

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ematix_flow.connect.sinks import AT_LEAST_ONCE, EXACTLY_ONCE
+from ematix_flow.connect.base.sink import AT_LEAST_ONCE, EXACTLY_ONCE
 from ematix_flow.errors import PlanError
 from ematix_flow.plan.explain.guarantees import all_guarantees, guarantee_of, refuse_unkept, sent_as
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.connect.base import FoundColumn, FoundTable
-from ematix_flow.connect.iceberg_partitions import described_partitions
+from ematix_flow.connect.base.database import FoundColumn, FoundTable
+from ematix_flow.connect.iceberg.partitions import described_partitions
 from ematix_flow.connect.registry import target_of
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
@@ -23,7 +23,7 @@ from ematix_flow.plan.sql.ddl import create_table_sql, wanted_table
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base.database import Database
 
 HOSTILE = "a`b, 'c' (d)"
 TABLE = Table(

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow import DuckDBConnection, PostgresConnection
-from ematix_flow.connect.base import SourceColumn
+from ematix_flow.connect.base.database import SourceColumn
 from ematix_flow.connect.registry import open_database
 from ematix_flow.errors import PlanError
 from ematix_flow.plan.timezones import zoned
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base.database import Database
 
 COLUMNS = (SourceColumn("at", "timestamp", "TIMESTAMP"), SourceColumn("n", "integer", "INTEGER"))
 SQL = "SELECT TIMESTAMP '2024-07-01 12:00:00' AS \"at\", 1 AS n"

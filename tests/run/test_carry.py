@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ematix_flow.connect.base import StageSpec
-from ematix_flow.connect.parts import ParquetStager, check_parts
-from ematix_flow.connect.store import LocalStore
+from ematix_flow.connect.base.database import StageSpec
+from ematix_flow.connect.staging.parquet import ParquetStager, check_parts
+from ematix_flow.connect.storage.base import LocalStore
 from ematix_flow.errors import RunError
 from ematix_flow.records import Part
 from ematix_flow.run.stage.tasks import report_batch, stage_pieces

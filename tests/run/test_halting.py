@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.connect.halting import Halt
+from ematix_flow.connect.base.cancellation import Halt
 from ematix_flow.errors import RunCancelledError, TransientError
 from ematix_flow.run.local.threads import stage_pieces_here
 from ematix_flow.run.stage.tasks import _collect

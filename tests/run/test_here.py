@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow import failpoints
-from ematix_flow.connect.arrow import staged_schema
-from ematix_flow.connect.base import Split, StageColumn, StageSpec
+from ematix_flow.connect.base.database import Split, StageColumn, StageSpec
 from ematix_flow.connect.registry import open_database
+from ematix_flow.connect.types.arrow import staged_schema
 from ematix_flow.declare.connection.registry import DuckDBConnection, SQLiteConnection
 from ematix_flow.declare.table.types import BigInt
 from ematix_flow.errors import RunError, TransientError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base.database import Database
 
 SPLITS = tuple(Split(f"SELECT {number} AS a") for number in range(7))
 

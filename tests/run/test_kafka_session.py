@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
-from ematix_flow.connect.kafka import Kafka
+from ematix_flow.connect.kafka.cluster import Kafka
 from ematix_flow.declare.connection.brokers import KafkaConnection
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.spark.session import session_for

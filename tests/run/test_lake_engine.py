@@ -6,7 +6,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkAssertionError
 
-from ematix_flow.connect.lake_engine import EngineError
+from ematix_flow.connect.base.lake_engine import EngineError
 from ematix_flow.run.spark.lake_engine import _told
 
 connect = pytest.importorskip("pyspark.errors.exceptions.connect")

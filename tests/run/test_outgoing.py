@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from ematix_flow.connect.encoders import JsonEncoder, RawEncoder
-from ematix_flow.connect.stream import PLACE, VALUE, MessagePiece
+from ematix_flow.connect.base.stream_source import PLACE, VALUE, MessagePiece
+from ematix_flow.connect.formats.encoders import JsonEncoder, RawEncoder
 from ematix_flow.errors import RunError
 from ematix_flow.run.read.infer_messages import TypedRows
 from ematix_flow.run.send.messages import Ids, encoded, key_of, passed_on

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from ematix_flow.connect.stream import SQL_FAILED
+from ematix_flow.connect.base.stream_source import SQL_FAILED
 from ematix_flow.declare.stream.udf import udf
 from ematix_flow.plan.sql.user.stream import row_by_row, spark_sql
 from ematix_flow.run.read.infer_messages import TypedRows

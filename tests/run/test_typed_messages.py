@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.stream import PAYLOAD, payload_of, shown_payload
+from ematix_flow.connect.base.stream_source import PAYLOAD, payload_of, shown_payload
 from ematix_flow.run.read.infer_messages import documents, json_payload, raw_payload, rows_of_payloads
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from tests.services.s3 import s3_fields
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.connect.bucket import BucketStore
+    from ematix_flow.connect.storage.object_store import BucketStore
 
 TOGETHER = pytest.mark.xdist_group("clouds")
 """Azurite takes two seconds to start, so that one test process has all tests of it."""

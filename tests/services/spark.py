@@ -76,8 +76,9 @@ class SparkServer:
 
 
 def _serve(port: int) -> None:
-    from ematix_flow.connect import delta, iceberg_catalog
-    from ematix_flow.connect.lake_engine import SparkRequirements
+    from ematix_flow.connect.base.lake_engine import SparkRequirements
+    from ematix_flow.connect.delta import table as delta
+    from ematix_flow.connect.iceberg import catalog as iceberg_catalog
     from ematix_flow.declare.spark_settings import SparkSettings
     from ematix_flow.engine.spark.session import with_needs
     from ematix_flow.run.spark import launch as classic

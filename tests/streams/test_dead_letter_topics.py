@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from ematix_flow.connect import kafka_dead_letters
+from ematix_flow.connect.kafka import dead_letters as kafka_dead_letters
 from ematix_flow.engine.stream import dead_letters
 from ematix_flow.errors import RunError
 from tests.services.topics import committed, fill, payloads_of

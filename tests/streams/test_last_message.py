@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ematix_flow import ematix, pk
-from ematix_flow.connect import kafka_stream
+from ematix_flow.connect.kafka import source as kafka_stream
 from ematix_flow.declare.stream.toml_reader import stream_from_toml
 from ematix_flow.engine.stream.control import move_stream
 from ematix_flow.engine.stream.options import StreamOptions

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.connect.kafka_positions import TOPIC
+from ematix_flow.connect.kafka.offsets import TOPIC
 from ematix_flow.engine.stream.control import move_stream, stream_status
 from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.errors import StreamLostError

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ematix_flow import Target, ematix, pk
-from ematix_flow.connect import kafka_reader
+from ematix_flow.connect.kafka import reader as kafka_reader
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.stream.build import stream_from_keywords
 from ematix_flow.declare.stream.options import Lookup

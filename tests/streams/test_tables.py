@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import pytest
 
 from ematix_flow import ematix, pk
-from ematix_flow.connect.stream import payload_of
+from ematix_flow.connect.base.stream_source import payload_of
 from ematix_flow.errors import BadRowsError, PlanError, RunError, StreamLostError
 from ematix_flow.types import BigInt, Numeric, Text, TimestampTZ  # noqa: TC001 - read from the annotations
 from tests.streams.feeds import Topic, drain, duckdb_at, rows_in
@@ -160,7 +160,7 @@ def test_messages_that_the_topic_dropped_are_missed(topic: Topic, warehouse: Pat
 def test_records_that_vanish_while_they_are_read_are_missed(topic: Topic) -> None:
     from confluent_kafka import TopicPartition
 
-    from ematix_flow.connect.kafka_reader import read_records
+    from ematix_flow.connect.kafka.reader import read_records
 
     topic.write([{"id": number} for number in range(4)], partition=0)
     admin = topic.broker.admin()

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.commit.ledger import Ledger
 from ematix_flow.commit.request import Seen
-from ematix_flow.connect.fingerprints import EMPTY
+from ematix_flow.connect.types.fingerprint import EMPTY
 from ematix_flow.errors import StalePlanError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ematix_flow.commit.request import Order
-    from ematix_flow.connect.base import Database, Session, TableName
+    from ematix_flow.connect.base.database import Database, Session, TableName
 
 HINT = "nothing was changed; look at the difference again: flow plan NAME --diff."
 

@@ -16,12 +16,12 @@ from ematix_flow.commit.row_numbers import Only, numbered
 from ematix_flow.commit.simulate import simulate
 from ematix_flow.commit.staged_rows import SHOWN, staged_rows, work_tables
 from ematix_flow.commit.unreadable_rows import unreadable_row
-from ematix_flow.connect.redact import redact
+from ematix_flow.connect.config.redact import redact
 from ematix_flow.errors import CommitError, FlowError, RefusedError
 
 if TYPE_CHECKING:
     from ematix_flow.commit.request import Order
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base.database import Database
 
 MOST = 200
 """Above this many offenders the load is refused: the source and the target do not fit each other."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.halting import current
+from ematix_flow.connect.base.cancellation import current
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

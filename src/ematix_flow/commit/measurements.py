@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.redact import redact, safe_text
+from ematix_flow.connect.config.redact import redact, safe_text
 from ematix_flow.declare.quality.checks import FRESHNESS, PYTHON, ROW_COUNT
 from ematix_flow.errors import FlowError, RunError
 from ematix_flow.plan.columns import EVENT
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ematix_flow.commit.request import Order
-    from ematix_flow.connect.base import Database, Session
+    from ematix_flow.connect.base.database import Database, Session
     from ematix_flow.plan.steps import Measure
     from ematix_flow.records import Audited
 

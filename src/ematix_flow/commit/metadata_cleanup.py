@@ -7,14 +7,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.ledger import Ledger, parse_instant, transaction
-from ematix_flow.connect.retry import OVERTAKEN, attempts
+from ematix_flow.connect.base.retry import OVERTAKEN, attempts
 from ematix_flow.plan.sql.render import instant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from ematix_flow.connect.base import Database, Session
+    from ematix_flow.connect.base.database import Database, Session
 
 NAME = "flow maintain"
 """What stands in the run history in place of a pipeline's name."""

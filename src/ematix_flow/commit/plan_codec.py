@@ -10,7 +10,7 @@ from typing import Any
 
 from ematix_flow import records
 from ematix_flow.commit import request as order
-from ematix_flow.connect import base
+from ematix_flow.connect.base import database as base
 from ematix_flow.declare.pipeline.write import Write
 from ematix_flow.declare.table.partitions import Partition
 from ematix_flow.declare.table.types import ColumnType

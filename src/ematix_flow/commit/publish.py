@@ -12,10 +12,10 @@ from ematix_flow.commit.ledger import Ledger
 from ematix_flow.commit.quality import UnmeasuredError, audit
 from ematix_flow.commit.rejects import Rejects
 from ematix_flow.commit.staged_rows import in_own_types, refuse_empty, staged_rows, without_duplicates, work_tables
-from ematix_flow.connect.base import NULL_REASON
-from ematix_flow.connect.halting import current, unwatched
-from ematix_flow.connect.redact import redact, safe_text
-from ematix_flow.connect.retry import COMMIT_OUTCOME, OVERTAKEN, attempts
+from ematix_flow.connect.base.cancellation import current, unwatched
+from ematix_flow.connect.base.database import NULL_REASON
+from ematix_flow.connect.base.retry import COMMIT_OUTCOME, OVERTAKEN, attempts
+from ematix_flow.connect.config.redact import redact, safe_text
 from ematix_flow.errors import (
     BadRowsError,
     CommitError,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.clock import Clock
     from ematix_flow.commit.request import Order
-    from ematix_flow.connect.base import Database, Session
+    from ematix_flow.connect.base.database import Database, Session
     from ematix_flow.records import Audited, Counts, Part
 
 

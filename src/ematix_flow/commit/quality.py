@@ -13,7 +13,7 @@ from ematix_flow.commit.measurements import Ruler, verdict_of
 from ematix_flow.commit.rejects import row_json
 from ematix_flow.commit.request import Excluded
 from ematix_flow.commit.row_numbers import Only, numbered, with_numbers
-from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.declare.quality.checks import FAIL, REJECT, WARN
 from ematix_flow.errors import FlowError, QualityCheckFailed, QualityUnrunnable, TransientError
 from ematix_flow.failpoints import failpoint
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ematix_flow.commit.request import Order
-    from ematix_flow.connect.base import Database, Session
+    from ematix_flow.connect.base.database import Database, Session
     from ematix_flow.plan.steps import Measure
     from ematix_flow.records import Counts
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ematix_flow.commit.request import Excluded
-    from ematix_flow.connect.base import Database, Session
+    from ematix_flow.connect.base.database import Database, Session
     from ematix_flow.records import Token
 
 

@@ -9,7 +9,7 @@ from ematix_flow.commit.publish import Simulation, balanced, refuse_rejects, run
 from ematix_flow.commit.quality import UnmeasuredError, audit
 from ematix_flow.commit.row_numbers import numbered
 from ematix_flow.commit.staged_rows import in_own_types, staged_rows, without_duplicates, work_tables
-from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.errors import RefusedError, TransientError
 from ematix_flow.plan.sql.render import bind_staged
 from ematix_flow.records import Counts
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.commit.request import Order
     from ematix_flow.commit.row_numbers import Only
-    from ematix_flow.connect.base import Database, Session
+    from ematix_flow.connect.base.database import Database, Session
 
 
 def simulate(

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.row_numbers import Only, numbered
-from ematix_flow.connect.base import StageColumn, WorkTable
-from ematix_flow.connect.redact import redact
+from ematix_flow.connect.base.database import StageColumn, WorkTable
+from ematix_flow.connect.config.redact import redact
 from ematix_flow.declare.table.types import String, Text
 from ematix_flow.errors import BadRowsError, CommitError
 from ematix_flow.plan.columns import FAILED, RAW
@@ -20,7 +20,7 @@ from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from ematix_flow.commit.request import Order
-    from ematix_flow.connect.base import Database, Session
+    from ematix_flow.connect.base.database import Database, Session
 
 
 KEY_TEXT = 255

@@ -12,7 +12,7 @@ from ematix_flow.plan.sql.shape.query import NORMALIZED, USER
 
 if TYPE_CHECKING:
     from ematix_flow.commit.request import Order
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base.database import Database
 
 RAISING = ("postgres", "duckdb")
 """Dialects in which a value can break off a query; the others give NULL for it."""

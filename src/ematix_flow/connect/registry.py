@@ -6,68 +6,68 @@ import importlib
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from ematix_flow.connect.resolve import resolve_connection
+from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.errors import MissingExtraError, UnsupportedError
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base import Database
-    from ematix_flow.connect.files import Files
-    from ematix_flow.connect.lake_source import LakeSource
-    from ematix_flow.connect.sinks import Sink
-    from ematix_flow.connect.stream import StreamSource
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.sink import Sink
+    from ematix_flow.connect.base.stream_source import StreamSource
+    from ematix_flow.connect.files.source import Files
+    from ematix_flow.connect.lake.source import LakeSource
     from ematix_flow.declare.connection.registry import Connection
 
 DATABASES = {
-    "duckdb": ("ematix_flow.connect.duckdb", "DuckDB"),
-    "sqlite": ("ematix_flow.connect.sqlite", "SQLite"),
-    "postgres": ("ematix_flow.connect.postgres", "Postgres"),
-    "mysql": ("ematix_flow.connect.mysql", "MySQL"),
+    "duckdb": ("ematix_flow.connect.duckdb.database", "DuckDB"),
+    "sqlite": ("ematix_flow.connect.sqlite.database", "SQLite"),
+    "postgres": ("ematix_flow.connect.postgres.database", "Postgres"),
+    "mysql": ("ematix_flow.connect.mysql.database", "MySQL"),
 }
 """Kind -> module and class of the database."""
 
 FILE_TABLES = {
-    "object_store_local": ("ematix_flow.connect.file_tables", "FileTables"),
-    "object_store_s3": ("ematix_flow.connect.s3", "S3Tables"),
-    "object_store_gcs": ("ematix_flow.connect.gcs", "GcsTables"),
-    "object_store_azure": ("ematix_flow.connect.azure", "AzureTables"),
+    "object_store_local": ("ematix_flow.connect.files.table", "FileTables"),
+    "object_store_s3": ("ematix_flow.connect.files.s3", "S3Tables"),
+    "object_store_gcs": ("ematix_flow.connect.files.gcs", "GcsTables"),
+    "object_store_azure": ("ematix_flow.connect.files.azure", "AzureTables"),
 }
 """Kind -> module and class of a target that is a folder of files."""
 
 LAKES = {
-    "delta_local": ("ematix_flow.connect.delta", "Delta"),
-    "delta_s3": ("ematix_flow.connect.delta", "DeltaS3"),
-    "iceberg": ("ematix_flow.connect.iceberg", "Iceberg"),
+    "delta_local": ("ematix_flow.connect.delta.table", "Delta"),
+    "delta_s3": ("ematix_flow.connect.delta.table", "DeltaS3"),
+    "iceberg": ("ematix_flow.connect.iceberg.table", "Iceberg"),
 }
 """Kind -> module and class of a lake table."""
 
 LAKE_SOURCES = {
-    "delta_local": ("ematix_flow.connect.delta", "DeltaSource"),
-    "delta_s3": ("ematix_flow.connect.delta", "DeltaS3Source"),
-    "iceberg": ("ematix_flow.connect.iceberg", "IcebergSource"),
+    "delta_local": ("ematix_flow.connect.delta.table", "DeltaSource"),
+    "delta_s3": ("ematix_flow.connect.delta.table", "DeltaS3Source"),
+    "iceberg": ("ematix_flow.connect.iceberg.table", "IcebergSource"),
 }
 """Kind -> module and class of the lake tables that are read."""
 
 FILES = {
-    "object_store_local": ("ematix_flow.connect.files", "Files"),
-    "object_store_s3": ("ematix_flow.connect.s3", "S3Files"),
-    "object_store_gcs": ("ematix_flow.connect.gcs", "GcsFiles"),
-    "object_store_azure": ("ematix_flow.connect.azure", "AzureFiles"),
+    "object_store_local": ("ematix_flow.connect.files.source", "Files"),
+    "object_store_s3": ("ematix_flow.connect.files.s3", "S3Files"),
+    "object_store_gcs": ("ematix_flow.connect.files.gcs", "GcsFiles"),
+    "object_store_azure": ("ematix_flow.connect.files.azure", "AzureFiles"),
 }
 """Kind -> module and class of the file system."""
 
 
 STREAMS = {
-    "kafka": ("ematix_flow.connect.kafka_stream", "KafkaSource"),
-    "rabbitmq": ("ematix_flow.connect.rabbitmq_stream", "RabbitMQSource"),
-    "pubsub": ("ematix_flow.connect.pubsub_stream", "PubSubSource"),
-    "kinesis": ("ematix_flow.connect.kinesis_stream", "KinesisSource"),
-    "object_store_local": ("ematix_flow.connect.file_stream", "FileStream"),
-    "object_store_s3": ("ematix_flow.connect.bucket_file_streams", "S3FileStream"),
-    "object_store_gcs": ("ematix_flow.connect.bucket_file_streams", "GcsFileStream"),
-    "object_store_azure": ("ematix_flow.connect.bucket_file_streams", "AzureFileStream"),
-    "delta_local": ("ematix_flow.connect.delta_stream", "DeltaStream"),
-    "delta_s3": ("ematix_flow.connect.delta_stream", "DeltaS3Stream"),
-    "iceberg": ("ematix_flow.connect.iceberg_stream", "IcebergStream"),
+    "kafka": ("ematix_flow.connect.kafka.source", "KafkaSource"),
+    "rabbitmq": ("ematix_flow.connect.rabbitmq.source", "RabbitMQSource"),
+    "pubsub": ("ematix_flow.connect.pubsub.source", "PubSubSource"),
+    "kinesis": ("ematix_flow.connect.kinesis.source", "KinesisSource"),
+    "object_store_local": ("ematix_flow.connect.files.stream_source", "FileStream"),
+    "object_store_s3": ("ematix_flow.connect.files.object_stream_source", "S3FileStream"),
+    "object_store_gcs": ("ematix_flow.connect.files.object_stream_source", "GcsFileStream"),
+    "object_store_azure": ("ematix_flow.connect.files.object_stream_source", "AzureFileStream"),
+    "delta_local": ("ematix_flow.connect.delta.stream_source", "DeltaStream"),
+    "delta_s3": ("ematix_flow.connect.delta.stream_source", "DeltaS3Stream"),
+    "iceberg": ("ematix_flow.connect.iceberg.stream_source", "IcebergStream"),
 }
 """Kind -> module and class of what a stream reads."""
 
@@ -82,10 +82,10 @@ def open_stream(reference: str | Connection, query: str) -> StreamSource:
 
 
 SINKS = {
-    "kafka": ("ematix_flow.connect.kafka_sink", "KafkaSink"),
-    "rabbitmq": ("ematix_flow.connect.rabbitmq_sink", "RabbitMQSink"),
-    "pubsub": ("ematix_flow.connect.pubsub_sink", "PubSubSink"),
-    "kinesis": ("ematix_flow.connect.kinesis_sink", "KinesisSink"),
+    "kafka": ("ematix_flow.connect.kafka.sink", "KafkaSink"),
+    "rabbitmq": ("ematix_flow.connect.rabbitmq.sink", "RabbitMQSink"),
+    "pubsub": ("ematix_flow.connect.pubsub.sink", "PubSubSink"),
+    "kinesis": ("ematix_flow.connect.kinesis.sink", "KinesisSink"),
 }
 """Kind -> module and class of a target that takes messages."""
 

@@ -14,9 +14,9 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from ematix_flow.connect.redact import redact, safe_text
+from ematix_flow.connect.config.lookup import list_connections, resolve_connection
+from ematix_flow.connect.config.redact import redact, safe_text
 from ematix_flow.connect.registry import DATABASES, FILES, LAKE_SOURCES, open_database, open_system
-from ematix_flow.connect.resolve import list_connections, resolve_connection
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.errors import FlowError, MissingExtraError
 
@@ -144,13 +144,13 @@ def _broker(connection: Any) -> str:
 
 
 def _kafka(connection: Any) -> str:
-    from ematix_flow.connect.kafka import Kafka
+    from ematix_flow.connect.kafka.cluster import Kafka
 
     return Kafka(connection).probe()
 
 
 def _rabbitmq(connection: Any) -> str:
-    from ematix_flow.connect.rabbitmq import RabbitMQBackend
+    from ematix_flow.connect.rabbitmq.client import RabbitMQBackend
 
     backend = RabbitMQBackend.open(connection.amqp_url)
     backend.ping()
@@ -159,7 +159,7 @@ def _rabbitmq(connection: Any) -> str:
 
 
 def _pubsub(connection: Any) -> str:
-    from ematix_flow.connect.pubsub import PubSubBackend
+    from ematix_flow.connect.pubsub.client import PubSubBackend
 
     login = {"endpoint": connection.endpoint, "anonymous_auth": connection.anonymous_auth}
     PubSubBackend.open(connection.project_id, **login).ping()
@@ -167,7 +167,7 @@ def _pubsub(connection: Any) -> str:
 
 
 def _kinesis(connection: Any) -> str:
-    from ematix_flow.connect.kinesis import KinesisBackend
+    from ematix_flow.connect.kinesis.client import KinesisBackend
 
     fields = ("region", "endpoint", "access_key_id", "secret_access_key")
     KinesisBackend.open(connection.stream_name, **{name: getattr(connection, name) for name in fields}).ping()
@@ -194,7 +194,7 @@ def _tcp(place: str, port: int) -> str:
 
 
 def _registry(connection: Any) -> str:
-    from ematix_flow.connect.schema_registry import probe
+    from ematix_flow.connect.schema_registry.confluent import probe
 
     return probe(connection, CONNECT_SECONDS)
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.commit import cleanup as gc
 from ematix_flow.commit import metadata_cleanup as upkeep
 from ematix_flow.commit.ledger import HistoryRow, Ledger, transaction
-from ematix_flow.connect.redact import safe_text
-from ematix_flow.connect.resolve import resolve_connection
-from ematix_flow.connect.retry import OVERTAKEN, attempts
-from ematix_flow.connect.upkeep import Chore
+from ematix_flow.connect.base.maintenance import Chore
+from ematix_flow.connect.base.retry import OVERTAKEN, attempts
+from ematix_flow.connect.config.lookup import resolve_connection
+from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.table.maintenance import Maintenance
 from ematix_flow.engine.batch.options import Options
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
-    from ematix_flow.connect.base import Database, Session
-    from ematix_flow.connect.upkeep import Numbers
+    from ematix_flow.connect.base.database import Database, Session
+    from ematix_flow.connect.base.maintenance import Numbers
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
 
 STAGING_SECONDS = 3600.0

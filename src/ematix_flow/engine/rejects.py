@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.ledger import Ledger
+from ematix_flow.connect.base.stream_source import SQL_FAILED, UNREADABLE
 from ematix_flow.connect.registry import open_target
-from ematix_flow.connect.stream import SQL_FAILED, UNREADABLE
 from ematix_flow.declare.quality.checks import BY_ROW
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.run import run_pipeline

@@ -7,8 +7,8 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from ematix_flow.connect.redact import safe_text
-from ematix_flow.connect.retry import NOTIFICATION, attempts
+from ematix_flow.connect.base.retry import NOTIFICATION, attempts
+from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.observe.http.host_guard import UnreachedError
 
 if TYPE_CHECKING:

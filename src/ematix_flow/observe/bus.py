@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.config.redact import safe_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

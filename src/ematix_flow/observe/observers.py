@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from ematix_flow.background import in_background
-from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.errors import FlowError
 from ematix_flow.events import StageProgress, StreamIdle, StreamLag, StreamWatermark, StretchLoaded
 

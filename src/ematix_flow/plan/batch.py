@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.base import StageColumn, TableName
-from ematix_flow.connect.digits import digits_of
+from ematix_flow.connect.base.database import StageColumn, TableName
 from ematix_flow.connect.registry import kinds_with
+from ematix_flow.connect.types.digits import digits_of
 from ematix_flow.declare.pipeline.pipeline import TransformRef
 from ematix_flow.declare.table.types import BigInt, TimestampTZ
 from ematix_flow.errors import DriftError, PlanError, UnsupportedError
@@ -42,7 +42,7 @@ from ematix_flow.plan.steps import (
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from ematix_flow.connect.base import Database, FoundTable, SourceColumn
+    from ematix_flow.connect.base.database import Database, FoundTable, SourceColumn
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.declare.pipeline.write import Write
     from ematix_flow.declare.table.schema import Table

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.declare.table.types import Text
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base import Database, FoundTable
+    from ematix_flow.connect.base.database import Database, FoundTable
     from ematix_flow.declare.table.schema import Column, Table
 
 

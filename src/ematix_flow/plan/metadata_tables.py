@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.base import StageColumn
+from ematix_flow.connect.base.database import StageColumn
 from ematix_flow.declare.table.types import UUID, BigInt, Integer, String, Text, TimestampTZ
 from ematix_flow.plan.sql.ddl import WantedColumn, WantedTable, create_table_sql
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.bookkeeper import Bookkeeper
+    from ematix_flow.connect.base.metadata_store import Bookkeeper
     from ematix_flow.declare.table.types import ColumnType
 
 FORMAT = 1

@@ -13,7 +13,7 @@ from ematix_flow.plan.steps import SPARK, Choice
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base.database import Database
 
 RESULTS, STORE = "results", "store"
 """How staged rows come to a target that only the driver can write to."""

@@ -19,7 +19,7 @@ from ematix_flow.plan.steps import SPARK, TASK, Choice
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base.database import Database
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.plan.batch import Observed
     from ematix_flow.plan.sql.shape.query import Reading

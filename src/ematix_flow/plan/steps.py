@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from ematix_flow.connect.base import SourceColumn, StageColumn
+    from ematix_flow.connect.base.database import SourceColumn, StageColumn
     from ematix_flow.declare.pipeline.write import Write
     from ematix_flow.plan.sql.ddl import Difference, WantedTable
     from ematix_flow.plan.sql.program import Load, Program

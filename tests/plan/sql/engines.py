@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from sqlglot import exp
 
-from ematix_flow.connect.sqlite_functions import register
+from ematix_flow.connect.sqlite.functions import register
 from ematix_flow.plan.sql.shape.query import read_columns, shape_query
 
 if TYPE_CHECKING:

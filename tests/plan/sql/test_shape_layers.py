@@ -7,7 +7,7 @@ import pytest
 from sqlglot import exp
 
 from ematix_flow import normalize as n
-from ematix_flow.connect.sqlite_functions import register
+from ematix_flow.connect.sqlite.functions import register
 from ematix_flow.declare.table.class_body import Column, Table
 from ematix_flow.errors import PlanError
 from ematix_flow.plan.sql.shape.query import UNSUPPORTED, shape_query, unsupported_on

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.connect.secrets import forget_secrets, remember
+from ematix_flow.connect.config.secrets import forget_secrets, remember
 from ematix_flow.errors import Origin, RunError
 from ematix_flow.events import (
     PostFinished,

@@ -17,7 +17,7 @@ import pytest
 from ematix_flow.commit.runlog.log import RunLog
 from ematix_flow.commit.runlog.open import sqlite_book
 from ematix_flow.commit.runlog.project_backend import ProjectBook
-from ematix_flow.connect.project_name import ProjectName
+from ematix_flow.connect.config.project_name import ProjectName
 from ematix_flow.failpoints import ADOPTION_NAMES
 from ematix_flow.records import PipelineState
 from tests.serve.cli.conftest import SRC, Said

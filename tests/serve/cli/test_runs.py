@@ -5,7 +5,7 @@ import os
 import socket
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.processes import process_start
+from ematix_flow.connect.base.processes import process_start
 
 if TYPE_CHECKING:
     from collections.abc import Callable

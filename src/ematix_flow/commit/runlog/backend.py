@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.project_name import ProjectName
+from ematix_flow.connect.config.project_name import ProjectName
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

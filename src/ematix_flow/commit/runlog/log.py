@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ematix_flow.commit.runlog.backend import Book
     from ematix_flow.commit.runlog.leases import ClaimResult, ExpiredClaim
     from ematix_flow.commit.runlog.records import Claim, R, Record
-    from ematix_flow.connect.project_name import ProjectName
+    from ematix_flow.connect.config.project_name import ProjectName
     from ematix_flow.records import Request, RunRecord
 
 PRUNE_EVERY = timedelta(days=1)

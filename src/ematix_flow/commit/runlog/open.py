@@ -16,15 +16,15 @@ from ematix_flow.commit.runlog.sql.backend import SqlBook
 from ematix_flow.commit.runlog.sql.pool import SqlPlace
 from ematix_flow.commit.runlog.sql.tables import Tables
 from ematix_flow.commit.runlog.urls import Address, read_address
-from ematix_flow.connect.project_name import current_project
-from ematix_flow.connect.redact import redact
-from ematix_flow.connect.scratch import open_scratch
+from ematix_flow.connect.base.scratch import open_scratch
+from ematix_flow.connect.config.project_name import current_project
+from ematix_flow.connect.config.redact import redact
 from ematix_flow.declare.connection.base import Connection
 from ematix_flow.errors import ConnectionMissingError, DeclareError, RunLogError
 
 if TYPE_CHECKING:
     from ematix_flow.commit.runlog.backend import Book
-    from ematix_flow.connect.base import Session
+    from ematix_flow.connect.base.database import Session
 
 DEFAULT = "~/.ematix-flow/run_log.db"
 
@@ -84,7 +84,7 @@ def book_of(address: Address) -> Book:
         case "file":
             return _book_at(address.rest, create=create)
         case "postgres" | "mysql":
-            from ematix_flow.connect.resolve import resolve_connection
+            from ematix_flow.connect.config.lookup import resolve_connection
             from ematix_flow.declare.connection.registry import connection_from_url
 
             return _book_of_connection(resolve_connection(connection_from_url("run_log", address.url)), address)
@@ -128,7 +128,7 @@ def sqlite_book(path: Path, *, create: bool = True, lasting: bool = True) -> Sql
     """
     import sqlite3
 
-    from ematix_flow.connect.sqlite_session import is_duplicate, open_file
+    from ematix_flow.connect.sqlite.session import is_duplicate, open_file
 
     file = path.expanduser()
 
@@ -189,7 +189,7 @@ def _names_connection(word: str) -> bool:
     """Say whether a bare word is the name of a connection; what there is a file of is a path, and so is the rest."""
     if not _NAME.fullmatch(word) or Path(word).exists():
         return False
-    from ematix_flow.connect.resolve import find_connection
+    from ematix_flow.connect.config.lookup import find_connection
 
     try:
         find_connection(word)
@@ -199,7 +199,7 @@ def _names_connection(word: str) -> bool:
 
 
 def _of_connection(connection: str | Connection) -> RunLog:
-    from ematix_flow.connect.resolve import resolve_connection
+    from ematix_flow.connect.config.lookup import resolve_connection
 
     return _opened(_book_of_connection(resolve_connection(connection), _NO_CONNECTION))
 

@@ -23,7 +23,7 @@ from ematix_flow.commit.runlog.project_keys import (
     unmarked_run,
 )
 from ematix_flow.commit.runlog.records import Adoption, key_of, with_version
-from ematix_flow.connect.project_name import project_mark
+from ematix_flow.connect.config.project_name import project_mark
 from ematix_flow.failpoints import failpoint
 from ematix_flow.records import split_key
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.commit.runlog.backend import Wanted
     from ematix_flow.commit.runlog.records import R, Record
-    from ematix_flow.connect.project_name import ProjectName
+    from ematix_flow.connect.config.project_name import ProjectName
     from ematix_flow.records import RunRecord
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.runlog.records import RequestRow
-from ematix_flow.connect.processes import process_start
+from ematix_flow.connect.base.processes import process_start
 from ematix_flow.errors import RunError
 from ematix_flow.records import Request
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.commit.ledger import HistoryRow, Ledger, transaction
-from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.declare.connection.registry import dsn_of
 from ematix_flow.errors import RunError
 from ematix_flow.plan.post_steps import first_word
@@ -17,7 +17,7 @@ from ematix_flow.plan.post_steps import first_word
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ematix_flow.connect.base import Database, Session
+    from ematix_flow.connect.base.database import Database, Session
     from ematix_flow.declare.connection.registry import Connection as Declared
 
 

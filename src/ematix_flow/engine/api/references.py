@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.config.lookup import resolve_connection
+from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.registry import DATABASES, FILES, LAKE_SOURCES, open_database, open_system
-from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.declare.connection.registry import (
     Connection as Declared,
 )

@@ -24,7 +24,7 @@ def arrow_frame(given: Any, table: Table) -> Any:
     """Give rows or a frame as an Arrow table; a Spark frame stays as it is."""
     import pyarrow as pa
 
-    from ematix_flow.connect.arrow import arrow_table
+    from ematix_flow.connect.types.arrow import arrow_table
 
     module = type(given).__module__.split(".")[0]
     if module == "pyspark":
@@ -52,7 +52,7 @@ def _array(values: list[Any], column: Column | None) -> pa.Array:
     """Give one column: in its declared type, else in the type the values have, else as text."""
     import pyarrow as pa
 
-    from ematix_flow.connect.arrow import arrow_type
+    from ematix_flow.connect.types.arrow import arrow_type
 
     plain = [_plain(value) for value in values]
     bare = all(value is None for value in plain)

@@ -89,7 +89,7 @@ def _fingerprint(pipeline: Pipeline) -> str:
         # What such a frame will give is not known before it is read, so no load of one is another's repetition.
         digest.update(uuid.uuid4().bytes)
     else:
-        from ematix_flow.connect.arrow import arrow_table
+        from ematix_flow.connect.types.arrow import arrow_table
 
         for batch in arrow_table(source).to_batches():
             digest.update(batch.serialize())

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.commit.runlog.open import sqlite_run_log
+from ematix_flow.connect.base.scratch import scratch_folder
+from ematix_flow.connect.config.lookup import find_connection
 from ematix_flow.connect.registry import DATABASES, open_database
-from ematix_flow.connect.resolve import find_connection
-from ematix_flow.connect.scratch import scratch_folder
 from ematix_flow.declare.connection.registry import DuckDBConnection
 from ematix_flow.declare.pipeline.pipeline import Pipeline, Source
 from ematix_flow.declare.project import PROJECT
@@ -27,7 +27,7 @@ from ematix_flow.plan.sql.ddl import IS_CURRENT, VALID_FROM, VALID_TO
 
 if TYPE_CHECKING:
     from ematix_flow.clock import Clock
-    from ematix_flow.connect.duckdb import DuckDB
+    from ematix_flow.connect.duckdb.database import DuckDB
     from ematix_flow.declare.connection.registry import Connection
     from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
 
@@ -212,7 +212,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _stand_in(place: Any) -> DuckDB:
-    from ematix_flow.connect.duckdb import DuckDB
+    from ematix_flow.connect.duckdb.database import DuckDB
 
     database = open_database(place)
     assert isinstance(database, DuckDB)  # noqa: S101 - the kind that run_with chose

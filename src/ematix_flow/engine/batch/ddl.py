@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.base import FoundColumn
-from ematix_flow.connect.redact import safe_text
-from ematix_flow.connect.retry import CREATE_LAKE_TABLE, attempts
+from ematix_flow.connect.base.database import FoundColumn
+from ematix_flow.connect.base.retry import CREATE_LAKE_TABLE, attempts
+from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.errors import CommitError
 from ematix_flow.plan.sql.ddl import WantedColumn, WantedTable, create_table_sql, differences
 from ematix_flow.plan.sql.modes.scd2 import points_columns
@@ -14,7 +14,7 @@ from ematix_flow.plan.sql.modes.scd2 import points_columns
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ematix_flow.connect.base import Database, Session, StageColumn, TableName
+    from ematix_flow.connect.base.database import Database, Session, StageColumn, TableName
     from ematix_flow.plan.steps import TargetPlan
 
 

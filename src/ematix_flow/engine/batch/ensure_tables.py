@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.declare.pipeline.write import write
 from ematix_flow.declare.table.class_body import table_of
 from ematix_flow.declare.table.schema import Column, Table
@@ -20,7 +20,7 @@ from ematix_flow.plan.existing_tables import over_existing
 from ematix_flow.plan.sql.ddl import IS_CURRENT, VALID_FROM, wanted_table
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base import Database, FoundTable, Session
+    from ematix_flow.connect.base.database import Database, FoundTable, Session
     from ematix_flow.plan.steps import EnsureTable
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.redact import redact, safe_text
+from ematix_flow.connect.config.redact import redact, safe_text
 from ematix_flow.engine.batch.result import errors_in, run_ids_of
 from ematix_flow.errors import RunError
 from ematix_flow.events import AttemptBegan, AttemptEnded, PipelineBegan, PipelineEnded
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from ematix_flow.connect.base import Database
-    from ematix_flow.connect.files import Files
-    from ematix_flow.connect.lake_source import LakeSource
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.files.source import Files
+    from ematix_flow.connect.lake.source import LakeSource
     from ematix_flow.engine.batch.options import Options
     from ematix_flow.engine.batch.source import OpenSource
     from ematix_flow.events import LoadFacts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ematix_flow.connect.base import SourceColumn
+from ematix_flow.connect.base.database import SourceColumn
 
 
 def is_spark_frame(frame: Any) -> bool:
@@ -16,7 +16,7 @@ def frame_columns(frame: Any) -> tuple[SourceColumn, ...]:
     """Give the columns of a frame of any kind."""
     if is_spark_frame(frame):
         return tuple(SourceColumn(f.name, _spark_family(f.dataType.simpleString())) for f in frame.schema.fields)
-    from ematix_flow.connect.arrow import arrow_table, family_of
+    from ematix_flow.connect.types.arrow import arrow_table, family_of
 
     return tuple(SourceColumn(f.name, family_of(f.type), str(f.type)) for f in arrow_table(frame).schema)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ematix_flow.commit.ledger import Ledger, parse_instant
-from ematix_flow.connect.files import ALL_FILES
-from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.config.redact import safe_text
+from ematix_flow.connect.files.source import ALL_FILES
 from ematix_flow.engine.batch.frame_columns import frame_columns, is_spark_frame
 from ematix_flow.engine.batch.joins import look_at_join
 from ematix_flow.engine.batch.new_files import new_files
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
-    from ematix_flow.connect.base import Database, Session, SourceColumn, TableName
-    from ematix_flow.connect.files import Files, FileSet
+    from ematix_flow.connect.base.database import Database, Session, SourceColumn, TableName
+    from ematix_flow.connect.files.source import Files, FileSet
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.joins import SeenJoin
     from ematix_flow.engine.batch.new_files import Loaded

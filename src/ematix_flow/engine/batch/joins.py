@@ -7,10 +7,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.base import Split
-from ematix_flow.connect.files import ALL_FILES, Files
-from ematix_flow.connect.lake_source import LakeSource
-from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.base.database import Split
+from ematix_flow.connect.config.redact import safe_text
+from ematix_flow.connect.files.source import ALL_FILES, Files
+from ematix_flow.connect.lake.source import LakeSource
 from ematix_flow.engine.batch.frame_columns import frame_columns
 from ematix_flow.engine.batch.target import engine_on
 from ematix_flow.engine.spark.parallelism import most_connected
@@ -26,8 +26,8 @@ from ematix_flow.plan.timezones import zoned
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from ematix_flow.connect.base import Database, Session, SourceColumn
-    from ematix_flow.connect.files import FileSet
+    from ematix_flow.connect.base.database import Database, Session, SourceColumn
+    from ematix_flow.connect.files.source import FileSet
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.plan.sql.user.joins import JoinedQuery, JoinedTable
     from ematix_flow.plan.sql.user.pushdown import Condition

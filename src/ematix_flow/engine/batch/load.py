@@ -12,9 +12,9 @@ from ematix_flow.commit.conflicts import HINT
 from ematix_flow.commit.constraint_violations import naming_violation, searchable, without_violations
 from ematix_flow.commit.ledger import HistoryRow, Ledger, open_run, transaction
 from ematix_flow.commit.publish import metrics_of, publish
-from ematix_flow.connect.halting import current, unwatched
-from ematix_flow.connect.redact import safe_text
-from ematix_flow.connect.retry import COMMIT, OVERTAKEN, STAGING, attempts
+from ematix_flow.connect.base.cancellation import current, unwatched
+from ematix_flow.connect.base.retry import COMMIT, OVERTAKEN, STAGING, attempts
+from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.engine.batch.commit_request import order_for
 from ematix_flow.engine.batch.ddl import expand
 from ematix_flow.engine.batch.events import facts_about
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.commit.plan_store import Waiting
     from ematix_flow.commit.request import Order
-    from ematix_flow.connect.base import Database, Session, StageSpec
+    from ematix_flow.connect.base.database import Database, Session, StageSpec
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.inspect import Look
     from ematix_flow.engine.batch.options import Options

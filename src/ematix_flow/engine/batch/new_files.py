@@ -13,8 +13,8 @@ from ematix_flow.records import FileScope
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ematix_flow.connect.base import Database
-    from ematix_flow.connect.files import Files, FileSet
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.files.source import Files, FileSet
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.inspect import Opener
     from ematix_flow.plan.source import SourceValue

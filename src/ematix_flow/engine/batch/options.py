@@ -11,7 +11,7 @@ from ematix_flow.observe.bus import Bus
 if TYPE_CHECKING:
     from ematix_flow.clock import Clock
     from ematix_flow.commit.runlog.log import RunLog
-    from ematix_flow.connect.halting import Halt
+    from ematix_flow.connect.base.cancellation import Halt
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from ematix_flow.plan.sql.ddl import wanted_table
 from ematix_flow.plan.sql.user.own_target import without_rows_of
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base.database import Database
     from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
     from ematix_flow.engine.batch.inspect import Opener
     from ematix_flow.engine.batch.planner import LoadRequest

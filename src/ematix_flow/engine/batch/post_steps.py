@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.ledger import HistoryRow, Ledger
-from ematix_flow.connect.halting import current
-from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.base.cancellation import current
+from ematix_flow.connect.config.lookup import resolve_connection
+from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.registry import open_database
-from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.declare.pipeline.pipeline import ParentContext, TransformRef, arguments_of
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.api.connection import Connection

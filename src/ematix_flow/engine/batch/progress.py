@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.scratch import scratch_folder
+from ematix_flow.connect.base.scratch import scratch_folder
 from ematix_flow.events import StageProgress
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.redact import redacted
+from ematix_flow.connect.config.redact import redacted
 
 if TYPE_CHECKING:
     from ematix_flow.declare.pipeline.pipeline import TargetDeclaration

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ematix_flow.commit.runlog.open import forgotten_run_log, open_run_log
 from ematix_flow.commit.runlog.requests import STOPPED
-from ematix_flow.connect.halting import current
-from ematix_flow.connect.lake_engine import EngineError
-from ematix_flow.connect.redact import safe_text
-from ematix_flow.connect.scratch import sweep_once
+from ematix_flow.connect.base.cancellation import current
+from ematix_flow.connect.base.lake_engine import EngineError
+from ematix_flow.connect.base.scratch import sweep_once
+from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.engine.batch.events import Outcome, emitting_attempt, emitting_pipeline
 from ematix_flow.engine.batch.load import FreshRows, load_target
 from ematix_flow.engine.batch.options import Options

@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.halting import current
-from ematix_flow.connect.processes import process_start
-from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.base.cancellation import current
+from ematix_flow.connect.base.processes import process_start
+from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.errors import FlowError, QualityCheckFailed, RunCancelledError, RunLogError
 from ematix_flow.records import RunRecord
 

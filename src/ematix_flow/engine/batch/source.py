@@ -7,10 +7,10 @@ import inspect
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.files import Files
-from ematix_flow.connect.lake_source import LakeSource
+from ematix_flow.connect.config.lookup import resolve_connection
+from ematix_flow.connect.files.source import Files
+from ematix_flow.connect.lake.source import LakeSource
 from ematix_flow.connect.registry import open_system
-from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.declare.pipeline.pipeline import arguments_of
 from ematix_flow.engine.api.connection import Connection, PlaceholderConnection
 from ematix_flow.engine.batch.joins import Side
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base.database import Database
     from ematix_flow.declare.connection.registry import Connection as Declared
     from ematix_flow.declare.pipeline.pipeline import Pipeline
     from ematix_flow.engine.batch.options import Options

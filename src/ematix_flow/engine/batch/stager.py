@@ -7,7 +7,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.base import Split, StageSpec
+from ematix_flow.connect.base.database import Split, StageSpec
 from ematix_flow.engine.batch.frame_columns import is_spark_frame
 from ematix_flow.engine.batch.joins import joined_frame
 from ematix_flow.engine.batch.new_files import refuse_changed
@@ -21,7 +21,7 @@ from ematix_flow.plan.steps import TASK
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base.database import Database
     from ematix_flow.engine.batch.inspect import Look
     from ematix_flow.engine.batch.source import OpenSource
     from ematix_flow.plan.steps import TargetPlan
@@ -55,7 +55,7 @@ def stage(
     staging: Staging, spark: Callable[..., Any], report: Callable[[int, int], None] | None = None
 ) -> tuple[StageSpec, tuple[Part, ...]]:
     """Stage the rows of a plan and give the reports of the winning attempts; `report` hears rows and parts meanwhile."""
-    from ematix_flow.connect.arrow import staged_schema
+    from ematix_flow.connect.types.arrow import staged_schema
 
     plan, database = staging.plan, staging.database
     stamped = plan.commit.load.stamped

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.lake import LakeTable
+from ematix_flow.connect.config.lookup import resolve_connection
+from ematix_flow.connect.lake.table import LakeTable
 from ematix_flow.connect.registry import LAKES, open_target, target_of
-from ematix_flow.connect.resolve import resolve_connection
 from ematix_flow.engine.spark.session import need, session_runs
 from ematix_flow.errors import FlowError, PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.connect.base import Database
-    from ematix_flow.connect.lake_engine import LakeEngine
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.lake_engine import LakeEngine
     from ematix_flow.declare.connection.registry import Connection
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.declare.table.schema import Table

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.project_name import VARIABLE
+from ematix_flow.connect.config.project_name import VARIABLE
 from ematix_flow.engine.executors.base import (
     DispatchError,
     DispatchHandle,

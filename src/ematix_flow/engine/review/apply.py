@@ -9,8 +9,8 @@ from ematix_flow.commit.cleanup import drop_stages_of
 from ematix_flow.commit.conflicts import HINT, refuse_changed
 from ematix_flow.commit.ledger import HistoryRow, Ledger, transaction
 from ematix_flow.commit.runlog.open import open_run_log
-from ematix_flow.connect.resolve import resolve_connection
-from ematix_flow.connect.written import digest_of
+from ematix_flow.connect.config.lookup import resolve_connection
+from ematix_flow.connect.config.serialize import digest_of
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
 from ematix_flow.declare.project import PROJECT
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ematix_flow.commit.plan_store import StoredPlan, Waiting
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base.database import Database
     from ematix_flow.declare.connection.registry import Connection
 from ematix_flow.engine.batch.events import emitting_attempt
 

@@ -11,8 +11,8 @@ from ematix_flow.commit.cleanup import drop_stages_of
 from ematix_flow.commit.ledger import PLANNED, HistoryRow, Ledger, transaction
 from ematix_flow.commit.plan_store import Place, PlanStore, StoredPlan, Waiting, new_id
 from ematix_flow.commit.runlog.open import open_run_log
-from ematix_flow.connect.redact import safe_text
-from ematix_flow.connect.written import digest_of, written_down
+from ematix_flow.connect.config.redact import safe_text
+from ematix_flow.connect.config.serialize import digest_of, written_down
 from ematix_flow.engine.batch.commit_request import order_for
 from ematix_flow.engine.batch.inspect import wait_for
 from ematix_flow.engine.batch.options import Options
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ematix_flow.commit.runlog.log import RunLog
-    from ematix_flow.connect.base import Database
-    from ematix_flow.connect.written import Written
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.config.serialize import Written
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.source import OpenSource
     from ematix_flow.plan.explain.diff import Diff

@@ -6,11 +6,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from ematix_flow.connect.files import Files
-from ematix_flow.connect.lake_source import LakeSource
-from ematix_flow.connect.redact import redact, safe_text
+from ematix_flow.connect.config.lookup import find_connection, resolve_connection
+from ematix_flow.connect.config.redact import redact, safe_text
+from ematix_flow.connect.files.source import Files
+from ematix_flow.connect.lake.source import LakeSource
 from ematix_flow.connect.registry import system_of, target_of
-from ematix_flow.connect.resolve import find_connection, resolve_connection
 from ematix_flow.declare.connection.registry import Connection, PostgresConnection
 from ematix_flow.declare.pipeline.pipeline import arguments_of
 from ematix_flow.engine.batch.inspect import Look, inspect_now, look_at_source, source_query, try_look
@@ -29,7 +29,7 @@ from ematix_flow.plan.steps import Bounds
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base.database import Database
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.new_files import Loaded
     from ematix_flow.engine.batch.planner import LoadRequest

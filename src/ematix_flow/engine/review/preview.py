@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.redact import redact, safe_text
+from ematix_flow.connect.config.redact import redact, safe_text
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.planner import LoadRequest, plan_load, token_for
 from ematix_flow.engine.batch.stager import raw_frame, told

@@ -9,9 +9,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.file_stream import FileStream
-from ematix_flow.connect.resolve import resolve_connection
-from ematix_flow.connect.stream import EARLIEST
+from ematix_flow.connect.base.stream_source import EARLIEST
+from ematix_flow.connect.config.lookup import resolve_connection
+from ematix_flow.connect.files.stream_source import FileStream
 from ematix_flow.engine.batch.planner import LoadRequest, observing, plan_load, token_for
 from ematix_flow.engine.batch.source import OpenSource
 from ematix_flow.engine.batch.target import target_for

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.runlog.records import Backfill
-from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.engine.batch.events import emitting_attempt
 from ematix_flow.engine.schedule.lease import Lease
 from ematix_flow.engine.schedule.slot_run import leased, own_slot_id, run_leased, stretch

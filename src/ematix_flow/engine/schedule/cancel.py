@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.runlog import requests
-from ematix_flow.connect.halting import Halt, HaltedError
+from ematix_flow.connect.base.cancellation import Halt, HaltedError
 from ematix_flow.engine.schedule.lease import LOOK_SECONDS, cancelled
 from ematix_flow.errors import RunLogError, RunTimeoutError
 

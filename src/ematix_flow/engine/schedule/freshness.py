@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.commit.ledger import parse_instant
 from ematix_flow.commit.runlog.open import open_run_log
-from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.declare.pipeline.keywords import duration
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.batch.options import Options

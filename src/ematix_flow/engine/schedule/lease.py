@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from ematix_flow.commit.runlog.records import Claim, instant
-from ematix_flow.connect.halting import Halt
+from ematix_flow.connect.base.cancellation import Halt
 from ematix_flow.errors import FencedError, RunCancelledError, RunLogError
 
 if TYPE_CHECKING:

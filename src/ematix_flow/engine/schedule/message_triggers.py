@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ematix_flow.background import in_background
+from ematix_flow.connect.base.stream_source import LATEST, as_text, from_text
+from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.registry import open_stream
-from ematix_flow.connect.resolve import resolve_connection
-from ematix_flow.connect.stream import LATEST, as_text, from_text
 from ematix_flow.errors import TransientError, UnsupportedError
 from ematix_flow.plan.explain.guarantees import QUEUES
 

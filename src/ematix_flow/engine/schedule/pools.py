@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.places import project_table
+from ematix_flow.connect.config.sources import project_table
 from ematix_flow.errors import DeclareError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.runlog.legacy import TAKEN
 from ematix_flow.commit.runlog.records import told
-from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.engine.batch.events import emitting_attempt
 from ematix_flow.engine.batch.result import run_ids_of
 from ematix_flow.engine.schedule.actions import DONE, FAILED, RESTART

@@ -11,8 +11,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ematix_flow.background import in_background
-from ematix_flow.connect.project_name import VARIABLE
-from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.config.project_name import VARIABLE
+from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.executors.base import DispatchSpec
 from ematix_flow.engine.schedule.abandon import lose

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.schedule.slot import Slot, in_slot
 from ematix_flow.engine.batch.events import emitting_attempt

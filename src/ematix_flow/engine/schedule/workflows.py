@@ -6,7 +6,7 @@ import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.engine.schedule.message_triggers import news
 from ematix_flow.errors import FlowError
 from ematix_flow.plan.schedule.workflows import advanced, set_off

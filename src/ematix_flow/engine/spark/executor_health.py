@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ematix_flow.background import in_background
+from ematix_flow.connect.config.lookup import list_connections, resolve_connection
 from ematix_flow.connect.registry import DATABASES, open_database
-from ematix_flow.connect.resolve import list_connections, resolve_connection
 from ematix_flow.engine.doctor import HealthReport
 from ematix_flow.engine.spark.session import session_settings
 from ematix_flow.errors import FlowError, TransientError

@@ -8,9 +8,9 @@ import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.lake_engine import SparkRequirements
-from ematix_flow.connect.places import project_file, user_file
-from ematix_flow.connect.resolve import travelling_connections
+from ematix_flow.connect.base.lake_engine import SparkRequirements
+from ematix_flow.connect.config.lookup import travelling_connections
+from ematix_flow.connect.config.sources import project_file, user_file
 from ematix_flow.declare.spark_settings import joined_conf, joined_words, settings_from
 from ematix_flow.declare.toml import parsed
 from ematix_flow.plan.remote_tasks import Away

@@ -9,8 +9,8 @@ from ematix_flow.errors import DeclareError, FlowError
 from ematix_flow.plan.remote_tasks import STORE
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base import StageSpec
-    from ematix_flow.connect.store import Store
+    from ematix_flow.connect.base.database import StageSpec
+    from ematix_flow.connect.storage.base import Store
     from ematix_flow.plan.steps import TargetPlan
     from ematix_flow.run.stage.transport import Carrier
 
@@ -35,8 +35,8 @@ def staging_store(text: str) -> Store:
     """Return the bucket that an address or the name of a connection means."""
     from ematix_flow.commit.runlog.objects.location import bucket_at
     from ematix_flow.commit.runlog.urls import read_address
+    from ematix_flow.connect.config.lookup import resolve_connection
     from ematix_flow.connect.registry import target_of
-    from ematix_flow.connect.resolve import resolve_connection
 
     try:
         address = read_address(text)

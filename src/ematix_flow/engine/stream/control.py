@@ -6,8 +6,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.file_stream import FileStream
-from ematix_flow.connect.sinks import Way
+from ematix_flow.connect.base.sink import Way
+from ematix_flow.connect.files.stream_source import FileStream
 from ematix_flow.engine.stream.names import filled_in
 from ematix_flow.engine.stream.offsets import position_in, remember
 from ematix_flow.engine.stream.sinks.broker import is_broker, sink_of
@@ -20,7 +20,7 @@ from ematix_flow.errors import PlanError, StreamLostError, UnknownNameError, did
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ematix_flow.connect.stream import Position, StreamSource
+    from ematix_flow.connect.base.stream_source import Position, StreamSource
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
     from ematix_flow.engine.stream.options import StreamOptions
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from ematix_flow.commit.ledger import parse_instant
 from ematix_flow.commit.rejects import settle_rejects
-from ematix_flow.connect.kafka_dead_letters import DeadLetter, send
-from ematix_flow.connect.resolve import resolve_connection
-from ematix_flow.connect.stream import UNREADABLE, payload_of
+from ematix_flow.connect.base.stream_source import UNREADABLE, payload_of
+from ematix_flow.connect.config.lookup import resolve_connection
+from ematix_flow.connect.kafka.dead_letters import DeadLetter, send
 from ematix_flow.engine.rejects import list_rejects
 from ematix_flow.errors import PlanError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base.database import Database
     from ematix_flow.declare.connection.brokers import KafkaConnection
     from ematix_flow.declare.pipeline.pipeline import Pipeline
     from ematix_flow.declare.stream.stream import Stream

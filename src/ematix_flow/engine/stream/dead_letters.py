@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.rejects import settle_rejects
+from ematix_flow.connect.base.stream_source import payload_of
 from ematix_flow.connect.registry import open_target
-from ematix_flow.connect.stream import payload_of
 from ematix_flow.engine.batch.load import FreshRows, load_target
 from ematix_flow.engine.batch.source import OpenSource
 from ematix_flow.engine.rejects import list_rejects, replay_slot

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.event_times import EVENT_TIME, note_event, timed_pieces
-from ematix_flow.connect.lake_stream import LakeStream
-from ematix_flow.connect.stream import from_text
+from ematix_flow.connect.base.event_time import EVENT_TIME, note_event, timed_pieces
+from ematix_flow.connect.base.stream_source import from_text
+from ematix_flow.connect.lake.stream_source import LakeStream
 from ematix_flow.engine.batch.stager import told
 from ematix_flow.engine.stream.sources import lake_frame
 from ematix_flow.errors import PlanError
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from ematix_flow.connect.files import FileSet
-    from ematix_flow.connect.stream import StreamSource
+    from ematix_flow.connect.base.stream_source import StreamSource
+    from ematix_flow.connect.files.source import FileSet
     from ematix_flow.declare.stream.stream import Stream
     from ematix_flow.plan.steps import Span
     from ematix_flow.run.read.message_frames import Reader

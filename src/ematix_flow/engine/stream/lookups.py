@@ -7,7 +7,7 @@ import warnings
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.registry import open_database
 from ematix_flow.engine.batch.inspect import wait_for
 from ematix_flow.engine.batch.stager import told
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from ematix_flow.connect.base import Database, Session
+    from ematix_flow.connect.base.database import Database, Session
     from ematix_flow.declare.stream.options import Lookup
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.event_times import forget_events, newest_event
-from ematix_flow.connect.redact import safe_text
-from ematix_flow.connect.retry import TARGET_AWAY, attempts
+from ematix_flow.connect.base.event_time import forget_events, newest_event
+from ematix_flow.connect.base.retry import TARGET_AWAY, attempts
+from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.errors import FencedError, FlowError, PositionMovedError, RefusedError, TargetAwayError
 from ematix_flow.events import StreamFailed, StreamIdle, StreamLag, StreamWatermark, StretchLoaded
 from ematix_flow.failpoints import failpoint
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from ematix_flow.connect.stream import Position, StreamSource
+    from ematix_flow.connect.base.stream_source import Position, StreamSource
     from ematix_flow.declare.stream.stream import Stream
     from ematix_flow.engine.stream.options import StreamOptions
     from ematix_flow.engine.stream.restart_policy import RestartPolicy

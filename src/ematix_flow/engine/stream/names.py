@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.secrets import expand_name
+from ematix_flow.connect.config.secrets import expand_name
 from ematix_flow.declare.table.schema import Table, check_name
 from ematix_flow.errors import DeclareError, FlowError
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.ledger import Ledger, transaction
-from ematix_flow.connect.stream import as_text, from_text, refuse_other_source
+from ematix_flow.connect.base.stream_source import as_text, from_text, refuse_other_source
 from ematix_flow.errors import StreamLostError
 from ematix_flow.records import Watermark
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ematix_flow.clock import Clock
-    from ematix_flow.connect.base import Database, Session
-    from ematix_flow.connect.stream import Position
+    from ematix_flow.connect.base.database import Database, Session
+    from ematix_flow.connect.base.stream_source import Position
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.file_stream import FileStream
-from ematix_flow.connect.lake_stream import LakeStream
-from ematix_flow.connect.resolve import resolve_connection
-from ematix_flow.connect.stream import EARLIEST
+from ematix_flow.connect.base.stream_source import EARLIEST
+from ematix_flow.connect.config.lookup import resolve_connection
+from ematix_flow.connect.files.stream_source import FileStream
+from ematix_flow.connect.lake.stream_source import LakeStream
 from ematix_flow.declare.stream.checks import check_stream
 from ematix_flow.engine.spark.distributed import check_distribution
 from ematix_flow.engine.stream.sinks.base import StreamContext

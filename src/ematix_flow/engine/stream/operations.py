@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.ledger import parse_instant
-from ematix_flow.connect.stream import payload_of
+from ematix_flow.connect.base.stream_source import payload_of
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.stream.decorator import load_stream
 from ematix_flow.declare.stream.handle import StreamHandle

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ematix_flow.connect.redact import safe_text
-from ematix_flow.connect.retry import STREAM_RESTART
+from ematix_flow.connect.base.retry import STREAM_RESTART
+from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.errors import (
     BadRowsError,
     ConnectionMissingError,

@@ -8,10 +8,10 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.base.stream_source import LATEST
+from ematix_flow.connect.config.lookup import resolve_connection
+from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.registry import LAKES
-from ematix_flow.connect.resolve import resolve_connection
-from ematix_flow.connect.stream import LATEST
 from ematix_flow.engine.batch.run import translate_error
 from ematix_flow.engine.spark.session import LONG, OWN, need
 from ematix_flow.engine.stream.loop import Loop, Tally, TargetState
@@ -25,7 +25,7 @@ from ematix_flow.events import StreamFailed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ematix_flow.connect.stream import Position, StreamSource
+    from ematix_flow.connect.base.stream_source import Position, StreamSource
     from ematix_flow.declare.stream.stream import Stream
     from ematix_flow.engine.stream.sinks.base import StreamContext
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.lake_stream import LakeStream
+from ematix_flow.connect.base.stream_source import from_text
+from ematix_flow.connect.config.lookup import resolve_connection
+from ematix_flow.connect.lake.stream_source import LakeStream
 from ematix_flow.connect.registry import LAKES, open_stream, target_of
-from ematix_flow.connect.resolve import resolve_connection
-from ematix_flow.connect.stream import from_text
 from ematix_flow.engine.batch.target import engine_on
 from ematix_flow.engine.spark.session import need, session_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.connect.stream import StreamSource
+    from ematix_flow.connect.base.stream_source import StreamSource
     from ematix_flow.declare.stream.stream import Stream
     from ematix_flow.engine.stream.options import StreamOptions
     from ematix_flow.plan.steps import Span

@@ -11,17 +11,17 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.kafka_dead_letters import PREFIX
+from ematix_flow.connect.base.sink import Way
+from ematix_flow.connect.base.stream_source import EARLIEST, LATEST, VALUE
+from ematix_flow.connect.kafka.dead_letters import PREFIX
 from ematix_flow.connect.registry import open_stream
-from ematix_flow.connect.sinks import Way
-from ematix_flow.connect.stream import EARLIEST, LATEST, VALUE
 from ematix_flow.engine.stream.dead_letter_topic import send_again, wants_topic
 from ematix_flow.engine.stream.open import open_context
 from ematix_flow.engine.stream.sinks.broker import BrokerSink, open_broker_sink
 from ematix_flow.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.stream import Position, StreamSource
+    from ematix_flow.connect.base.stream_source import Position, StreamSource
     from ematix_flow.declare.stream.stream import Stream
     from ematix_flow.engine.stream.dead_letters import Selection
     from ematix_flow.engine.stream.options import StreamOptions

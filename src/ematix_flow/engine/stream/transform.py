@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.codecs import schema_decoder
-from ematix_flow.connect.event_times import timed_pieces
-from ematix_flow.connect.lake_stream import LakeStream
-from ematix_flow.connect.stream import from_text
+from ematix_flow.connect.base.event_time import timed_pieces
+from ematix_flow.connect.base.stream_source import from_text
+from ematix_flow.connect.formats.codecs import schema_decoder
+from ematix_flow.connect.lake.stream_source import LakeStream
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import Text
 from ematix_flow.engine.batch.target import target_for
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
     from typing import Any
 
-    from ematix_flow.connect.stream import StreamSource
+    from ematix_flow.connect.base.stream_source import StreamSource
     from ematix_flow.declare.stream.stream import Stream
     from ematix_flow.engine.stream.options import StreamOptions
     from ematix_flow.plan.steps import Span

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from ematix_flow.connect.redact import redact
+from ematix_flow.connect.config.redact import redact
 
 if TYPE_CHECKING:
     from datetime import datetime

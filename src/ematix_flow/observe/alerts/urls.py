@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from ematix_flow.connect.secrets import expand, remember
+from ematix_flow.connect.config.secrets import expand, remember
 from ematix_flow.errors import DeclareError, did_you_mean
 from ematix_flow.observe.alerts.channels import SEVERITIES, PagerDutyAlerter, SlackAlerter, StdoutAlerter
 from ematix_flow.observe.alerts.mail import EmailAlerter

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.clock import SYSTEM_CLOCK
-from ematix_flow.connect.redact import redact
-from ematix_flow.connect.secrets import remember
+from ematix_flow.connect.config.redact import redact
+from ematix_flow.connect.config.secrets import remember
 from ematix_flow.events import RunCommitted, RunFailed, RunPlanned, RunStarted
 from ematix_flow.observe.background_queue import BackgroundQueue
 from ematix_flow.observe.http.client import CLIENT, post

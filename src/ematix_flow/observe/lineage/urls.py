@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from urllib.parse import unquote, urlsplit
 
-from ematix_flow.connect.secrets import expand
+from ematix_flow.connect.config.secrets import expand
 from ematix_flow.errors import DeclareError, FlowError, did_you_mean
 from ematix_flow.observe.lineage.openlineage import Lineage, to_file, to_service, to_stderr
 

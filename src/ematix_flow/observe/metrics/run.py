@@ -7,7 +7,7 @@ import threading
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Protocol
 
-from ematix_flow.connect.redact import redact
+from ematix_flow.connect.config.redact import redact
 from ematix_flow.events import PipelineEnded, PipelineSkipped, SchedulerTold
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from ematix_flow.connect.secrets import expand, remember
+from ematix_flow.connect.config.secrets import expand, remember
 from ematix_flow.errors import DeclareError, MissingExtraError, TransientError, did_you_mean
 from ematix_flow.observe.http.client import CLIENT, post, within
 

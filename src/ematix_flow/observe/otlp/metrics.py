@@ -11,7 +11,7 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
 from opentelemetry.sdk.resources import Resource
 
-from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.errors import FlowError
 from ematix_flow.observe.metrics.run import ATTEMPT, DURATION, RUNS, SECONDS, TEXTS
 

@@ -13,7 +13,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.trace import Status, StatusCode, set_span_in_context
 
-from ematix_flow.connect.redact import redact
+from ematix_flow.connect.config.redact import redact
 from ematix_flow.events import (
     PipelineBegan,
     PipelineEnded,

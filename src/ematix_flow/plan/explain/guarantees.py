@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.sinks import AT_LEAST_ONCE, EXACTLY_ONCE
+from ematix_flow.connect.base.sink import AT_LEAST_ONCE, EXACTLY_ONCE
 from ematix_flow.errors import PlanError
 
 if TYPE_CHECKING:

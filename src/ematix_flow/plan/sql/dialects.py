@@ -1,7 +1,7 @@
 """How each dialect says one small thing; every phrase is one line of SQL per dialect and decides nothing.
 
 `x`, `y`, `n` and `p` stand for the parts. `TRY_CAST` and the guards around a phrase keep bad values from raising.
-On SQLite, `FLOW_*` are the functions of `connect.sqlite_functions`.
+On SQLite, `FLOW_*` are the functions of `connect.sqlite.functions`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from ematix_flow.connect.base import StageColumn, TableName, WorkTable
+    from ematix_flow.connect.base.database import StageColumn, TableName, WorkTable
 
 
 INCOMING = "_flow_incoming"

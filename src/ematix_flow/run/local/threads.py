@@ -12,8 +12,8 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from ematix_flow.background import in_background
-from ematix_flow.connect.halting import current
-from ematix_flow.connect.retry import STAGE_PARTITION, attempts
+from ematix_flow.connect.base.cancellation import current
+from ematix_flow.connect.base.retry import STAGE_PARTITION, attempts
 from ematix_flow.errors import FlowError, TransientError
 from ematix_flow.failpoints import failpoint
 

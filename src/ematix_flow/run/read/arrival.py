@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ematix_flow.connect.event_times import EVENT_TIME
+from ematix_flow.connect.base.event_time import EVENT_TIME
 from ematix_flow.plan.columns import ORDER, ORDER_AT
 
 if TYPE_CHECKING:

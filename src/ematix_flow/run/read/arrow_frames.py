@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ematix_flow.connect.files import schema_of
+from ematix_flow.connect.files.source import schema_of
 from ematix_flow.run.read.arrival import numbered_pieces, numbered_rows
 from ematix_flow.run.read.file_partitions import file_pieces, tasks_for, typed
 from ematix_flow.run.read.split_frames import split_frame
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from ematix_flow.connect.files import FileSet
+    from ematix_flow.connect.files.source import FileSet
 
 _SIGNED = {"uint8": pa.int16(), "uint16": pa.int32(), "uint32": pa.int64(), "uint64": pa.decimal128(20, 0)}
 """What Spark's own readers make of numbers without a sign."""

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql import datasource as ds
 
-from ematix_flow.connect.files import Files
-from ematix_flow.connect.lake_source import LakeSource
+from ematix_flow.connect.files.source import Files
+from ematix_flow.connect.lake.source import LakeSource
 from ematix_flow.connect.registry import open_system
 from ematix_flow.errors import PlanError, UnsupportedError, did_you_mean
 from ematix_flow.plan.remote_tasks import refuse_unread
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from ematix_flow.connect.base import Database, SourceColumn, TableName
-    from ematix_flow.connect.files import FileSet
+    from ematix_flow.connect.base.database import Database, SourceColumn, TableName
+    from ematix_flow.connect.files.source import FileSet
     from ematix_flow.declare.connection.registry import Connection
     from ematix_flow.plan.remote_tasks import Away
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.file_rows import StoredFile
-from ematix_flow.connect.identifiers import backticked
+from ematix_flow.connect.formats.text import StoredFile
+from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.plan.columns import CORRUPT, ORDER, POSITION
 from ematix_flow.run.read.split_frames import split_frame
 from ematix_flow.run.spark.slots import session_slots
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from ematix_flow.connect.base import SourceColumn
-    from ematix_flow.connect.files import FileSet
+    from ematix_flow.connect.base.database import SourceColumn
+    from ematix_flow.connect.files.source import FileSet
 
 DOCUMENT = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ematix_flow.connect.file_rows import StoredFile, for_arrow, naming, reaching, side_by_side, size_of, unreadable
+from ematix_flow.connect.formats.text import StoredFile, for_arrow, naming, reaching, side_by_side, size_of, unreadable
 from ematix_flow.errors import RunError
 from ematix_flow.plan.columns import CORRUPT, POSITION
 from ematix_flow.run.read.arrival import PIECES
@@ -20,8 +20,8 @@ from ematix_flow.run.stage.buffers import repeated
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ematix_flow.connect.file_rows import Rows
-    from ematix_flow.connect.files import FileSet
+    from ematix_flow.connect.files.source import FileSet
+    from ematix_flow.connect.formats.text import Rows
 
 PIECE = 64 << 20
 """Bytes that are read as one piece where there is much to read."""
@@ -118,7 +118,8 @@ def _piece_bytes(paths: Sequence[str], slots: Callable[[], int] | None) -> int:
 
 
 def _csv_pieces(files: FileSet, path: str, names: Sequence[str], every: int, *, strict: bool) -> list[FilePiece]:
-    from ematix_flow.connect import csv_records, csv_rows
+    from ematix_flow.connect.formats import csv as csv_rows
+    from ematix_flow.connect.formats import csv_records
 
     dialect = csv_rows.dialect_of(path, files.csv_options)
     if isinstance(path, StoredFile):
@@ -130,7 +131,7 @@ def _csv_pieces(files: FileSet, path: str, names: Sequence[str], every: int, *, 
 
 
 def _json_pieces(path: str, names: Sequence[str], most: int, every: int, *, strict: bool) -> list[FilePiece]:
-    from ematix_flow.connect import json_rows
+    from ematix_flow.connect.formats import json_lines as json_rows
 
     pieces = json_rows.pieces_of(path, every)
     size = size_of(path) // len(pieces)

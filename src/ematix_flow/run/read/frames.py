@@ -9,7 +9,7 @@ from functools import partial
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.identifiers import backticked
+from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.errors import RunError
 from ematix_flow.plan.columns import OURS, RAW, SOURCE_VIEW
 from ematix_flow.plan.sql.render import native_column
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from ematix_flow.connect.base import Database, SourceColumn, Split
+    from ematix_flow.connect.base.database import Database, SourceColumn, Split
     from ematix_flow.run.read.file_partitions import FilePiece
 
 
@@ -47,7 +47,7 @@ def user_frame(spark: SparkSession, frame: Any) -> DataFrame:
     module = type(frame).__module__.split(".")[0]
     if module == "pyspark":
         return as_documents(frame)
-    from ematix_flow.connect.arrow import arrow_table
+    from ematix_flow.connect.types.arrow import arrow_table
 
     return as_documents(spark.createDataFrame(_plain(arrow_table(frame))))
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ematix_flow.connect.arrow import REJECTS
-from ematix_flow.connect.json_rows import lines_of
-from ematix_flow.connect.stream import PLACE, UNREADABLE, VALUE, MessagePiece
+from ematix_flow.connect.base.stream_source import PLACE, UNREADABLE, VALUE, MessagePiece
+from ematix_flow.connect.formats.json_lines import lines_of
+from ematix_flow.connect.types.arrow import REJECTS
 from ematix_flow.plan.columns import CORRUPT, POSITION
 from ematix_flow.run.read.file_partitions import file_pieces
 from ematix_flow.run.read.infer_messages import TypedRows, json_payload, typed_rows
@@ -19,7 +19,7 @@ from ematix_flow.run.stage.raw_json import json_rows
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ematix_flow.connect.files import FileSet
+    from ematix_flow.connect.files.source import FileSet
 
 WHOLE = r"^-?(0|[1-9][0-9]{0,17})$"
 BROKEN = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"

@@ -14,8 +14,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ematix_flow.connect.arrow import REJECTS
-from ematix_flow.connect.stream import MOST_FIELDS, PAYLOAD, PLACE, UNREADABLE, VALUE, MessagePiece, shown_payload
+from ematix_flow.connect.base.stream_source import (
+    MOST_FIELDS,
+    PAYLOAD,
+    PLACE,
+    UNREADABLE,
+    VALUE,
+    MessagePiece,
+    shown_payload,
+)
+from ematix_flow.connect.types.arrow import REJECTS
 from ematix_flow.declare.table.schema import check_name
 from ematix_flow.errors import DeclareError
 from ematix_flow.run.read.arrival import Arrival, in_order, order_of

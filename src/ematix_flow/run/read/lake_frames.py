@@ -6,13 +6,13 @@ import re
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.identifiers import backticked
-from ematix_flow.connect.lake_stream import AddedFiles, Appended
+from ematix_flow.connect.lake.stream_source import AddedFiles, Appended
+from ematix_flow.connect.types.identifiers import backticked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ematix_flow.connect.lake_stream import Added
+    from ematix_flow.connect.lake.stream_source import Added
 
 
 def added_frame(spark: SparkSession, added: Added) -> DataFrame:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ematix_flow.connect.arrow import REJECTS
-from ematix_flow.connect.event_times import EVENT_TIME
-from ematix_flow.connect.stream import PLACE, VALUE
+from ematix_flow.connect.base.event_time import EVENT_TIME
+from ematix_flow.connect.base.stream_source import PLACE, VALUE
+from ematix_flow.connect.types.arrow import REJECTS
 from ematix_flow.plan.columns import POSITION
 from ematix_flow.plan.sql.user.row_errors import ROW
 from ematix_flow.run.read.arrival import ROOM, Arrival, order_of
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from ematix_flow.connect.base import SourceColumn
-    from ematix_flow.connect.stream import MessagePiece
+    from ematix_flow.connect.base.database import SourceColumn
+    from ematix_flow.connect.base.stream_source import MessagePiece
 
     Reader = Callable[[bytes], dict[str, Any] | str]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ematix_flow.connect.event_times import timed_pieces
-from ematix_flow.connect.stream import PAYLOAD, PLACE, VALUE, from_text, shown_payload
+from ematix_flow.connect.base.event_time import timed_pieces
+from ematix_flow.connect.base.stream_source import PAYLOAD, PLACE, VALUE, from_text, shown_payload
 from ematix_flow.plan.columns import CORRUPT, LINES, POSITION
 from ematix_flow.run.read.arrival import Arrival, order_of
 from ematix_flow.run.read.file_partitions import FilePiece
@@ -18,9 +18,9 @@ from ematix_flow.run.read.file_partitions import FilePiece
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ematix_flow.connect.base import SourceColumn
-    from ematix_flow.connect.payloads import Decoder
-    from ematix_flow.connect.stream import MessagePiece, StreamSource
+    from ematix_flow.connect.base.database import SourceColumn
+    from ematix_flow.connect.base.stream_source import MessagePiece, StreamSource
+    from ematix_flow.connect.formats.decoders import Decoder
     from ematix_flow.plan.steps import Span
 
 BESIDE = {"text": pa.string(), "integer": pa.int64(), "timestamp_tz": pa.timestamp("us", tz="UTC")}

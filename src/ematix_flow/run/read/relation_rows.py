@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ematix_flow.connect.base import Database, SourceColumn
+    from ematix_flow.connect.base.database import Database, SourceColumn
 
 MOST_DIGITS = 38
 _SIZE = re.compile(r"\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from ematix_flow.connect.base import Database, SourceColumn, Split
+    from ematix_flow.connect.base.database import Database, SourceColumn, Split
 
 
 def database_relation(

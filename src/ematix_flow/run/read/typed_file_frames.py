@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ematix_flow.connect.arrow import REJECTS
-from ematix_flow.connect.identifiers import backticked
+from ematix_flow.connect.types.arrow import REJECTS
+from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.plan.columns import CORRUPT, ORDER, POSITION
 from ematix_flow.plan.sql.user.row_errors import ROW
 from ematix_flow.run.read.arrival import numbered_pieces
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from ematix_flow.connect.files import FileSet
+    from ematix_flow.connect.files.source import FileSet
     from ematix_flow.run.read.file_partitions import FilePiece
 
 _MARKS = (CORRUPT, POSITION, ORDER, ROW)

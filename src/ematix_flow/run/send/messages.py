@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.encoders import JSON
-from ematix_flow.connect.json_rows import object_of, written
-from ematix_flow.connect.sinks import Message
-from ematix_flow.connect.stream import PLACE, VALUE
+from ematix_flow.connect.base.sink import Message
+from ematix_flow.connect.base.stream_source import PLACE, VALUE
+from ematix_flow.connect.formats.encoders import JSON
+from ematix_flow.connect.formats.json_lines import object_of, written
 from ematix_flow.errors import RunError, did_you_mean
 from ematix_flow.run.read.infer_messages import TOGETHER, rejects_of
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ematix_flow.connect.encoders import Encoder
-    from ematix_flow.connect.stream import MessagePiece
+    from ematix_flow.connect.base.stream_source import MessagePiece
+    from ematix_flow.connect.formats.encoders import Encoder
     from ematix_flow.run.read.infer_messages import TypedRows
 
 

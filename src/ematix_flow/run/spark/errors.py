@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ematix_flow import errors
-from ematix_flow.connect.redact import redact
+from ematix_flow.connect.config.redact import redact
 from ematix_flow.errors import FlowError, MissingExtraError, RunError, TransientError
 
 _OURS = re.compile(r"ematix_flow\.errors\.(\w+): (.+?)(?:\n\s*(?:at |\n)|\Z)", re.DOTALL)

@@ -9,8 +9,8 @@ from weakref import WeakKeyDictionary
 
 from pyspark.errors import PySparkException
 
-from ematix_flow.connect.identifiers import backticked
-from ematix_flow.connect.lake_engine import NONE, EngineError
+from ematix_flow.connect.base.lake_engine import NONE, EngineError
+from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.errors import UnsupportedError
 from ematix_flow.run.spark.session import capabilities
 

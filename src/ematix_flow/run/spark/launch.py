@@ -10,7 +10,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from ematix_flow.connect.scratch import open_scratch
+from ematix_flow.connect.base.scratch import open_scratch
 from ematix_flow.errors import RunError
 from ematix_flow.run.spark import class_archive as archives
 from ematix_flow.run.spark.conf import EXECUTOR_PYTHON, secret_conf, session_conf
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-    from ematix_flow.connect.scratch import Scratch
+    from ematix_flow.connect.base.scratch import Scratch
     from ematix_flow.declare.spark_settings import SparkSettings
     from ematix_flow.run.spark.class_archive import Archive
     from ematix_flow.run.spark.java import Java

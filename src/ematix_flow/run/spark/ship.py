@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from ematix_flow.connect.parts import process_folder
+from ematix_flow.connect.staging.parquet import process_folder
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.errors import RunError
 

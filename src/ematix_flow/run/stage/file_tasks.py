@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ematix_flow.connect.arrow import arrow_table
+from ematix_flow.connect.types.arrow import arrow_table
 from ematix_flow.plan.bounds import highest_of_all_sql
 from ematix_flow.plan.columns import SOURCE_VIEW
 from ematix_flow.run.read.arrival import numbered_pieces
@@ -22,7 +22,7 @@ from ematix_flow.run.transform.in_task import Shaper, shaped_batches
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from ematix_flow.connect.files import FileSet
+    from ematix_flow.connect.files.source import FileSet
     from ematix_flow.records import Part
     from ematix_flow.run.stage.tasks import Piece, StageWork
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from secrets import randbits
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from ematix_flow.connect.halting import current
+from ematix_flow.connect.base.cancellation import current
 from ematix_flow.errors import RunError, TransientError
 from ematix_flow.failpoints import failpoint
 from ematix_flow.records import Part
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from ematix_flow.connect.base import Database, Split, StageSpec
+    from ematix_flow.connect.base.database import Database, Split, StageSpec
     from ematix_flow.run.stage.conform import Rules
     from ematix_flow.run.stage.transport import Carrier
 

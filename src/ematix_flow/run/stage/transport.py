@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ematix_flow.connect.store import Store
+    from ematix_flow.connect.storage.base import Store
 
 ROOT = "ematix-flow-stage/"
 """Where the parts of all loads lie in a store that they pass through."""

@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.arrow import REJECTS
-from ematix_flow.connect.identifiers import backticked
-from ematix_flow.connect.stream import SQL_FAILED
+from ematix_flow.connect.base.stream_source import SQL_FAILED
+from ematix_flow.connect.types.arrow import REJECTS
+from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.plan.columns import ORDER, ORDER_AT, OURS, POSITION
 from ematix_flow.plan.sql.user.batch_path import carrying_query
 from ematix_flow.plan.sql.user.row_errors import ERROR, ROW

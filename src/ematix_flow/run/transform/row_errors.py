@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.lake_engine import JAR
+from ematix_flow.connect.base.lake_engine import JAR
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

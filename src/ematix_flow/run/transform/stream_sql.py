@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ematix_flow.connect.arrow import REJECTS
-from ematix_flow.connect.identifiers import backticked
+from ematix_flow.connect.types.arrow import REJECTS
+from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.errors import PlanError, TransientError, did_you_mean
 from ematix_flow.plan.columns import POSITION
 from ematix_flow.plan.sql.user.row_errors import ROW, TRYING, errors_query

@@ -16,8 +16,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.background import in_background
-from ematix_flow.connect.processes import may_run
-from ematix_flow.connect.retry import WARM_ENGINE, attempts
+from ematix_flow.connect.base.processes import may_run
+from ematix_flow.connect.base.retry import WARM_ENGINE, attempts
 from ematix_flow.declare.spark_settings import SETTINGS
 from ematix_flow.errors import RunError, TransientError
 from ematix_flow.run.spark.java import find_java

@@ -68,8 +68,8 @@ _LOOK_SECONDS = 1.0
 _WORKER_IMPORTS = (
     "ematix_flow.run.stage.tasks",
     "ematix_flow.run.stage.file_tasks",
-    "ematix_flow.connect.postgres",
-    "ematix_flow.connect.duckdb",
+    "ematix_flow.connect.postgres.database",
+    "ematix_flow.connect.duckdb.database",
 )
 
 

@@ -10,7 +10,7 @@ from ematix_flow.commit.runlog.objects.documents import KEEP_SECONDS, Versions
 from ematix_flow.commit.runlog.objects.names import safe_name
 from ematix_flow.commit.runlog.objects.runs import ObjectRuns
 from ematix_flow.commit.runlog.records import document_of, from_document, key_of, with_version
-from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.errors import RunError, RunLogError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.commit.runlog.backend import Wanted
     from ematix_flow.commit.runlog.records import R, Record
-    from ematix_flow.connect.store import Store
+    from ematix_flow.connect.storage.base import Store
     from ematix_flow.records import RunRecord
 
 STATE = "state/"

@@ -13,12 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.store import StoreUnavailableError
+from ematix_flow.connect.storage.base import StoreUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ematix_flow.connect.store import Found, Store
+    from ematix_flow.connect.storage.base import Found, Store
 
 KEEP_SECONDS = 3600.0
 """How old a number has to be before it goes."""

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ematix_flow.commit.runlog.objects.backend import ObjectBook
-from ematix_flow.connect.store import LocalStore
+from ematix_flow.connect.storage.base import LocalStore
 from ematix_flow.errors import DeclareError
 
 if TYPE_CHECKING:
     from ematix_flow.commit.runlog.urls import Address
-    from ematix_flow.connect.store import Store
+    from ematix_flow.connect.storage.base import Store
     from ematix_flow.declare.connection.registry import Connection
 
 _FORMAT = "json_lines"
@@ -32,7 +32,7 @@ def object_book(address: Address) -> ObjectBook:
 
 def bucket_at(address: Address, name: str) -> Connection:
     """Return the connection to the bucket of an address."""
-    from ematix_flow.connect.resolve import resolve_connection
+    from ematix_flow.connect.config.lookup import resolve_connection
     from ematix_flow.declare.connection.registry import connection_from_fields
 
     fields = {"kind": _WORDS[address.kind], "format": _FORMAT, **_place(address), **_options(address)}

@@ -15,7 +15,7 @@ from ematix_flow.commit.runlog.objects.documents import READERS
 from ematix_flow.commit.runlog.objects.names import safe_name
 from ematix_flow.commit.runlog.project_keys import mark_in
 from ematix_flow.commit.runlog.records import instant
-from ematix_flow.connect.project_name import project_mark
+from ematix_flow.connect.config.project_name import project_mark
 from ematix_flow.records import RunRecord, split_key
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ematix_flow.commit.runlog.backend import Wanted
-    from ematix_flow.connect.store import Store
+    from ematix_flow.connect.storage.base import Store
 
 RUNS = "runs/"
 IDS = "ids/"

@@ -12,7 +12,7 @@ from ematix_flow.commit.runlog.backend import ACTIVE, Book, last_of
 from ematix_flow.commit.runlog.records import columns_of, from_values, key_of, told, values_of, with_version
 from ematix_flow.commit.runlog.sql.pool import Sessions
 from ematix_flow.commit.runlog.sql.tables import RUN_COLUMNS, RUNS
-from ematix_flow.connect.retry import RUN_LOG_TABLES, attempts
+from ematix_flow.connect.base.retry import RUN_LOG_TABLES, attempts
 from ematix_flow.errors import DeclareError
 from ematix_flow.records import RunRecord, record_key, split_key
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ematix_flow.commit.runlog.records import R, Record
     from ematix_flow.commit.runlog.sql.pool import SqlPlace
     from ematix_flow.commit.runlog.sql.tables import Tables
-    from ematix_flow.connect.base import Session
+    from ematix_flow.connect.base.database import Session
 
 _MANY = 1000
 """Attempts that are looked at to find out whether they are all of one run."""

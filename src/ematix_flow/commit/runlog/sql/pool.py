@@ -11,15 +11,15 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.halting import unwatched
-from ematix_flow.connect.redact import safe_text
+from ematix_flow.connect.base.cancellation import unwatched
+from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.errors import RunError, RunLogError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from ematix_flow.connect.base import Session
+    from ematix_flow.connect.base.database import Session
 
 FRESH_SECONDS = 1.0
 """How long a connection may have been idle to be used without asking whether it still works."""

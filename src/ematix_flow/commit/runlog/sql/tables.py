@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.commit.runlog import legacy_files as former
 from ematix_flow.commit.runlog.records import KINDS, columns_of
-from ematix_flow.connect.identifiers import backticked, quoted
+from ematix_flow.connect.types.identifiers import backticked, quoted
 from ematix_flow.records import RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ematix_flow.connect.base import Session
+    from ematix_flow.connect.base.database import Session
 
 RUNS = "run_records"
 RUN_COLUMNS = tuple(field.name for field in fields(RunRecord))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.stream import Position, StreamSource
+    from ematix_flow.connect.base.stream_source import Position, StreamSource
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.declare.stream.stream import Stream
     from ematix_flow.engine.batch.source import OpenSource

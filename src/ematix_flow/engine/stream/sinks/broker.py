@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.encoders import JSON, RAW, encoder_for
-from ematix_flow.connect.event_times import timed_pieces
+from ematix_flow.connect.base.event_time import timed_pieces
+from ematix_flow.connect.base.sink import Way
+from ematix_flow.connect.base.stream_source import EARLIEST, PLACE, as_text
+from ematix_flow.connect.config.lookup import resolve_connection
+from ematix_flow.connect.formats.encoders import JSON, RAW, encoder_for
 from ematix_flow.connect.registry import SINKS, open_sink
-from ematix_flow.connect.resolve import resolve_connection
-from ematix_flow.connect.sinks import Way
-from ematix_flow.connect.stream import EARLIEST, PLACE, as_text
 from ematix_flow.engine.stream.dead_letter_topic import send_rejects, wants_topic
 from ematix_flow.engine.stream.sinks.base import StreamSink
 from ematix_flow.engine.stream.transform import reader_for
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ematix_flow.connect.encoders import Encoder
-    from ematix_flow.connect.sinks import Sink
-    from ematix_flow.connect.stream import MessagePiece, Position, StreamSource
+    from ematix_flow.connect.base.sink import Sink
+    from ematix_flow.connect.base.stream_source import MessagePiece, Position, StreamSource
+    from ematix_flow.connect.formats.encoders import Encoder
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
     from ematix_flow.engine.stream.sinks.base import StreamContext
     from ematix_flow.run.send.messages import Outgoing

@@ -7,7 +7,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from ematix_flow.connect.stream import EARLIEST, as_text
+from ematix_flow.connect.base.stream_source import EARLIEST, as_text
 from ematix_flow.engine.batch.new_files import refuse_changed
 from ematix_flow.engine.stream.sinks.broker import BrokerSink
 from ematix_flow.engine.stream.sinks.shaped_files import some_of
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ematix_flow.connect.file_stream import FileStream
-    from ematix_flow.connect.stream import Position, StreamSource
+    from ematix_flow.connect.base.stream_source import Position, StreamSource
+    from ematix_flow.connect.files.stream_source import FileStream
     from ematix_flow.records import SourceFile
 
 SENT = "sent"

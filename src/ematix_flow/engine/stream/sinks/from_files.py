@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.stream import as_text
+from ematix_flow.connect.base.stream_source import as_text
 from ematix_flow.declare.pipeline.write import ERROR
 from ematix_flow.engine.batch.load import FreshRows, load_target
 from ematix_flow.engine.batch.source import OpenSource
@@ -20,8 +20,8 @@ from ematix_flow.engine.stream.sinks.table import books_of, needs_order
 from ematix_flow.plan.source import SourceValue
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.file_stream import FileStream
-    from ematix_flow.connect.stream import Position
+    from ematix_flow.connect.base.stream_source import Position
+    from ematix_flow.connect.files.stream_source import FileStream
     from ematix_flow.declare.pipeline.pipeline import Pipeline
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
     from ematix_flow.engine.batch.options import Options

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.lake_stream import LakeStream
+from ematix_flow.connect.lake.stream_source import LakeStream
 from ematix_flow.engine.batch.source import OpenSource
 from ematix_flow.engine.spark.session import session_for
 from ematix_flow.engine.stream.sinks.table import TableSink, declaration_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.stream import EARLIEST, as_text
+from ematix_flow.connect.base.stream_source import EARLIEST, as_text
 from ematix_flow.declare.pipeline.write import FILES
 from ematix_flow.engine.batch.inspect import wait_for
 from ematix_flow.engine.batch.load import FreshRows, load_target
@@ -29,9 +29,9 @@ from ematix_flow.records import Counts
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ematix_flow.connect.base import Database
-    from ematix_flow.connect.file_stream import FileStream
-    from ematix_flow.connect.stream import Position
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.stream_source import Position
+    from ematix_flow.connect.files.stream_source import FileStream
     from ematix_flow.declare.pipeline.pipeline import Pipeline
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
     from ematix_flow.engine.batch.new_files import Loaded

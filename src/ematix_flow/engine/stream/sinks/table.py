@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.metadata_cleanup import forget_batches
-from ematix_flow.connect.codecs import schema_decoder
-from ematix_flow.connect.payloads import JsonDecoder, RawDecoder
+from ematix_flow.connect.base.stream_source import EARLIEST, as_text
+from ematix_flow.connect.formats.codecs import schema_decoder
+from ematix_flow.connect.formats.decoders import JsonDecoder, RawDecoder
 from ematix_flow.connect.registry import open_target
-from ematix_flow.connect.stream import EARLIEST, as_text
 from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
 from ematix_flow.declare.pipeline.write import DROP
 from ematix_flow.declare.table.schema import Column, Table
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from ematix_flow.connect.base import Database
-    from ematix_flow.connect.payloads import Decoder
-    from ematix_flow.connect.stream import Position, StreamSource
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.stream_source import Position, StreamSource
+    from ematix_flow.connect.formats.decoders import Decoder
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
     from ematix_flow.engine.stream.options import StreamOptions
     from ematix_flow.engine.stream.sinks.base import StreamContext

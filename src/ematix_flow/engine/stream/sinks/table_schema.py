@@ -6,11 +6,11 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.arrow_types import declared_type
-from ematix_flow.connect.found_types import found_type
+from ematix_flow.connect.base.stream_source import MOST_FIELDS
+from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.registry import DATABASES, SINKS
-from ematix_flow.connect.resolve import resolve_connection
-from ematix_flow.connect.stream import MOST_FIELDS
+from ematix_flow.connect.types.from_arrow import declared_type
+from ematix_flow.connect.types.reflected import found_type
 from ematix_flow.declare.table.schema import FRAMEWORK_COLUMNS, Column, Table
 from ematix_flow.declare.table.types import Text
 from ematix_flow.errors import PlanError, usable
@@ -19,7 +19,7 @@ from ematix_flow.plan.sql.ddl import BATCH_ID, LOADED_AT, SCD2_COLUMNS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ematix_flow.connect.base import Database, FoundTable
+    from ematix_flow.connect.base.database import Database, FoundTable
     from ematix_flow.declare.stream.stream import StreamTarget
 
 FOLDER = "files"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.file_session import BELOW, FILES, REMOVED
+from ematix_flow.connect.files.transaction import BELOW, FILES, REMOVED
 from ematix_flow.plan.sql.program import Program, Statement
 from ematix_flow.plan.sql.render import STAGED, quoted, text
 

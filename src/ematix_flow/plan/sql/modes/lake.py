@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.base import WorkTable
-from ematix_flow.connect.lake_rows import KEEP, POINTS_FOLDER
+from ematix_flow.connect.base.database import WorkTable
+from ematix_flow.connect.lake.sql_session import KEEP, POINTS_FOLDER
 from ematix_flow.plan.sql.modes.append_truncate_merge import duplicate_checks
 from ematix_flow.plan.sql.modes.row_hash import row_hash_sql
 from ematix_flow.plan.sql.modes.scd2 import ended, marked, points_columns

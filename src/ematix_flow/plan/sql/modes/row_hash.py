@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.sqlite_functions import float_bits, numeric_text
+from ematix_flow.connect.sqlite.functions import float_bits, numeric_text
 from ematix_flow.plan.sql.render import native_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from ematix_flow.connect.base import StageColumn
+    from ematix_flow.connect.base.database import StageColumn
 
 FLOATS = ("float", "double")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from ematix_flow.connect.identifiers import backticked
+from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.errors import PlanError, did_you_mean
 from ematix_flow.plan.sql.render import text
 from ematix_flow.plan.sql.user.query import check_query, read_query

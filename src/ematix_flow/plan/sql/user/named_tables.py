@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import TokenError, TokenType, exp, tokenize
 
-from ematix_flow.connect.identifiers import backticked
+from ematix_flow.connect.types.identifiers import backticked
 from ematix_flow.errors import PlanError
 from ematix_flow.plan.sql.user.query import read_query
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlglot import ParseError, TokenError, exp, parse_one
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base import Database
+    from ematix_flow.connect.base.database import Database
     from ematix_flow.plan.sql.ddl import WantedTable
 
 _DEFAULTS = {"sqlite": "main", "duckdb": "main", "postgres": "public"}

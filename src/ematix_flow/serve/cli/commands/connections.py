@@ -25,7 +25,7 @@ def connections() -> None:
 def list_(module: str | None, form: str) -> int:
     """Show every connection that a name means, and where it is written."""
     load(module, required=False)
-    from ematix_flow.connect.resolve import HIDDEN, list_connections
+    from ematix_flow.connect.config.lookup import HIDDEN, list_connections
 
     found = list_connections()
     if form == "json":
@@ -46,7 +46,7 @@ def list_(module: str | None, form: str) -> int:
 def check(name: str, module: str | None, form: str) -> int:
     """Open a connection and say whether it answers."""
     load(module, required=False)
-    from ematix_flow.connect.resolve import find_connection
+    from ematix_flow.connect.config.lookup import find_connection
     from ematix_flow.engine.doctor import check_health
 
     with asked_for():
@@ -73,7 +73,7 @@ def set_(words: tuple[str, ...]) -> int:
     flow connections set warehouse url=postgres://me@host/db
     flow connections set raw kind=files path=data format=csv
     """
-    from ematix_flow.connect.resolve import set_connection
+    from ematix_flow.connect.config.lookup import set_connection
 
     name, fields = _fields(words)
     with asked_for():
@@ -109,7 +109,7 @@ def secrets() -> None:
 def test(reference: str, show: bool, module: str | None) -> int:
     """Resolve NAME, prefix:reference or ${...} and say whether that works."""
     load(module, required=False)
-    from ematix_flow.connect.secrets import expand
+    from ematix_flow.connect.config.secrets import expand
     from ematix_flow.errors import MissingSecretError
 
     try:

@@ -80,7 +80,7 @@ def plan(name: str, module: str | None, diff: bool, sample: int | None, form: st
     current().when_stopped = "no table was changed."
     log = open_log(options["run_log_url"], options["run_log_path"], no_run_log=False)
     start_spark_early(planned.pipeline)
-    from ematix_flow.connect.redact import redact
+    from ematix_flow.connect.config.redact import redact
     from ematix_flow.engine import Options, diff_pipeline
     from ematix_flow.engine.review.diff import SAMPLE
 
@@ -147,14 +147,14 @@ def _show(result: Any, form: str, *, verbose: bool) -> None:
     if form == "json":
         emit_json(result.to_dict())
         return
-    from ematix_flow.connect.redact import redact
+    from ematix_flow.connect.config.redact import redact
 
     emit(redact(result.text(verbose=verbose)))
 
 
 def _verdict(result: Any, form: str) -> int:
     """Give the exit code of a rehearsal; its text tells the errors already, programs leave them on stderr for people."""
-    from ematix_flow.connect.redact import redact
+    from ematix_flow.connect.config.redact import redact
 
     for error in result.errors if form == "json" else ():
         tell_words(redact(str(error)))

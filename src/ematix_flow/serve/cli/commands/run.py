@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ematix_flow.commit.interrupts import uninterrupted
-from ematix_flow.connect.project_name import VARIABLE
+from ematix_flow.connect.config.project_name import VARIABLE
 from ematix_flow.failpoints import failpoint
 from ematix_flow.serve.cli.common.capture import captured, is_wanted
 from ematix_flow.serve.cli.common.errors import DONE, FAILED, tell_words

@@ -81,7 +81,7 @@ def show(run_id: str, form: str, **place: Any) -> int:
     if form == "json":
         emit_json(asdict(run))
         return DONE
-    from ematix_flow.connect.redact import redact
+    from ematix_flow.connect.config.redact import redact
 
     known = {name: value for name, value in asdict(run).items() if value not in (None, "", {})}
     widest = max(len(name) for name in known)

@@ -144,7 +144,7 @@ def _scheduler(module: str | None, options: dict[str, Any], stop: threading.Even
 def _patient_log(options: dict[str, Any]) -> RunLog:
     """Give the run log as soon as it answers: without it nobody knows which slots have run."""
     from ematix_flow.commit.runlog.open import open_run_log
-    from ematix_flow.connect.retry import RUN_LOG_AWAY, attempts
+    from ematix_flow.connect.base.retry import RUN_LOG_AWAY, attempts
 
     def report(error: Exception, seconds: float) -> None:
         talk(f"{getattr(error, 'what', error)}; trying again in {seconds:g} s", "yellow")

@@ -78,7 +78,7 @@ class Capture:
             self._keep(text, under_way.pop() if len(under_way) == 1 else None)
 
     def _keep(self, text: str, otherwise: Path | None = None) -> None:
-        from ematix_flow.connect.redact import redact
+        from ematix_flow.connect.config.redact import redact
 
         kept = redact(plain(text))
         with self._lock:

@@ -53,7 +53,7 @@ def failure_of(error: BaseException) -> Failure:
     """Give what an exception means to the user."""
     import traceback
 
-    from ematix_flow.connect.redact import redact
+    from ematix_flow.connect.config.redact import redact
 
     if isinstance(error, FlowError):
         notes = getattr(error, "__notes__", ())
@@ -72,7 +72,7 @@ def tell(error: BaseException, *, with_traceback: bool = False) -> None:
     if with_traceback:
         import traceback
 
-        from ematix_flow.connect.redact import redact
+        from ematix_flow.connect.config.redact import redact
 
         sys.stderr.write(redact("".join(traceback.format_exception(error))))
     failure = failure_of(error)

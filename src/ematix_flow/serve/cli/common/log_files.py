@@ -13,7 +13,7 @@ from datetime import UTC, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.project_name import current_project, project_mark
+from ematix_flow.connect.config.project_name import current_project, project_mark
 
 if TYPE_CHECKING:
     from datetime import datetime

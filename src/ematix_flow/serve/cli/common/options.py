@@ -164,7 +164,7 @@ def read_log(run_log_url: str | None, run_log_path: str | None, *, no_run_log: b
 
 def project_module() -> str | None:
     """Give the module that the file of the working folder names under [project]."""
-    from ematix_flow.connect.places import project_table
+    from ematix_flow.connect.config.sources import project_table
 
     name = project_table("project").get("module")
     return name if isinstance(name, str) else None

@@ -60,14 +60,14 @@ def emit_json(value: Any, mark: str = MARK) -> bool:
     """Write a result for programs to stdout, with `mark` in the place of secrets; False when its reader has gone."""
     import json
 
-    from ematix_flow.connect.redact import redacted
+    from ematix_flow.connect.config.redact import redacted
 
     return emit(json.dumps(redacted(value, mark), indent=2, ensure_ascii=False, default=str))
 
 
 def talk(text: str, colour: str = "") -> None:
     """Tell the user something on stderr."""
-    from ematix_flow.connect.redact import redact
+    from ematix_flow.connect.config.redact import redact
 
     line = redact(text)
     sys.stderr.write((paint(line, colour, sys.stderr) if colour else line) + "\n")

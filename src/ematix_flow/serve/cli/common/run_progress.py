@@ -170,7 +170,7 @@ class Live:
         self._progress.update(self._tasks[event.target], description=f"{event.target}  {text}", completed=int(done))
 
     def _stay(self, event: Event) -> None:
-        from ematix_flow.connect.redact import redact
+        from ematix_flow.connect.config.redact import redact
 
         line = sentence(event)
         if line is not None:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.interrupts import is_committing
-from ematix_flow.connect import halting
+from ematix_flow.connect.base import cancellation as halting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

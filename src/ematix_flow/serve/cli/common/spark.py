@@ -83,6 +83,6 @@ def _apart(source: Connection, target: TargetDeclaration) -> bool:
 
 
 def _declared(reference: str | Connection | None) -> Connection:
-    from ematix_flow.connect.resolve import resolve_connection
+    from ematix_flow.connect.config.lookup import resolve_connection
 
     return resolve_connection("default" if reference is None else reference)

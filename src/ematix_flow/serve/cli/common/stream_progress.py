@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import IO, TYPE_CHECKING, Any
 
 from ematix_flow.clock import SYSTEM_CLOCK
-from ematix_flow.connect.redact import redact
+from ematix_flow.connect.config.redact import redact
 from ematix_flow.events import StreamFailed, StreamIdle, StretchLoaded
 from ematix_flow.observe.metrics.stream_stats import StatsKeeper
 from ematix_flow.serve.cli.common.output import has_colours, talk

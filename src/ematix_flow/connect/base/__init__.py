@@ -1,0 +1,1 @@
+"""The interfaces of a system, and what all systems share; no system is named here."""

@@ -1,0 +1,66 @@
+"""The newest event time that this process has read from a source; readers in other processes keep theirs to themselves."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from datetime import datetime
+
+    import pyarrow as pa
+
+    from ematix_flow.connect.base.stream_source import MessagePiece, Position, StreamSource
+
+EVENT_TIME = "_event_ts"
+"""Column of the time of a message."""
+
+FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""Milliseconds since 1970 in which the years 1 and 9999 begin and end: a message with another time has none."""
+
+_lock = threading.Lock()
+_newest: dict[str, datetime] = {}
+"""The newest time by the mark of the source."""
+
+
+def timed_pieces(
+    source: StreamSource, begin: Position, end: Position, wanted: Sequence[str], *, cut: bool = False
+) -> tuple[MessagePiece, ...]:
+    """Give the messages between two positions, so that their times are noted when they are read; `cut` where lines may be."""
+    pieces_of = source.cut_pieces if cut else source.pieces
+    if all(column.name != EVENT_TIME for column in source.columns):
+        return pieces_of(begin, end, wanted)
+    pieces = pieces_of(begin, end, list(dict.fromkeys([*wanted, EVENT_TIME])))
+    return tuple(replace(piece, read=partial(_noting, piece.read, source.mark)) for piece in pieces)
+
+
+def newest_event(source: StreamSource) -> datetime | None:
+    """Give the newest event time that was read from a source; None while none was."""
+    return _newest.get(source.mark)
+
+
+def note_event(source: StreamSource, newest: datetime | None) -> None:
+    """Note the newest event time that others have read from a source."""
+    if newest is not None:
+        with _lock:
+            _newest[source.mark] = max(newest, _newest.get(source.mark, newest))
+
+
+def forget_events(source: StreamSource) -> None:
+    """Forget a source that is closed."""
+    with _lock:
+        _newest.pop(source.mark, None)
+
+
+def _noting(read: Callable[[], Iterator[pa.Table]], mark: str) -> Iterator[pa.Table]:
+    import pyarrow.compute as pc
+
+    for messages in read():
+        newest = pc.max(messages.column(EVENT_TIME)).as_py()
+        if newest is not None:
+            with _lock:
+                _newest[mark] = max(newest, _newest.get(mark, newest))
+        yield messages

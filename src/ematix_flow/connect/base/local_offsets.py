@@ -1,0 +1,74 @@
+"""Positions of streams in a file of this machine, for targets that cannot remember them; a move is durable when it returns."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.base.state_folder import state_folder
+from ematix_flow.connect.base.stream_source import as_text, from_text, refuse_other_source
+from ematix_flow.errors import FencedError, RunError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ematix_flow.connect.base.sink import Way
+    from ematix_flow.connect.base.stream_source import Position
+
+FILE = "positions.db"
+LOCK_WAIT_SECONDS = 30.0
+
+_TABLE = (
+    "CREATE TABLE IF NOT EXISTS positions "
+    "(name TEXT, place TEXT, source TEXT NOT NULL, position TEXT NOT NULL, PRIMARY KEY (name, place))"
+)
+_OF_ONE = "WHERE name = ? AND place = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPositions:
+    """How far streams have come in one target."""
+
+    place: str
+
+    def position(self, way: Way) -> Position | None:
+        """Give how far a stream has come, None before its first messages."""
+        with closing(_opened()) as file:
+            found = file.execute(f"SELECT source, position FROM positions {_OF_ONE}", (way.name, self.place)).fetchone()
+        if found is None:
+            return None
+        refuse_other_source(way.name, found[0], way.source)
+        return from_text(found[1])
+
+    def move(self, way: Way, before: Position, after: Position) -> None:
+        """Move a position that still is where it was; a stream that another process moved meanwhile is refused."""
+        with closing(_opened()) as file, file:
+            file.execute("BEGIN IMMEDIATE")
+            known = file.execute(f"SELECT position FROM positions {_OF_ONE}", (way.name, self.place)).fetchone()
+            if known is not None and known[0] != as_text(before):
+                message = f"another run of stream {way.name!r} has written to {self.place!r} meanwhile"
+                raise FencedError(message, hint="messages that both have sent carry the same ids.")
+            self._put(file, way, after)
+
+    def remember(self, way: Way, position: Position) -> None:
+        """Move a position wherever it was."""
+        with closing(_opened()) as file, file:
+            self._put(file, way, position)
+
+    def _put(self, file: sqlite3.Connection, way: Way, position: Position) -> None:
+        row = (way.name, self.place, way.source, as_text(position))
+        file.execute("INSERT OR REPLACE INTO positions (name, place, source, position) VALUES (?, ?, ?, ?)", row)
+
+
+def _opened() -> sqlite3.Connection:
+    path: Path = state_folder() / FILE
+    try:
+        file = sqlite3.connect(path, timeout=LOCK_WAIT_SECONDS, isolation_level=None)
+        file.execute("PRAGMA synchronous = FULL")
+        file.execute(_TABLE)
+    except sqlite3.Error as error:
+        message = f"the positions of streams cannot be kept in {path}: {error}"
+        raise RunError(message, hint="name another folder: EMATIX_FLOW_STATE_DIR.") from None
+    return file

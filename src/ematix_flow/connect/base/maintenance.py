@@ -1,0 +1,52 @@
+"""What a system gives for its tables besides loads: how it can divide them, and the chores that they need now and then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
+
+    from ematix_flow.connect.base.database import Session
+    from ematix_flow.declare.table.maintenance import Maintenance
+
+Numbers: TypeAlias = "Mapping[str, int | str]"
+"""What a chore counted: files before and after, bytes, versions; or a word about why there was nothing to count."""
+
+SMALL = 0.75
+"""A file is small when it is below this part of the size that is aimed at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chore:
+    """One piece of maintenance: what it is called, the work, and a look at what the work would do."""
+
+    name: str
+    work: Callable[[], Numbers]
+    look: Callable[[], Numbers]
+
+
+def guarded(chore: Chore, check: Callable[[], None]) -> Chore:
+    """Give the chore with a check right before its work."""
+
+    def work() -> Numbers:
+        check()
+        return chore.work()
+
+    return replace(chore, work=work)
+
+
+class Upkeep:
+    """The part of a system that maintenance asks; a system that says nothing needs nothing of its own."""
+
+    partition_transforms: ClassVar[tuple[str, ...] | None] = None
+    """What partitions can be made of besides columns; None where tables have no partitions."""
+    books_per_table: ClassVar[bool] = False
+    """True where every table has books of its own, and not all tables of a connection together."""
+
+    def chores(self, session: Session, rules: Maintenance, now: datetime) -> Sequence[Chore]:
+        """Give what is to be done about the tables; where tables are locked for loads, the session holds the lock."""
+        del session, rules, now
+        return ()

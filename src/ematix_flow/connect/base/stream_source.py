@@ -1,0 +1,197 @@
+"""What every source of a stream offers: messages at positions that can be read again; it knows no broker and remembers nothing.
+
+How far a stream has come stands in its targets, in the same commit as the rows. So a source only has to say what lies
+ahead of a position, and to give the same messages for the same stretch whenever it is asked.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from ematix_flow.errors import RunError, StreamLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from ematix_flow.connect.base.database import SourceColumn
+    from ematix_flow.connect.schema_registry.confluent import Registry
+
+Position: TypeAlias = dict[str, Any]
+"""A place between messages, as what JSON can hold; only its source knows what it means."""
+
+VALUE = "value"
+"""Column of a message's payload."""
+
+PLACE = "_place"
+"""Column of the text by which a message is found again."""
+
+PAYLOAD = "_flow_payload"
+"""Under this name a message that could not be read keeps its payload, so that it can be tried again.
+
+No column can be declared under it."""
+
+FORMER_PAYLOAD = "_payload"
+"""The same in dead letters of earlier versions, which have nothing else beside it."""
+
+MOST_FIELDS = 4_096
+"""Values of a message from which on it is no row, and columns that rows may make: hardly a database has wider tables."""
+
+UNREADABLE = "line"
+"""What rejects name as the column where a whole message could not be read."""
+
+SQL_FAILED = "transform: "
+"""How the reason of a reject begins where the SQL of a stream failed at a row."""
+
+_BASE64 = "base64:"
+
+EARLIEST, LATEST = "earliest", "latest"
+
+REWIND = "say where to go on with: flow stream rewind NAME --to earliest | latest | an instant | offsets as JSON."
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePiece:
+    """A part of a stretch that can be read without the others, by any process."""
+
+    shown: str
+    size: int
+    """About how many messages it has."""
+    read: Callable[[], Iterator[pa.Table]]
+    """Gives the payloads, the columns that were asked for and the place of every message."""
+
+
+class StreamSource(ABC):
+    """One topic, queue, shard set or folder that a stream reads."""
+
+    kind: ClassVar[str]
+    columns: ClassVar[tuple[SourceColumn, ...]]
+    """What a message has beside its payload."""
+    line: ClassVar[str] = ""
+    """Column that names the part of the source within which messages have an order; empty where all of them have one."""
+    payload_format: str = "json"
+    registry: Registry | None = None
+    """Where the schemas of the payloads stand, for formats that need one."""
+
+    def __init__(self, name: str, query: str) -> None:
+        self.name = name
+        self.query = query
+        self.mark = uuid.uuid4().hex
+        """Tells what is known of this source in this process from others of its name."""
+
+    @property
+    def read_paths(self) -> tuple[str, ...]:
+        """Return what of this machine's disk a task needs that reads messages; most sources are services."""
+        return ()
+
+    @property
+    def source_id(self) -> str:
+        """Give the text under which positions in this source are kept."""
+        return f"{self.kind}:{self.query}"
+
+    def begin(self) -> None:  # noqa: B027 - most sources keep their messages themselves
+        """Prepare to be read by a stream that runs; without it a source can be asked, and changes nothing."""
+
+    @abstractmethod
+    def start(self, where: str) -> Position:
+        """Give the position that a word, an instant or a position as JSON means."""
+
+    def moved(self, position: Position | None, where: str) -> Position:
+        """Give the position that an operator means who finds a target at one; what is not mentioned stays where it is."""
+        del position
+        return self.start(where)
+
+    @abstractmethod
+    def ahead(self, position: Position, most: int, goal: Position | None = None) -> Position:
+        """Give a position at most so many messages on and not behind a goal, the same one where there is nothing new.
+
+        A position whose messages are gone is refused.
+        """
+
+    @abstractmethod
+    def pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:
+        """Give the messages between two positions, with some of the columns."""
+
+    def cut_pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:
+        """Return the same messages in pieces that may be parts of a line, each line's in their order."""
+        return self.pieces(begin, end, wanted)
+
+    def has_one_line(self, begin: Position, end: Position) -> bool:
+        """Return whether all messages between two positions are known to be in one line, and so in the order of their pieces."""
+        del begin, end
+        return not self.line
+
+    @abstractmethod
+    def distance(self, begin: Position, end: Position) -> int:
+        """Give how many messages lie between two positions, as far as can be told without reading them."""
+
+    def waiting(self, position: Position) -> Mapping[str, int]:
+        """Give how many messages wait behind a position, by the part of the source they are in."""
+        return {self.query: self.distance(position, self.start(LATEST))}
+
+    def settled(self, positions: Sequence[Position]) -> None:
+        """Hear how far each target has come."""
+        del positions
+
+    def close(self) -> None:  # noqa: B027 - most sources hold none
+        """Let go of connections."""
+
+
+def as_text(position: Position) -> str:
+    """Give a position in the one form in which it is kept and compared."""
+    return json.dumps(position, sort_keys=True, separators=(",", ":"))
+
+
+def from_text(text: str) -> Position:
+    """Give the position that was kept; what is none is refused."""
+    try:
+        made = json.loads(text)
+    except (ValueError, RecursionError):
+        made = None
+    if not isinstance(made, dict):
+        message = f"{text[:80]} is not a position in a stream"
+        raise StreamLostError(message, hint=REWIND)
+    return made
+
+
+def refuse_other_source(name: str, before: str, now: str) -> None:
+    """Refuse to go on from a position that is one of another source."""
+    if before != now:
+        message = f"stream {name!r} read {before} before, and reads {now} now"
+        raise StreamLostError(message, hint="give the stream another name, or say where to begin: flow stream rewind.")
+
+
+def shown_payload(payload: bytes) -> str:
+    """Give a payload as text that gives the same bytes back."""
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        return _BASE64 + base64.b64encode(payload).decode()
+    return text if not text.startswith(_BASE64) else _BASE64 + base64.b64encode(payload).decode()
+
+
+def payload_of(row: str) -> bytes:
+    """Give the payload of a message that a reject keeps: as it came, or the row it was made into."""
+    kept = json.loads(row)
+    key = PAYLOAD if isinstance(kept, dict) and PAYLOAD in kept else FORMER_PAYLOAD
+    if not isinstance(kept, dict) or key not in kept or (key == FORMER_PAYLOAD and len(kept) > 1):
+        return row.encode()
+    text = str(kept[key])
+    return base64.b64decode(text.removeprefix(_BASE64)) if text.startswith(_BASE64) else text.encode()
+
+
+def moment_of(text: str) -> datetime:
+    """Give the instant that a text means; one without a zone is UTC."""
+    try:
+        made = datetime.fromisoformat(text)
+    except ValueError:
+        message = f"{text!r} is neither earliest, latest, an instant nor a position as JSON"
+        raise RunError(message, hint="an instant is written like 2026-01-31T12:00:00Z.") from None
+    return made.replace(tzinfo=UTC) if made.tzinfo is None else made

@@ -1,0 +1,1 @@
+"""What clients and sinks of all brokers share."""

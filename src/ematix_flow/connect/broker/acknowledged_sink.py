@@ -1,0 +1,74 @@
+"""Targets that confirm messages and remember nothing: messages are sent first and the position is moved when all are confirmed.
+
+A process that dies in between sends some messages again, with the same ids. No broker is known here.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.base.local_offsets import LocalPositions
+from ematix_flow.connect.base.sink import AT_LEAST_ONCE, Sink
+from ematix_flow.failpoints import failpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ematix_flow.connect.base.sink import Message, Way
+    from ematix_flow.connect.base.stream_source import Position
+
+
+class ConfirmedSink(Sink):
+    """A target of a broker whose confirmation is all there is."""
+
+    guarantee = AT_LEAST_ONCE
+
+    @abstractmethod
+    def look(self) -> None:
+        """Refuse a target that is not there."""
+
+    @abstractmethod
+    def send(self, messages: Sequence[Message]) -> None:
+        """Send messages in their order; comes back when all are confirmed."""
+
+    def position(self, way: Way) -> Position | None:
+        """Give how far a stream has come, as this machine remembers it."""
+        return self._positions.position(way)
+
+    def take_over(self, way: Way) -> Position | None:
+        """Give how far a stream has come; a target that is not there is refused."""
+        self.look()
+        return self.position(way)
+
+    def write(self, way: Way, before: Position, after: Position, messages: Sequence[Message]) -> None:
+        """Send messages, then move the position."""
+        failpoint("sink.begun")
+        if messages:
+            self.send(messages)
+        failpoint("sink.before_position")
+        self._positions.move(way, before, after)
+        failpoint("sink.after_commit")
+
+    def remember(self, way: Way, position: Position) -> None:
+        """Move the position without messages."""
+        self._positions.remember(way, position)
+
+    @property
+    def _positions(self) -> LocalPositions:
+        return LocalPositions(f"{self.kind}:{self.place}")
+
+
+def requests_of(messages: Sequence[Message], most: int, most_bytes: int) -> Iterator[list[Message]]:
+    """Give messages in their order as parts that one request can hold."""
+    part: list[Message] = []
+    size = 0
+    for message in messages:
+        length = len(message.value or b"")
+        if part and (len(part) == most or size + length > most_bytes):
+            yield part
+            part, size = [], 0
+        part.append(message)
+        size += length
+    if part:
+        yield part

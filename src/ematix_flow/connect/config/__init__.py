@@ -1,0 +1,1 @@
+"""Where connections come from: files, environment and secrets; nothing is opened here."""

@@ -1,0 +1,278 @@
+"""Finds what a connection's name means: environment, files, then this process; it opens no connection."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NoReturn
+
+from ematix_flow.connect.config.redact import redact
+from ematix_flow.connect.config.secrets import expand, prefixes_in, resolved
+from ematix_flow.connect.config.sources import (
+    FOLDER_PLACE,
+    PROJECT_PLACE,
+    REGISTRY_PLACE,
+    USER_PLACE,
+    Entry,
+    dsn_entry,
+    dsn_variables,
+    env_word,
+    file_entries,
+    names_in_environment,
+    property_entry,
+    user_file,
+)
+from ematix_flow.connect.config.writer import write_entry
+from ematix_flow.declare.aliases import kind_named
+from ematix_flow.declare.connection.base import masked
+from ematix_flow.declare.connection.registry import (
+    Connection,
+    GlueSchemaRegistryConnection,
+    KafkaConnection,
+    SchemaRegistryConnection,
+    canonical_fields,
+    connection_from_fields,
+    dsn_of,
+    fields_of_url,
+    is_open,
+    registered_connections,
+)
+from ematix_flow.errors import (
+    ConnectionMissingError,
+    DeclareError,
+    DeclareTypeError,
+    FlowError,
+    MissingSecretError,
+    nearest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+HIDDEN = "***"
+"""What listings show in the place of a secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A connection as it is written, and where."""
+
+    connection: Connection
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One line of a listing; nothing in it is secret."""
+
+    kind: str
+    place: str
+    shown: str
+
+
+# --- finding ---------------------------------------------------------------------------------------------------------
+
+
+def find_connection(name: str) -> Found:
+    """Give the connection that a name means, unexpanded, with the place that says so."""
+    entry = _entry(name)
+    return Found(_build(name, entry), entry.place)
+
+
+def resolve_connection(name_or_connection: str | Connection) -> Connection:
+    """Give a connection ready to be opened: every reference filled in, the schema registry looked up."""
+    if isinstance(name_or_connection, Connection):
+        found = Found(name_or_connection, "given")
+    else:
+        found = find_connection(name_or_connection)
+    try:
+        connection = resolved(found.connection)
+    except MissingSecretError as error:
+        message = f"connection {found.connection.name!r} ({found.place}): {error.what}"
+        raise MissingSecretError(message, hint=error.hint, origin=found.connection.origin) from None
+    if isinstance(connection, KafkaConnection) and isinstance(connection.schema_registry, str):
+        return replace(connection, schema_registry=_registry_named(connection.schema_registry, connection))
+    return connection
+
+
+def travelling_connections(*given: Connection) -> dict[str, Connection]:
+    """Return every connection that a name means, and those given, filled in from the environment, for a process that has no such environment.
+
+    One that needs a secret store, or a variable that is missing, stays as it is written: whoever opens it hears what is wrong.
+    """
+    found = {}
+    for name in sorted(_all_names()):
+        with suppress(FlowError):
+            found[name] = _filled(find_connection(name).connection)
+    return found | {connection.name: _filled(connection) for connection in given}
+
+
+def resolve_dsn(name: str = "default") -> str:
+    """Give the URL of a connection, expanded."""
+    connection = resolve_connection(name)
+    dsn = dsn_of(connection)
+    if dsn is None:
+        raise ConnectionMissingError(f"connection {name!r} has no URL", hint=f"kind {connection.kind} has none.")
+    return dsn
+
+
+def _entry(name: str) -> Entry:
+    """Give what the strongest place says; single variables fill in or override fields of the same kind."""
+    dsn, properties = dsn_entry(name), _property_entry(name)
+    if dsn is not None:
+        return dsn if properties is None else _over(name, dsn, properties)
+    below = _file_entry(name) or _registry_entry(name)
+    if properties is not None:
+        return properties if below is None else _over(name, properties, below)
+    return below or _not_found(name)
+
+
+def _property_entry(name: str) -> Entry | None:
+    try:
+        return property_entry(name, others=())
+    except DeclareTypeError:
+        # Only a variable that nothing explains is worth reading the files for.
+        return property_entry(name, others=_declared_names())
+
+
+def _file_entry(name: str) -> Entry | None:
+    return next((entries[name] for _, entries in file_entries() if name in entries), None)
+
+
+def _registry_entry(name: str) -> Entry | None:
+    connection = registered_connections().get(name)
+    if connection is None:
+        return None
+    return Entry(REGISTRY_PLACE, {"kind": connection.kind, **connection.settings()}, connection.origin)
+
+
+def _over(name: str, top: Entry, below: Entry) -> Entry:
+    """Give two entries as one, the fields of `top` counting; below another kind is another connection."""
+    top_kind, top_fields = _canonical(name, top)
+    below_kind, below_fields = _canonical(name, below)
+    if kind_named(top_kind, top_fields) != kind_named(below_kind, below_fields):
+        return top
+    fields = {"kind": below_kind, **below_fields, **top_fields}
+    return Entry(f"{top.place} over {below.place}", fields, below.origin)
+
+
+def _canonical(name: str, entry: Entry) -> tuple[str, dict[str, object]]:
+    try:
+        return canonical_fields(name, _with_kind(name, entry.fields))
+    except (DeclareError, DeclareTypeError) as error:
+        _refuse(entry, error)
+
+
+def _build(name: str, entry: Entry) -> Connection:
+    if entry.place == REGISTRY_PLACE:
+        return registered_connections()[name]
+    try:
+        return connection_from_fields(name, _with_kind(name, entry.fields), origin=entry.origin)
+    except (DeclareError, DeclareTypeError) as error:
+        _refuse(entry, error)
+
+
+def _refuse(entry: Entry, error: DeclareError | DeclareTypeError) -> NoReturn:
+    message = f"{entry.place}: {error.what}"
+    raise type(error)(message, hint=error.hint, origin=entry.origin) from None
+
+
+def _with_kind(name: str, fields: Mapping[str, object]) -> Mapping[str, object]:
+    """Give the fields with their kind; a URL whose scheme is a reference has to be filled in to know it."""
+    url = fields.get("url", fields.get("dsn"))
+    if "kind" in fields or "type" in fields or not isinstance(url, str) or not is_open(url.partition("://")[0]):
+        return fields
+    return {"kind": fields_of_url(name, expand(url))[0], **fields}
+
+
+def _registry_named(name: str, kafka: KafkaConnection) -> Connection:
+    found = find_connection(name).connection
+    if not isinstance(found, (SchemaRegistryConnection, GlueSchemaRegistryConnection)):
+        message = f"kafka connection {kafka.name!r}: {name!r} is a {found.kind} connection, not a schema registry"
+        raise DeclareTypeError(message, origin=kafka.origin)
+    return resolve_connection(found)
+
+
+def _not_found(name: str) -> NoReturn:
+    near = nearest(name, [other for other in _all_names() if other != name])
+    ways = (
+        f"set {' or '.join(dsn_variables(name))}, write [connections.{name}] into {PROJECT_PLACE}, {FOLDER_PLACE} or "
+        f"{USER_PLACE}, or declare it with @ematix.connection."
+    )
+    hint = f"did you mean {near!r}? Or {ways}" if near else ways
+    raise ConnectionMissingError(f"connection {name!r} is not configured", hint=hint)
+
+
+# --- listing ---------------------------------------------------------------------------------------------------------
+
+
+def list_connections() -> dict[str, Listed]:
+    """Give every name that resolves, with the place that wins; an entry that cannot be read is listed as written."""
+    return {name: _listed(name) for name in sorted(_all_names())}
+
+
+def shown_connections() -> dict[str, str]:
+    """Give every name with its settings, secrets as ***."""
+    return {name: listed.shown for name, listed in list_connections().items()}
+
+
+def _declared_names() -> set[str]:
+    return {name for _, entries in file_entries() for name in entries} | set(registered_connections())
+
+
+def _all_names() -> set[str]:
+    declared = _declared_names()
+    words = {env_word(name) for name in declared}
+    return declared | {word.lower() for word in names_in_environment() if word not in words}
+
+
+def _listed(name: str) -> Listed:
+    try:
+        entry = _entry(name)
+    except FlowError as error:
+        return Listed("unknown", "environment", redact(error.what, HIDDEN))
+    try:
+        connection = _build(name, entry)
+    except FlowError:
+        kind = entry.fields.get("kind", entry.fields.get("type", "unknown"))
+        return Listed(str(kind), entry.place, _shown(entry.fields))
+    return Listed(connection.kind, entry.place, _shown_connection(connection))
+
+
+def _shown_connection(connection: Connection) -> str:
+    """Give a connection as text, expanded where the environment is enough: a listing asks no secret store."""
+    connection = _filled(connection)
+    return _shown(connection.settings(), dsn_of(connection))
+
+
+def _filled(connection: Connection) -> Connection:
+    """Return a connection with its references filled in, where the environment has all of them."""
+    texts = [value for value in connection.settings().values() if isinstance(value, str)]
+    if {prefix for text in texts for prefix in prefixes_in(text)} <= {"env"}:
+        with suppress(FlowError):
+            return resolved(connection)
+    return connection
+
+
+def _shown(fields: Mapping[str, object], dsn: object = None) -> str:
+    dsn = dsn or fields.get("url") or fields.get("dsn")
+    if isinstance(dsn, str):
+        return redact(str(masked({"url": dsn}, HIDDEN)["url"]), HIDDEN)
+    given = {name: value for name, value in fields.items() if name not in {"kind", "type"}}
+    pairs = [f"{key}={value}" for key, value in masked(given, HIDDEN).items() if value not in (None, "", False)]
+    return redact(" ".join(pairs), HIDDEN)
+
+
+# --- setting ---------------------------------------------------------------------------------------------------------
+
+
+def set_connection(name: str, dsn_or_fields: str | Mapping[str, object]) -> Path:
+    """Give the user's file after writing one connection into it; everything else in it stays as it was."""
+    fields = {"url": dsn_or_fields} if isinstance(dsn_or_fields, str) else dict(dsn_or_fields)
+    url = fields.get("url", fields.get("dsn"))
+    if {"kind", "type"} & fields.keys() or not (isinstance(url, str) and is_open(url.partition("://")[0])):
+        connection_from_fields(name, fields)
+    path = user_file()
+    write_entry(path, name, {key: value for key, value in fields.items() if value is not None})
+    return path

@@ -1,0 +1,78 @@
+"""Takes secrets out of text before it leaves the process; it changes nothing but what is shown."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, quote_plus
+
+from ematix_flow.connect.config.secrets import known_secrets
+from ematix_flow.declare.masking import MARK, mask_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_PERCENT = re.compile(r"%[0-9A-F]{2}")
+
+
+def redact(text: str, mark: str = MARK) -> str:
+    """Give the text without known secrets in any common encoding, URL passwords and `password=` pairs."""
+    known = known_secrets()
+    if known:
+        text = _pattern(known).sub(lambda _: mark, text)
+    return mask_text(text, mark)
+
+
+def safe_text(error: BaseException) -> str:
+    """Give what an exception says, with its notes and hints, fit to be shown, stored and sent."""
+    said = str(error) or type(error).__name__
+    return redact("\n".join([said, *getattr(error, "__notes__", [])]))
+
+
+def redacted(value: Any, mark: str = MARK) -> Any:
+    """Give plain data with every text in it redacted."""
+    # Most texts of a long list occur again and again.
+    return _redacted(value, cache(lambda text: redact(text, mark)))
+
+
+def _redacted(value: Any, clean: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {key: _redacted(item, clean) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_redacted(item, clean) for item in value]
+    return value
+
+
+@lru_cache(maxsize=8)
+def _pattern(known: frozenset[str]) -> re.Pattern[str]:
+    forms = {form for value in known for form in _forms(value)}
+    # Longest first: a secret that contains another must not leave its rest behind.
+    return re.compile("|".join(re.escape(form) for form in sorted(forms, key=lambda form: (-len(form), form))))
+
+
+def _forms(value: str) -> Iterator[str]:
+    yield value
+    yield repr(value)[1:-1]
+    yield json.dumps(value)[1:-1]
+    # surrogatepass: an environment variable may hold bytes that are no text.
+    raw = value.encode(errors="surrogatepass")
+    for encoded in (quote(raw, safe=""), quote(raw), quote_plus(raw)):
+        yield encoded
+        yield _PERCENT.sub(lambda match: match.group().lower(), encoded)
+    yield from _base64_forms(raw)
+
+
+def _base64_forms(raw: bytes) -> Iterator[str]:
+    """Give what base64 makes of the bytes at each of the three places where they may begin in a longer text."""
+    for before in range(3):
+        encoded = base64.b64encode(b"\0" * before + raw).decode().rstrip("=")
+        shared_start = (before * 8 + 5) // 6
+        shared_end = 1 if (before + len(raw)) % 3 else 0
+        core = encoded[shared_start : len(encoded) - shared_end]
+        yield core
+        yield core.replace("+", "-").replace("/", "_")

@@ -1,0 +1,67 @@
+"""Connections as they may be written down for another process: references stay references, and no secret is ever kept."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.connect.config.lookup import find_connection
+from ematix_flow.connect.config.sources import REGISTRY_PLACE
+from ematix_flow.declare.connection.registry import Connection
+from ematix_flow.declare.masking import is_secret_field, secrets_in
+
+if TYPE_CHECKING:
+    from ematix_flow.connect.base.database import Database
+
+_REFERENCES = re.compile(r"(\$\{[^}]*\})+")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A connection by name, with its settings unless another process finds them under that name by itself."""
+
+    name: str
+    settings: dict[str, Any] | None = None
+    lacking: str = ""
+    """Why another process cannot find it by itself; empty when it can."""
+
+
+def written_down(reference: str | Connection | None) -> Written:
+    """Give a connection as it may be stored."""
+    if isinstance(reference, Connection):
+        connection, declared = reference.written or reference, True
+    else:
+        found = find_connection("default" if reference is None else reference)
+        connection, declared = found.connection, REGISTRY_PLACE in found.place
+        if declared and found.place != REGISTRY_PLACE:
+            return Written(connection.name, None, f"connection {connection.name!r} is declared in it, in part")
+    if not declared:
+        return Written(connection.name)
+    settings = connection.settings()
+    if any(_tells(name, value) for name, value in settings.items()):
+        return Written(connection.name, None, f"connection {connection.name!r} has a secret written in it")
+    return Written(connection.name, {"kind": connection.kind, **_given(settings)})
+
+
+def digest_of(database: Database) -> str:
+    """Give a digest of what makes a system this one and no other."""
+    return hashlib.sha256("\x1f".join(database.identity()).encode(errors="surrogatepass")).hexdigest()
+
+
+def _given(settings: Mapping[str, object]) -> dict[str, object]:
+    return {name: dict(v) if isinstance(v, Mapping) else v for name, v in settings.items() if v not in (None, "")}
+
+
+def _tells(name: str, value: object) -> bool:
+    """Say whether a setting holds a secret itself, and not only a reference to one."""
+    if isinstance(value, Mapping):
+        return any(_tells(str(key), item) for key, item in value.items())
+    if isinstance(value, Connection):
+        return True
+    if not isinstance(value, str) or not value:
+        return False
+    pieces = [value] if is_secret_field(name) else secrets_in(value)
+    return any(not _REFERENCES.fullmatch(piece) for piece in pieces)

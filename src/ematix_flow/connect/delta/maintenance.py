@@ -1,0 +1,87 @@
+"""What a Delta table needs now and then: small files put together, and files removed that no kept version reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.base.maintenance import SMALL, Chore
+from ematix_flow.connect.delta import log as delta_log
+from ematix_flow.connect.delta.retention import retention
+from ematix_flow.connect.types.identifiers import backticked, spark_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    from ematix_flow.connect.base.lake_engine import LakeEngine
+    from ematix_flow.connect.delta.retention import Retention
+    from ematix_flow.connect.storage.base import Store
+    from ematix_flow.declare.table.maintenance import Maintenance
+
+SETTINGS = {
+    # Delta lists a table's folders in so many tasks; the default of 10,000 takes minutes for a table of one folder.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
+    # Two empty commits per clean-up would push versions of the table out of the newest ones.
+    "spark.databricks.delta.vacuum.logging.enabled": "false",
+}
+AS_SAID = {
+    # Delta ignores the hours of a statement otherwise, or refuses them where they are less than the table says.
+    "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled": "false",
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+}
+
+
+def delta_chores(
+    store: Store, folder: str, engine: Callable[[], LakeEngine], rules: Maintenance, now: datetime
+) -> Sequence[Chore]:
+    """Give the chores of a table."""
+    table = _Table(store, folder, engine, rules, now)
+    compact = Chore("compact", table.compact, table.size)
+    vacuum = Chore("vacuum", table.vacuum, table.vacuum_look)
+    return (compact, vacuum) if rules.compact else (vacuum,)
+
+
+class _Table:
+    def __init__(
+        self, store: Store, folder: str, engine: Callable[[], LakeEngine], rules: Maintenance, now: datetime
+    ) -> None:
+        self._store, self._folder = store, folder
+        self._engine, self._rules, self._now = engine, rules, now
+        self._name = f"delta.{backticked(store.path(folder).rstrip('/'))}"
+
+    def size(self) -> dict[str, int | str]:
+        """Give the files and bytes of the newest version."""
+        told = self._engine().run(f"DESCRIBE DETAIL {self._name}", {})
+        return {"files": told["numFiles"], "bytes": told["sizeInBytes"]}
+
+    def compact(self) -> dict[str, int | str]:
+        """Put small files together, partition by partition."""
+        before, size = self.size(), self._rules.file_bytes
+        limits = {"maxFileSize": size, "minFileSize": int(size * SMALL)}
+        settings = {f"spark.databricks.delta.optimize.{name}": str(value) for name, value in limits.items()}
+        self._engine().run(f"OPTIMIZE {self._name}", settings)
+        after = self.size()
+        return {"files_before": before["files"], "files_after": after["files"], "bytes": after["bytes"]}
+
+    def vacuum(self) -> dict[str, int | str]:
+        """Remove files that no kept version reads; how long that is has to stand in the table first."""
+        wanted, before = self._retention(), self._stored()
+        if wanted.changes:
+            listed = ", ".join(f"{spark_text(key)} = {spark_text(value)}" for key, value in wanted.changes.items())
+            self._engine().run(f"ALTER TABLE {self._name} SET TBLPROPERTIES ({listed})", {})
+        self._engine().run(f"VACUUM {self._name}", SETTINGS)
+        gone = before.keys() - self._stored().keys()
+        return {"removed": len(gone), "bytes_removed": sum(before[key] for key in gone), "kept_hours": wanted.hours}
+
+    def vacuum_look(self) -> dict[str, int | str]:
+        """Count what would be removed; Delta names a thousand files at the most."""
+        hours = self._retention().hours
+        found = self._engine().query(f"VACUUM {self._name} RETAIN {hours} HOURS DRY RUN", {**SETTINGS, **AS_SAID})
+        return {"removed": len(found), "kept_hours": hours}
+
+    def _retention(self) -> Retention:
+        return retention(self._store, self._folder, self._rules, self._now)
+
+    def _stored(self) -> dict[str, int]:
+        log = f"{self._folder}{delta_log.LOG}"
+        return {f.key: f.size for f in self._store.listed(self._folder) if not f.key.startswith(log)}

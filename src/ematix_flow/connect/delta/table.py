@@ -1,0 +1,276 @@
+"""Delta tables: one folder each, changed by one commit per load that carries the load's number and name.
+
+Of two commits with the same number one wins: a file by its name, an object by the condition under which it is written.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from ematix_flow.connect.base.database import FoundTable, TableName
+from ematix_flow.connect.base.lake_engine import JAR, SparkRequirements
+from ematix_flow.connect.delta import commit as delta_commit
+from ematix_flow.connect.delta import log as delta_log
+from ematix_flow.connect.delta.commit import NewFile
+from ematix_flow.connect.delta.copy import snapshot
+from ematix_flow.connect.delta.maintenance import delta_chores
+from ematix_flow.connect.delta.statistics import stats_of
+from ematix_flow.connect.lake import types as lake_types
+from ematix_flow.connect.lake.change import Applier
+from ematix_flow.connect.lake.location import in_bucket, in_folder
+from ematix_flow.connect.lake.source import LakeSource
+from ematix_flow.connect.lake.table import LakeTable, found_columns
+from ematix_flow.connect.storage.base import told_parts
+from ematix_flow.connect.types.identifiers import backticked
+from ematix_flow.errors import FlowError, RunError, TransientError, UnsupportedError
+from ematix_flow.failpoints import failpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    from ematix_flow.connect.base.database import FoundColumn, Session, StageSpec
+    from ematix_flow.connect.base.lake_engine import LakeEngine
+    from ematix_flow.connect.base.maintenance import Chore
+    from ematix_flow.connect.delta.copy import Snapshot
+    from ematix_flow.connect.lake.change import Change
+    from ematix_flow.connect.lake.location import LakePlace
+    from ematix_flow.connect.lake.transaction import LakeSession
+    from ematix_flow.connect.storage.base import Store
+    from ematix_flow.declare.connection.registry import Connection
+    from ematix_flow.declare.table.maintenance import Maintenance
+    from ematix_flow.declare.table.partitions import Partition
+    from ematix_flow.records import Part
+
+PACKAGE = "io.delta:delta-spark_4.1_2.13:4.4.0"
+GATHERED = "'delta.autoOptimize.optimizeWrite' = 'true'"
+"""Lets Delta bring the rows of a partition together first; every task would write a file of its own for each otherwise."""
+
+SETTINGS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Delta works out the files of a table in so many tasks; its own default of 50 is for tables of millions of files.
+    "spark.databricks.delta.snapshotPartitions": "4",
+}
+NEEDS = SparkRequirements((PACKAGE,), tuple(SETTINGS.items()))
+
+LOG_STORE = ("spark.delta.logStore.s3a.impl", "ematix.flow.ConditionalLogStore")
+"""What writes the commits of tables in buckets; Delta's own looks whether there is one and writes then."""
+LOG_NEEDS = SparkRequirements(settings=(LOG_STORE,), jars=(JAR,))
+
+
+class Delta(LakeTable):
+    """One Delta table below a folder."""
+
+    kind = "delta_local"
+    capabilities = replace(
+        LakeTable.capabilities, tells_merges=True, adds_files=True, cannot_store=("empty_partition",)
+    )
+    partition_transforms = ()
+
+    def __init__(self, connection: Connection, table: tuple[str, str]) -> None:
+        super().__init__(connection.name, table, _lies(connection))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.lies.written!r})"
+
+    @property
+    def spark_requirements(self) -> SparkRequirements:  # type: ignore[override]
+        """Give the packages of Delta and of the place."""
+        return NEEDS + self.lies.needs
+
+    @property
+    def folder(self) -> str:
+        """Give the table's folder below the root: `schema/name`."""
+        return _folder(*self.table)
+
+    def applier(self) -> Applier:
+        """Give the way to change the table."""
+        return _Changes(self.store, self.folder)
+
+    def identity(self) -> tuple[str, ...]:
+        """Two connections are the same when they name the same place."""
+        return ("delta", *self.lies.identity())
+
+    def place(self, schema: str, name: str) -> TableName:
+        """Give the table's folder as Spark takes it."""
+        for part in (schema, name):
+            if part in (".", "..") or "/" in part or "\0" in part or part.startswith("_"):
+                message = f"{part!r} cannot be the name of a Delta table's folder"
+                raise UnsupportedError(message)
+        return TableName("delta", self.store.path(_folder(schema, name).rstrip("/")))
+
+    def table_options(self, partitions: Sequence[Partition] = ()) -> str:
+        """Say the format and the partitions."""
+        listed = ", ".join(backticked(partition.column) for partition in partitions)
+        return " USING delta" + (f" PARTITIONED BY ({listed}) TBLPROPERTIES ({GATHERED})" if partitions else "")
+
+    def table_chores(self, rules: Maintenance, now: datetime) -> Sequence[Chore]:
+        """Give the compaction and the removal of old files."""
+        return delta_chores(self.store, self.folder, self.engine, rules, now)
+
+    def layout(self) -> FoundTable | None:
+        """Read the table's log once; staged files become part of a table that asks nothing more of its writers."""
+        found = self._snapshot()
+        if found is None:
+            return None
+        columns = found_columns(found.columns)
+        return FoundTable(columns, (), (), partitions=found.partitions, takes_files=found.takes_files)
+
+    def columns(self) -> list[tuple[str, str, bool]] | None:
+        """Read the columns from the table's log."""
+        found = self._snapshot()
+        return None if found is None else found.columns
+
+    def partitions(self) -> tuple[str, ...]:
+        """Read the partitions from the table's log."""
+        found = self._snapshot()
+        return () if found is None else found.partitions
+
+    def _snapshot(self) -> Snapshot | None:
+        return snapshot(self.store, self.folder)
+
+    def make_table(self, columns: Sequence[FoundColumn]) -> bool:
+        """Write the first commit of the table's log."""
+        return delta_commit.make_table(self.store, self.folder, columns)
+
+    def add_staged(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> None:
+        """Place the staged files in the table's folder, and write the commit that names them."""
+        moves = [(told_parts(part.path), part.rows) for part in parts if part.path]
+        files = [
+            NewFile(f"part-{uuid.uuid4()}.zstd.parquet", size, rows, self._stats(staged))
+            for (staged, size), rows in moves
+        ]
+
+        def place() -> None:
+            for ((staged, _), _), file in zip(moves, files, strict=True):
+                self.store.show_as(staged, f"{self.folder}{file.path}")
+            failpoint("store.files_placed")
+
+        def commit(change: Change) -> None:
+            try:
+                delta_commit.add_files(self.store, self.folder, change, files, partial(self._fits, spec))
+            except FlowError:  # refused, so nothing names them
+                for file in files:
+                    self.store.delete(f"{self.folder}{file.path}")
+                raise
+
+        cast("LakeSession", session).add(place, commit)
+
+    def _stats(self, staged: str) -> str:
+        with self.store.reader(staged) as file:
+            return stats_of(file)
+
+    def _fits(self, spec: StageSpec, found: Snapshot) -> None:
+        """Refuse files for a table that has other columns than they were planned for."""
+        wanted = {column.name: self.ddl_type(column.type) for column in spec.columns}
+        known = {name: lake_types.normal(kind) for name, kind, _ in found.columns}
+        stamps = {"_loaded_at": "TIMESTAMP", "_batch_id": "STRING"} if spec.stamp[0] else {}
+        if not found.takes_files or not (wanted | stamps).items() <= known.items():
+            message = f"the Delta table at {self.store.address(self.folder)} was altered while it was loaded"
+            raise TransientError(message, hint="it is tried again by itself, or run it again.")
+
+    def last_change(self) -> str:
+        """Read the newest version with other files than the one before."""
+        return delta_log.last_change(self.store, self.folder)
+
+
+class DeltaS3(Delta):
+    """One Delta table below a prefix of a bucket."""
+
+    kind = "delta_s3"
+
+    @property
+    def spark_requirements(self) -> SparkRequirements:  # type: ignore[override]
+        """Give the packages of Delta and of the place, and what writes its commits."""
+        return super().spark_requirements + LOG_NEEDS
+
+    def engine(self) -> LakeEngine:
+        """Give the engine, which writes a commit only where there is none; a session that does not is refused."""
+        engine = super().engine()
+        setting, wanted = LOG_STORE
+        if engine.setting(setting) != wanted:
+            message = "this Spark session would let two loads replace each other's commits of a Delta table in a bucket"
+            raise UnsupportedError(message, hint=f"start it with spark.jars={JAR} and {setting}={wanted}.")
+        return engine
+
+    def applier(self) -> Applier:
+        """Give the way to change the table."""
+        return _Changes(self.store, self.folder, lingers=True)
+
+
+class DeltaSource(LakeSource):
+    """The Delta tables below a folder."""
+
+    kind = "delta_local"
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection.name, _lies(connection))
+
+    @property
+    def spark_requirements(self) -> SparkRequirements:
+        """Give the packages of Delta and of the place."""
+        return NEEDS + self.lies.needs
+
+    def relation(self, schema: str, name: str) -> tuple[str, ...]:
+        """Give the table's folder as Spark takes it."""
+        return ("delta", self.lies.store.path(_folder(schema, name).rstrip("/")))
+
+    def newest(self, engine: LakeEngine, schema: str, name: str) -> str:
+        """Read the newest version from the table's log."""
+        del engine
+        folder = _folder(schema, name)
+        found = delta_log.version(self.lies.store, folder)
+        if found is None:
+            message = f"there is no Delta table at {self.lies.store.address(folder)}"
+            raise RunError(message)
+        return str(found)
+
+
+class DeltaS3Source(DeltaSource):
+    """The Delta tables below a prefix of a bucket."""
+
+    kind = "delta_s3"
+
+
+class _Changes(Applier):
+    def __init__(self, store: Store, folder: str, *, lingers: bool = False) -> None:
+        self._store = store
+        self._folder = folder
+        self.lingers = lingers
+
+    def change(self, engine: LakeEngine, sql: str, change: Change) -> dict[str, int]:
+        return engine.run(sql, _transaction(change, "ematix_flow"))
+
+    def made(self, engine: Callable[[], LakeEngine], change: Change) -> bool:
+        del engine
+        return delta_log.remembers(self._store, self._folder, change.id)
+
+    def refuse(self, engine: Callable[[], LakeEngine], change: Change) -> None:
+        # A commit with the same number: Delta lets each number through once.
+        found = snapshot(self._store, self._folder)
+        if found is not None and found.takes_files:
+            delta_commit.refuse(self._store, self._folder, change)
+            return
+        table = f"delta.{backticked(self._store.path(self._folder).rstrip('/'))}"
+        engine().run(f"INSERT INTO {table} SELECT * FROM {table} WHERE FALSE", _transaction(change, "refused"))
+
+
+def _lies(connection: Any) -> LakePlace:
+    return in_folder(connection.path) if connection.kind == "delta_local" else in_bucket(connection)
+
+
+def _folder(schema: str, name: str) -> str:
+    return "".join(f"{part}/" for part in (schema, name) if part)
+
+
+def _transaction(change: Change, word: str) -> dict[str, str]:
+    return {
+        "spark.databricks.delta.write.txnAppId": delta_commit.application(change),
+        "spark.databricks.delta.write.txnVersion": str(change.number),
+        "spark.databricks.delta.commitInfo.userMetadata": json.dumps({word: change.id}),
+    }

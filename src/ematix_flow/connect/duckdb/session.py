@@ -1,0 +1,198 @@
+"""Connections to DuckDB: a process opens a file once, all its sessions share it, and the last one gives it back."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from ematix_flow.connect.base.database import Session
+from ematix_flow.connect.base.retry import DUCKDB_FILE, attempts
+from ematix_flow.connect.types.identifiers import quoted, text
+from ematix_flow.errors import TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+CATALOG = "flow_file"
+"""Name under which a file is attached: its own would clash with a schema that is called like the file."""
+
+IDLE_HOSTS = 8
+"""Instances that stay ready for files which were open before: to make one takes fifteen times as long as to attach."""
+
+_HELD = re.compile("Could not set lock|Unique file handle conflict")
+_DETACHABLE = "SELECT database_name FROM duckdb_databases() WHERE NOT internal AND database_name <> 'memory'"
+
+
+@dataclass(slots=True)
+class _File:
+    """A file that is attached to a DuckDB of this process."""
+
+    host: duckdb.DuckDBPyConnection
+    read_only: bool
+    sessions: int = 0
+
+
+_LOCK = threading.Lock()
+_FILES: dict[str, _File] = {}
+"""Open files by their real path."""
+
+_IDLE: dict[str, duckdb.DuckDBPyConnection] = {}
+"""Instances without a file, by the path of the file that they had; looking into one would touch the others' files."""
+
+_MEMORY: dict[str, duckdb.DuckDBPyConnection] = {}
+"""Databases that live in this process only, by connection name."""
+
+_INHERITED: list[object] = []
+
+
+def _forget_the_parent() -> None:
+    """Begin anew in a forked process: an instance's threads did not come along, and its files are the parent's."""
+    global _LOCK  # noqa: PLW0603 - another thread of the parent may have held it
+    _LOCK = threading.Lock()
+    # Kept, because to close them would write to the parent's files.
+    _INHERITED.append((dict(_FILES), dict(_IDLE), dict(_MEMORY)))
+    for known in (_FILES, _IDLE, _MEMORY):
+        known.clear()
+
+
+os.register_at_fork(after_in_child=_forget_the_parent)
+
+
+class DuckDBSession(Session):
+    """A connection; closed right after use, because an open file locks out every other process."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, release: Callable[[], None]) -> None:
+        self.connection = connection
+        self._release: Callable[[], None] | None = release
+
+    def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
+        """Run a statement; DuckDB gives the changed rows as a one-row result."""
+        result = self.connection.execute(sql, list(parameters))
+        if result.description and result.description[0][0] == "Count":
+            row = result.fetchone()
+            return int(row[0]) if row else 0
+        return 0
+
+    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Run a query and give its rows."""
+        return self.connection.execute(sql, list(parameters)).fetchall()
+
+    def begin(self) -> None:
+        """Open a transaction."""
+        self.connection.execute("BEGIN TRANSACTION")
+
+    def commit(self) -> None:
+        """Commit."""
+        self.connection.execute("COMMIT")
+
+    def rollback(self) -> None:
+        """Roll back; without an open transaction there is nothing to do."""
+        try:
+            self.connection.execute("ROLLBACK")
+        except duckdb.Error:
+            return
+
+    def interrupt(self) -> None:
+        """End the statement."""
+        self.connection.interrupt()
+
+    def close(self) -> None:
+        """Close the connection, which ends its temporary tables, and give the file back if it was the last."""
+        if self._release is not None:
+            self.connection.close()
+            self._release()
+            self._release = None
+
+
+def open_file(path: str, *, read_only: bool = False, wait: float | None = None) -> DuckDBSession:
+    """Open a file, waiting a while for another process to give it back."""
+    policy = DUCKDB_FILE if wait is None else replace(DUCKDB_FILE, seconds=wait)
+    try:
+        for attempt in attempts(policy, on=_is_held):
+            with attempt:
+                session = _shared(os.path.realpath(path), read_only=read_only)
+    except (duckdb.Error, _OpenForReadingError) as error:
+        if not _is_held(error):
+            raise
+        raise _held(path, error) from None
+    return session
+
+
+def open_memory(name: str) -> DuckDBSession:
+    """Open the database of this name in this process's memory."""
+    with _LOCK:
+        if name not in _MEMORY:
+            _MEMORY[name] = duckdb.connect(":memory:")
+        return DuckDBSession(_prepared(_MEMORY[name].cursor()), lambda: None)
+
+
+class _OpenForReadingError(Exception):
+    """A session of this process has the file open for reading only."""
+
+
+def _is_held(error: Exception) -> bool:
+    return isinstance(error, _OpenForReadingError) or bool(_HELD.search(str(error)))
+
+
+def _shared(path: str, *, read_only: bool) -> DuckDBSession:
+    with _LOCK:
+        file = _FILES.get(path)
+        if file is None:
+            file = _FILES[path] = _attached(path, read_only=read_only)
+        elif file.read_only and not read_only:
+            raise _OpenForReadingError
+        file.sessions += 1
+    try:
+        cursor = file.host.cursor()
+        cursor.execute(f"USE {CATALOG}")
+        return DuckDBSession(_prepared(cursor), lambda: _leave(path))
+    except BaseException:
+        _leave(path)
+        raise
+
+
+def _leave(path: str) -> None:
+    with _LOCK:
+        file = _FILES[path]
+        file.sessions -= 1
+        if file.sessions:
+            return
+        del _FILES[path]
+        try:
+            for (name,) in file.host.execute(_DETACHABLE).fetchall():
+                file.host.execute(f"DETACH {quoted(name)}")
+        except duckdb.Error:
+            # An instance that failed badly does nothing any more; what it holds is given back with it.
+            file.host.close()
+            return
+        _IDLE[path] = file.host
+        if len(_IDLE) > IDLE_HOSTS:
+            _IDLE.pop(next(iter(_IDLE))).close()
+
+
+def _attached(path: str, *, read_only: bool) -> _File:
+    host = _IDLE.pop(path, None) or duckdb.connect(":memory:")
+    try:
+        host.execute(f"ATTACH {text(path)} AS {CATALOG}{' (READ_ONLY)' if read_only else ''}")
+    except duckdb.Error:
+        host.close()
+        raise
+    return _File(host, read_only)
+
+
+def _prepared(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET preserve_insertion_order = false")
+    return connection
+
+
+def _held(path: str, error: BaseException) -> TransientError:
+    pid = re.search(r"PID (\d+)", str(error))
+    holder = f"process {pid[1]}" if pid else "another process"
+    message = f"the DuckDB file {path} is held by {holder}"
+    return TransientError(message, hint="DuckDB lets one process write at a time: close the other one and run again.")

@@ -1,0 +1,1 @@
+"""Files in folders and buckets, as sources, targets and streams."""

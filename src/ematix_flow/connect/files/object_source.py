@@ -1,0 +1,140 @@
+"""Files in a bucket as a batch source: which objects a path means; Python reads them, wherever Spark evaluates the rest."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.connect.files.source import ALL_FILES, Files
+from ematix_flow.connect.files.transaction import FileSession, visible
+from ematix_flow.connect.formats.text import StoredFile, reaching
+from ematix_flow.connect.metadata.session import COMMITS, HOME
+from ematix_flow.records import SourceFile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ematix_flow.connect.storage.base import Found
+    from ematix_flow.connect.storage.location import BucketPlace
+    from ematix_flow.connect.storage.object_store import BucketStore
+    from ematix_flow.declare.connection.files import BucketConnection
+
+_WILD = re.compile(r"[*?\[]")
+_WILDCARD = re.compile(r"(\*+|\?|\[[^\]]+\])")
+_MEANS = {"*": "[^/]*", "**": "[^/]*", "?": "[^/]"}
+
+
+class BucketFiles(Files):
+    """The objects below a prefix of a bucket."""
+
+    store: BucketStore[BucketPlace]
+
+    def __init__(self, connection: BucketConnection) -> None:
+        self.name = connection.name
+        self.store = self.opened(connection)
+        self.shown_path = self.store.shown
+        self.format = connection.format
+        self.csv_options: Mapping[str, Any] = dict(connection.csv_read_options or {})
+        self.json_options: Mapping[str, Any] = dict(connection.json_read_options or {})
+
+    @abstractmethod
+    def opened(self, connection: Any) -> BucketStore[BucketPlace]:
+        """Give the store that a connection names."""
+
+    def identity(self) -> tuple[str, ...]:
+        """Two connections are the same when they name the same objects."""
+        return self.store.place.identity()
+
+    def info(self) -> Mapping[str, object]:
+        """Give the service and the address."""
+        return self.store.place.info()
+
+    @property
+    def read_paths(self) -> tuple[str, ...]:
+        """Return nothing: a bucket is reached from everywhere."""
+        return ()
+
+    @property
+    def shown(self) -> str:
+        """Give the address."""
+        return self.store.shown
+
+    def probe(self) -> str:
+        """Say that the bucket answers."""
+        with reaching():
+            return self.store.probe()
+
+    def folders(self) -> tuple[str, ...]:
+        """Give the names up to the first slash that queries may use as tables."""
+        with reaching():
+            names = self.store.folders()
+        return tuple(sorted(name for name in names if name and visible(name) and name.lower() != ALL_FILES))
+
+    def seen_at(self, path: str) -> SourceFile:
+        """Give an object by its key below the prefix, with the tag that the service gave its content."""
+        assert isinstance(path, StoredFile)  # noqa: S101 - every path of this class is one
+        return SourceFile(path.found.key, path.found.version.strip('"'), path.found.size)
+
+    def changed(self, paths: Sequence[str], before: Sequence[SourceFile]) -> list[str]:
+        """Give none: every read names the tag it expects, so that a changed object has failed the load."""
+        del paths, before
+        return []
+
+    def _paths(self, pattern: str) -> tuple[str, ...]:
+        with reaching():
+            home = self._home()
+            if home is None:
+                return self._matching(pattern)
+            # Files that loads brought here have their names, and those they replaced are gone, whatever died.
+            with closing(FileSession(home)) as session:
+                return session.undisturbed(lambda: self._matching(pattern))
+
+    def _home(self) -> BucketStore[BucketPlace] | None:
+        """Give the place, this one or one above, that loads brought files to."""
+        parts = self.store.place.prefix.split("/")[:-1]
+        for count in range(len(parts), -1, -1):
+            above = self.store.at("".join(f"{part}/" for part in parts[:count]))
+            if next(above.listed(HOME + COMMITS), None) is not None:
+                return above
+        return None
+
+    def _matching(self, pattern: str) -> tuple[str, ...]:
+        return tuple(StoredFile(self.store, found) for found in self._found(pattern.strip("/")))
+
+    def _found(self, pattern: str) -> list[Found]:
+        wild = _WILD.search(pattern)
+        if wild is not None:
+            chosen = re.compile(_expression(pattern))
+            begin = pattern[: wild.start()].rpartition("/")
+            return [found for found in self.store.listed("".join(begin[:2])) if _chosen(found.key, chosen)]
+        exact = self.store.find(pattern) if pattern else None
+        if exact is not None:
+            return [exact]
+        return [found for found in self.store.listed(f"{pattern}/" if pattern else "") if visible(found.key)]
+
+
+def _chosen(key: str, expression: re.Pattern[str]) -> bool:
+    return visible(key) and expression.fullmatch(key) is not None
+
+
+def _expression(pattern: str) -> str:
+    """Give the keys that a pattern means: a star stays in its folder, two of them reach into all below."""
+    parts = pattern.split("/")
+    folders = ("(?:[^/]+/)*" if part == "**" else f"{_segment(part)}/" for part in parts[:-1])
+    last = ".*" if parts[-1] == "**" else _segment(parts[-1])
+    return "".join(folders) + last
+
+
+def _segment(part: str) -> str:
+    return "".join(map(_translated, _WILDCARD.split(part)))
+
+
+def _translated(piece: str) -> str:
+    if piece in _MEANS:
+        return _MEANS[piece]
+    if _WILDCARD.fullmatch(piece):
+        inner = piece[1:-1].replace("\\", "\\\\")
+        return f"[^/{inner[1:]}]" if inner.startswith("!") else f"[{inner}]"
+    return re.escape(piece)

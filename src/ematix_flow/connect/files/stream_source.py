@@ -1,0 +1,78 @@
+"""Folders of files as sources of streams: a position is a look at the folder; which files are new is known to the targets."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ematix_flow.connect.base.stream_source import EARLIEST, LATEST, StreamSource
+from ematix_flow.connect.files.source import Files
+from ematix_flow.errors import RunError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ematix_flow.connect.base.database import SourceColumn
+    from ematix_flow.connect.base.stream_source import MessagePiece, Position
+    from ematix_flow.records import SourceFile
+
+_LOOK, _FILES = "look", "files"
+
+
+class FileStream(StreamSource):
+    """The files that a path or a pattern below a connection means, whenever it is looked at."""
+
+    kind: ClassVar[str] = "object_store_local"
+    columns: ClassVar[tuple[SourceColumn, ...]] = ()
+    system: ClassVar[type[Files]] = Files
+
+    def __init__(self, connection: Any, query: str) -> None:
+        super().__init__(connection.name, query)
+        self.files = self.system(connection)
+
+    @property
+    def read_paths(self) -> tuple[str, ...]:
+        """Return the folder."""
+        return self.files.read_paths
+
+    def start(self, where: str) -> Position:
+        """Give the look at an empty folder, or at the folder as it is."""
+        if where == EARLIEST:
+            return self.look_at([])
+        if where == LATEST:
+            return self.look_at(self.seen())
+        message = f"{where!r} is no place in a folder: which files were loaded is known file by file"
+        raise RunError(message, hint="a stream of files begins with all files that are there.")
+
+    def moved(self, position: Position | None, where: str) -> Position:
+        """Refuse to go on from elsewhere: the books of each target know its files one by one."""
+        del position
+        message = f"a stream of files cannot go on from {where!r}: which files were loaded is known file by file"
+        raise RunError(message, hint="a stream with another name loads all files again.")
+
+    def seen(self) -> list[SourceFile]:
+        """Give the files that are there."""
+        return [file for _, file in self.files.seen(self.query)]
+
+    def look_at(self, files: Sequence[SourceFile]) -> Position:
+        """Give the position of some files: another one as soon as one of them is another."""
+        told = "\n".join(sorted(f"{file.key}\t{file.etag}\t{file.size}" for file in files))
+        return {_LOOK: hashlib.sha256(told.encode()).hexdigest()[:32], _FILES: len(files)}
+
+    def ahead(self, position: Position, most: int, goal: Position | None = None) -> Position:
+        """Give the look at the folder as it is; how many files a batch has is not bounded."""
+        del most
+        there = goal if goal is not None else self.start(LATEST)
+        return there if there[_FILES] and there[_LOOK] != position[_LOOK] else position
+
+    def pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:
+        """Refuse to give rows of files as messages."""
+        del begin, end, wanted
+        message = f"the files of {self.query!r} are loaded as they are, and cannot be taken apart into messages"
+        raise UnsupportedError(message, hint="give the stream a table or a folder as its target.")
+
+    def distance(self, begin: Position, end: Position) -> int:
+        """Give at least one where the folder has changed."""
+        if begin[_LOOK] == end[_LOOK] or not end[_FILES]:
+            return 0
+        return max(1, int(end[_FILES]) - int(begin[_FILES]))

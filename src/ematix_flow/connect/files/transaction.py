@@ -1,0 +1,140 @@
+"""Sessions over tables that are lists of files: what a commit lists is shown under its final names afterwards.
+
+It knows names and sizes of files, and never what is in them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ematix_flow.connect.metadata.session import StoreSession, newest_of, record_of
+from ematix_flow.errors import TransientError
+from ematix_flow.failpoints import failpoint
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable
+
+    from ematix_flow.connect.storage.base import Store
+
+T = TypeVar("T")
+
+LOOKS = 50
+"""How often folders are listed again because files came or went meanwhile."""
+
+FILES = "ematix_flow_files"
+REMOVED = "ematix_flow_removed_files"
+
+_FILES = f"""CREATE TABLE {FILES} (
+    path TEXT NOT NULL PRIMARY KEY, table_name TEXT NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL, staged TEXT
+)"""
+TABLES = (_FILES, f"CREATE TABLE {REMOVED} (path TEXT NOT NULL PRIMARY KEY)")
+"""The files of every table (`staged` until they have their final name), and files that are no longer part of one."""
+
+BELOW = "flow_files_below"
+"""SQL function: the visible files below a folder, as a JSON list."""
+
+
+class FileSession(StoreSession):
+    """A session that gives files their final names after its commits, and finishes what crashed sessions left."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, TABLES)
+
+    def opened(self) -> sqlite3.Connection:
+        """Give a connection that can also be asked for the files of a folder."""
+        connection = super().opened()
+        connection.create_function(BELOW, 1, self._below)
+        return connection
+
+    def begin(self) -> None:
+        """Begin from the newest state, with every file of it in its place."""
+        super().begin()
+        try:
+            if self.settle():
+                self.connection.execute(f"UPDATE {FILES} SET staged = NULL WHERE staged IS NOT NULL")
+                self.connection.execute(f"DELETE FROM {REMOVED}")
+        except BaseException:
+            # A transaction that is left open would take later statements for a part of it, and lose them.
+            self.rollback()
+            raise
+
+    def commit(self) -> None:
+        """Commit, then show the files; a file that cannot be moved now is moved by the next session."""
+        super().commit()
+        failpoint("store.after_record")
+        with suppress(OSError, TransientError):
+            self.settle()
+            if self.query(f"SELECT 1 FROM {REMOVED} LIMIT 1"):
+                # Somebody may write a file of the same name: it must not be removed a second time.
+                self.begin()
+                super().commit()
+
+    def _below(self, folder: str) -> str:
+        """Give the objects below a folder that its readers see, as JSON."""
+        return json.dumps([found.key for found in self.store.listed(folder) if visible(found.key)])
+
+    def told(self) -> dict[str, Any]:
+        """Give what the record says about files."""
+        added = self.query(f"SELECT path, rows, bytes, staged FROM {FILES} WHERE staged IS NOT NULL ORDER BY path")
+        removed = self.query(f"SELECT path FROM {REMOVED} ORDER BY path")
+        names = ("path", "rows", "bytes", "staged")
+        files = {
+            "added": [dict(zip(names, row, strict=True)) for row in added],
+            "removed": [path for (path,) in removed],
+        }
+        return {name: paths for name, paths in files.items() if paths}
+
+    def settle(self) -> bool:
+        """Give new files their names and remove old ones; True when there was anything to do.
+
+        A file that is neither staged nor in its place had its place already and was removed by somebody since.
+        """
+        waiting = self.query(f"SELECT staged, path FROM {FILES} WHERE staged IS NOT NULL ORDER BY path")
+        removed = self.query(f"SELECT path FROM {REMOVED}")
+        for staged, path in waiting:
+            with suppress(FileNotFoundError):
+                self.store.move(staged, path)
+            failpoint("store.mid_settle")
+        for (path,) in removed:
+            self.store.delete(path)
+        if waiting:
+            self._take_back({path for _, path in waiting})
+        return bool(waiting or removed)
+
+    def _take_back(self, shown: set[str]) -> None:
+        """Remove again what a newer commit removed: where a move is a copy, it may end after somebody else's and that."""
+        for number in range(self.head.number + 1, newest_of(self.store, self.home) + 1):
+            for path in shown.intersection(record_of(self.store, number, self.home).get("removed", ())):
+                self.store.delete(path)
+
+    def settle_newest(self) -> None:
+        """Settle what the newest commit left; the session begins nothing."""
+        self._load()
+        self.settle()
+
+    def undisturbed(self, look: Callable[[], T]) -> T:
+        """Give what a look at the folders shows while no commit changes which files there are."""
+        for _ in range(LOOKS):
+            self.settle_newest()
+            before = self._paths()
+            seen = look()
+            self._load()
+            if self._paths() == before:
+                return seen
+        message = f"files in {self.store.shown} are replaced faster than they can be listed"
+        raise TransientError(message, hint="run again when fewer loads write there.")
+
+    def _paths(self) -> list[tuple[Any, ...]]:
+        return self.query(f"SELECT path FROM {FILES} ORDER BY path")
+
+
+_FOREIGN = re.compile(r"(^|/)[_.]")
+
+
+def visible(key: str) -> bool:
+    """Say whether readers of a folder see an object: no part of its key begins with _ or a dot."""
+    return _FOREIGN.search(key) is None

@@ -1,0 +1,158 @@
+"""Reads JSON objects that are written alike by one pattern; what does not fit it is left to the exact reader of `json_rows`.
+
+The messages of one writer have the same keys in the same order. A pattern made from the first of them takes the texts of
+the values out of the others, digit by digit as they are written, in a third of the time. It fits valid JSON only: plain
+values, strings without escapes, no key twice.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeAlias
+
+from ematix_flow.connect.formats.json_lines import row_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+Row: TypeAlias = "dict[str, str | None] | str"
+"""The values of a message as texts, or what is wrong with it."""
+
+LAYOUTS = 4
+"""Patterns that are tried on a message."""
+
+TRIES = 16
+"""Messages of which a pattern is made, as long as there are not enough of them."""
+
+WIDEST = 200
+"""Keys of a message from which no pattern is made: making one takes longer than it could ever save."""
+
+LARGEST = 1 << 30
+"""Bytes of messages from which on they are read one by one: a column of texts ends at twice as many."""
+
+_SPACE = r"[ \t\n\r]*+"
+_VALUE = r'"[^"\\\x00-\x1f]*+"|-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][-+]?[0-9]++)?+|true|false|null'
+_NOTHING = "(?:(?!)())?+"
+"""A group that never has a value: what keys have that are not in the message."""
+
+_PLAIN_KEY = re.compile(r'[^"\\\x00-\x1f]*')
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """The pattern of messages with the same keys, and the group of each wanted name; the last one is the empty group."""
+
+    pattern: re.Pattern[str]
+    groups: tuple[int, ...]
+
+    def values(self, text: str) -> tuple[str | None, ...] | None:
+        """Give the values as they are written, with their quotes; None where the message is another one."""
+        found = self.pattern.fullmatch(text)
+        return None if found is None else found.group(*self.groups)
+
+
+@dataclass(slots=True)
+class Read:
+    """What became of some messages: those that fit a pattern, with their places, and the others by their places."""
+
+    places: list[int] = field(default_factory=list)
+    written: list[tuple[str | None, ...]] = field(default_factory=list)
+    others: dict[int, Row] = field(default_factory=dict)
+
+    def columns(self, names: Sequence[str]) -> tuple[pa.Array | pa.ChunkedArray, ...]:
+        """Give the texts of the names in the order of the messages."""
+        import pyarrow as pa
+
+        rows = [{} if isinstance(row, str) else row for row in self.others.values()]
+        single = [pa.array([row.get(name) for row in rows], pa.string()) for name in names]
+        if not self.written:
+            return tuple(single)
+        alike = [_texts(values) for values in list(zip(*self.written, strict=True))[:-1]]
+        if not rows:
+            return tuple(alike)
+        places = [*self.places, *self.others]
+        order = pa.array(sorted(range(len(places)), key=places.__getitem__), pa.int64())
+        return tuple(pa.chunked_array(both).take(order) for both in zip(alike, single, strict=True))
+
+
+def read_alike(payloads: Sequence[bytes | None], names: tuple[str, ...]) -> Read:
+    """Read one object from each payload."""
+    read = Read()
+    large = sum(len(payload or b"") for payload in payloads) >= LARGEST
+    patterns = _Patterns(names, 0 if large or not names else TRIES)
+    for place, payload in enumerate(payloads):
+        text = _text(payload)
+        values = patterns.values(text)
+        if values is None:
+            row = row_of(payload or b"")
+            values = patterns.learn(text, row)
+            if values is None:
+                read.others[place] = row
+                continue
+        read.places.append(place)
+        read.written.append(values)
+    return read
+
+
+@dataclass(slots=True)
+class _Patterns:
+    """The patterns that were made so far."""
+
+    names: tuple[str, ...]
+    tries: int
+    layouts: list[_Layout] = field(default_factory=list)
+
+    def values(self, text: str | None) -> tuple[str | None, ...] | None:
+        """Give the values of a message that fits one of them."""
+        if text is not None:
+            for layout in self.layouts:
+                values = layout.values(text)
+                if values is not None:
+                    return values
+        return None
+
+    def learn(self, text: str | None, row: Row) -> tuple[str | None, ...] | None:
+        """Give the values of a message that a pattern made of its own keys fits, and keep that pattern."""
+        if text is None or isinstance(row, str) or not self.tries or len(self.layouts) == LAYOUTS:
+            return None
+        self.tries -= 1
+        if len(row) > WIDEST or not all(map(_PLAIN_KEY.fullmatch, row)):
+            return None
+        layout = _layout(tuple(row), self.names)
+        values = layout.values(text)
+        if values is not None:
+            self.layouts.append(layout)
+        return values
+
+
+@lru_cache(maxsize=64)
+def _layout(keys: tuple[str, ...], names: tuple[str, ...]) -> _Layout:
+    wanted = [key for key in keys if key in names]
+    values = [f"({_VALUE})" if key in names else f"(?:{_VALUE})" for key in keys]
+    pairs = [f'"{re.escape(key)}"{_SPACE}:{_SPACE}{value}' for key, value in zip(keys, values, strict=True)]
+    inside = f"{_SPACE},{_SPACE}".join(pairs)
+    pattern = re.compile(rf"{_SPACE}\{{{_SPACE}{inside}{_SPACE}\}}{_SPACE}{_NOTHING}")
+    nothing = len(wanted) + 1
+    groups = [wanted.index(name) + 1 if name in wanted else nothing for name in names]
+    return _Layout(pattern, (*groups, nothing))
+
+
+def _text(payload: bytes | None) -> str | None:
+    try:
+        return (payload or b"").decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _texts(values: Sequence[str | None]) -> pa.Array:
+    """Give values as texts: strings without their quotes, of which they have no others."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    written = pa.array(values, pa.string())
+    known = pc.if_else(pc.equal(written, "null"), pa.scalar(None, pa.string()), written)
+    return pc.ascii_trim(known, characters='"')

@@ -1,0 +1,161 @@
+"""Messages of Protobuf with their schema in a registry, read and written with classes made from that schema."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ematix_flow.connect.formats.protobuf_schema import SchemaTextError, compiled, derived
+from ematix_flow.connect.formats.protobuf_values import values_of
+from ematix_flow.connect.formats.schema_decoders import SchemaDecoder, SchemaEncoder, needed, with_values
+from ematix_flow.connect.formats.values import text_of, tree
+from ematix_flow.connect.schema_registry.confluent import PROTOBUF
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ematix_flow.connect.formats.protobuf_schema import Messages
+    from ematix_flow.connect.formats.schema_decoders import Reader
+    from ematix_flow.connect.schema_registry.confluent import Schema
+
+DEEPEST = 100
+"""Messages inside messages; protobuf reads no deeper."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProtobufDecoder(SchemaDecoder):
+    """Messages of Protobuf."""
+
+    format: ClassVar[str] = "protobuf"
+    kind: ClassVar[str] = PROTOBUF
+
+    def reader(self, schema: Schema) -> Reader:
+        """Give what reads messages of one schema."""
+        return _reader(schema)
+
+
+@lru_cache(maxsize=256)
+def _reader(schema: Schema) -> Reader:
+    try:
+        messages = compiled(schema)
+    except SchemaTextError as error:
+        told = f"schema {schema.id} cannot be used: {error}"
+        return lambda _: told
+    broken = needed("google.protobuf.message", "protobuf").DecodeError
+    unknown = needed("google.protobuf.unknown_fields", "protobuf").UnknownFieldSet
+
+    def read(body: bytes) -> dict[str, Any] | str:
+        try:
+            made, start = _type_of(body, messages, schema)
+            message = made()
+            message.ParseFromString(body[start:])
+            if len(unknown(message)):
+                return f"not a message of schema {schema.id}: it has fields that the schema lacks"
+            return values_of(message)
+        except (broken, ValueError, IndexError, OverflowError) as error:
+            return f"not a message of schema {schema.id}: {error}"
+
+    return read
+
+
+def _type_of(body: bytes, messages: Messages, schema: Schema) -> tuple[Any, int]:
+    """Give the class of a message by what stands before its values, and where those begin."""
+    if schema.by_order:
+        number, at = _number(body, 0)
+        return messages.in_order(number), at
+    path, at = _path(body)
+    return messages.at(path), at
+
+
+def _path(body: bytes) -> tuple[tuple[int, ...], int]:
+    count, at = _number(body, 0)
+    if count == 0:
+        return (0,), at
+    if count % 2 or count > 2 * DEEPEST:
+        raise ValueError("it does not say which message it is")
+    path = []
+    for _ in range(count // 2):
+        number, at = _number(body, at)
+        if number % 2:
+            raise ValueError("it does not say which message it is")
+        path.append(number // 2)  # signs are the last bits
+    return tuple(path), at
+
+
+def _number(body: bytes, at: int) -> tuple[int, int]:
+    """Give a number of variable length, and where it ends."""
+    found = shift = 0
+    while True:
+        if at >= len(body) or shift > 28:  # noqa: PLR2004 - 32 bits
+            raise ValueError("it does not say which message it is")
+        found |= (body[at] & 0x7F) << shift
+        shift += 7
+        at += 1
+        if body[at - 1] < 0x80:  # noqa: PLR2004 - the last byte has no such bit
+            return found, at
+
+
+def _written_number(number: int) -> bytes:
+    made = bytearray()
+    while number >= 0x80:  # noqa: PLR2004
+        made.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*made, number])
+
+
+@dataclass(frozen=True, slots=True)
+class ProtobufEncoder(SchemaEncoder):
+    """Messages of Protobuf for a subject."""
+
+    format: ClassVar[str] = "protobuf"
+
+    def encode(self, rows: pa.Table) -> list[bytes]:
+        """Give a message for each row; a NULL is a field that is not set."""
+        if not rows.num_rows:
+            return []
+        schema, made = self._schema(rows)
+        head = _written_number(compiled(schema).place(made)) if schema.by_order else b"\0"
+        fields = made.DESCRIPTOR.fields_by_name
+        parse = needed("google.protobuf.json_format", "protobuf")
+        messages = []
+        for row in rows.select([name for name in rows.column_names if name in fields]).to_pylist():
+            given = {name: _given(value, fields[name]) for name, value in row.items() if value is not None}
+            try:
+                message = parse.ParseDict(given, made())
+            except (parse.ParseError, ValueError, TypeError, OverflowError) as error:
+                raise self.unfit(error) from None
+            messages.append(self.registry.framed(schema.id, head + message.SerializeToString(deterministic=True)))
+        return messages
+
+    def _schema(self, rows: pa.Table) -> tuple[Schema, Any]:
+        """Give the schema that rows are written with, and the class of its first message."""
+        columns = with_values(rows)
+        schema = self.registry.latest(self.subject)
+        if schema is None:
+            self.refuse_to_register()
+            schema = self.registry.register(self.subject, PROTOBUF, derived(columns, self.subject))
+        try:
+            made = compiled(schema).at((0,))
+        except (SchemaTextError, IndexError) as error:
+            raise self.unfit(error) from None
+        self.refuse_missing([name for name in columns.names if name not in made.DESCRIPTOR.fields_by_name])
+        return schema, made
+
+
+def _given(value: Any, field: Any) -> Any:
+    """Give a value as the JSON of Protobuf has it; a text takes what has a text."""
+    if field.type == field.TYPE_STRING and not field.is_repeated:
+        return text_of(value)
+    if field.message_type is not None and field.message_type.full_name == "google.protobuf.Timestamp":
+        return text_of(value).removesuffix("Z") + "Z"
+    return _named(tree(value))
+
+
+def _named(value: Any) -> Any:
+    """Give numbers as texts, which Protobuf reads as numbers to the last digit."""
+    if isinstance(value, dict):
+        return {key: _named(one) for key, one in value.items() if one is not None}
+    if isinstance(value, list):
+        return [_named(one) for one in value]
+    return str(value) if isinstance(value, str) else value

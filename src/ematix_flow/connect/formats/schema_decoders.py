@@ -1,0 +1,132 @@
+"""What payloads with a schema share, whatever their format: the schema is found by the number that each message has."""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from ematix_flow.connect.formats.decoders import Decoded, Decoder
+from ematix_flow.connect.formats.values import UnfitError, arrow_field, fitted, plain
+from ematix_flow.errors import MissingExtraError, RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
+
+    from ematix_flow.connect.schema_registry.confluent import Registry, Schema
+
+    Reader: TypeAlias = Callable[[bytes], dict[str, Any] | str]
+    """Gives the values of a message, or what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaDecoder(Decoder, ABC):
+    """Reads each message with the schema it was written with; a field that this schema lacks is NULL."""
+
+    registry: Registry
+    wanted: tuple[tuple[str, str], ...] = ()
+    """Names of columns, with the declared kinds that they become."""
+    kind: ClassVar[str]
+    """What the registry calls schemas of this format."""
+
+    @abstractmethod
+    def reader(self, schema: Schema) -> Reader:
+        """Give what reads messages of one schema; what cannot be read is told, not raised."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Give the wanted columns."""
+        import pyarrow as pa
+
+        return pa.schema([arrow_field(name, kind) for name, kind in self.wanted])
+
+    def read(self, payload: bytes) -> dict[str, Any] | str:
+        """Give the values of one message in their own types, or what is wrong with it."""
+        values = self._values(payload)
+        return values if isinstance(values, str) else plain(values)
+
+    def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
+        """Give the wanted columns of some messages."""
+        import pyarrow as pa
+
+        made = [self._row(payload or b"") for payload in payloads]
+        wrong = [f"({row})" if isinstance(row, str) else None for row in made]
+        none = (None,) * len(self.wanted)
+        rows = [none if isinstance(row, str) else row for row in made]
+        columns = zip(*rows, strict=True) if rows else [()] * len(self.wanted)
+        types = self.schema.types
+        return Decoded(tuple(pa.array(c, t) for c, t in zip(columns, types, strict=True)), wrong)
+
+    def _row(self, payload: bytes) -> tuple[Any, ...] | str:
+        values = self._values(payload)
+        if isinstance(values, str):
+            return values
+        row = []
+        for name, kind in self.wanted:
+            try:
+                row.append(fitted(values.get(name), kind))
+            except UnfitError as error:
+                return f"{name}: {error}"
+        return tuple(row)
+
+    def _values(self, payload: bytes) -> dict[str, Any] | str:
+        found = self.registry.unframed(payload)
+        if isinstance(found, str):
+            return found
+        number, body = found
+        schema = self.registry.schema(number)
+        if schema is None:
+            return f"unknown schema {number}"
+        if schema.kind != self.kind:
+            return f"schema {number} is {schema.kind}, not {self.kind}"
+        return self.reader(schema)(body)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaEncoder(ABC):
+    """Writes rows with the newest schema of a subject; where there is none, the rows say what it is."""
+
+    registry: Registry
+    subject: str
+    format: ClassVar[str]
+
+    @abstractmethod
+    def encode(self, rows: pa.Table) -> list[bytes]:
+        """Give a message for each row."""
+
+    def refuse_missing(self, names: Sequence[str]) -> None:
+        """Stop where columns have no place in the schema; to leave them out would lose values."""
+        if names:
+            message = f"the newest schema of {self.subject!r} has no field {', '.join(map(repr, names))}"
+            hint = f"register a schema that has it at {self.registry.shown}, or leave the column out in the SQL."
+            raise RunError(message, hint=hint)
+
+    def refuse_to_register(self) -> None:
+        """Stop where a schema is missing and may not be added."""
+        if not self.registry.auto_register:
+            message = f"schema registry {self.registry.shown} has no subject {self.subject!r}"
+            raise RunError(message, hint="register a schema, or take auto_register = false out of its connection.")
+
+    def unfit(self, error: Exception) -> RunError:
+        """Give the error for a row that its schema does not take."""
+        told = f"a row does not fit the newest schema of {self.subject!r}: {str(error)[:300] or type(error).__name__}"
+        return RunError(told, hint="convert the column in the SQL of the stream, or register a schema that fits.")
+
+
+def with_values(rows: pa.Table) -> pa.Schema:
+    """Give the columns that hold something; the others say nothing about their type."""
+    import pyarrow as pa
+
+    return pa.schema([f for f in rows.schema if rows.column(f.name).null_count < rows.num_rows])
+
+
+def needed(module: str, extra: str) -> Any:
+    """Give a package that comes with an extra."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        message = f"payloads of {extra} need the package {error.name!r}, which is not installed"
+        raise MissingExtraError(message, hint=f'pip install "ematix-flow-spark[{extra}]"') from None

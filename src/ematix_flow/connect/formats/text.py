@@ -1,0 +1,133 @@
+"""What the readers of files share: rows with the bad ones told apart, and files that are opened as they are named."""
+
+from __future__ import annotations
+
+import io
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Self, TypeVar
+
+from ematix_flow.connect.storage.base import StoreError, StoreUnavailableError
+from ematix_flow.errors import RunError, TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from ematix_flow.connect.storage.base import Found, Store
+
+_Answer = TypeVar("_Answer")
+
+ASKED_TOGETHER = 16
+
+LONGEST_RECORD = 256 << 20
+"""Bytes after which a record that does not end is refused; most often it is a quote that nobody closed."""
+
+BOM = b"\xef\xbb\xbf"
+NOT_UTF8 = "with bytes that are not UTF-8: "
+COMPRESSED = (".gz", ".bz2", ".zst", ".zstd", ".lz4", ".br")
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some rows of a file: the good ones as columns of text, and the others as text with the fields that are known."""
+
+    good: pa.Table
+    bad: tuple[tuple[str, Mapping[str, str | None]], ...]
+
+
+class StoredFile(str):
+    """The address of a file in a store, with the store and what was found there; the functions below open it."""
+
+    __slots__ = ("found", "store")
+    found: Found
+    store: Store
+
+    def __new__(cls, store: Store, found: Found) -> Self:
+        """Give the address of an object."""
+        made = super().__new__(cls, store.address(found.key))
+        made.store = store
+        made.found = found
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StoredFile, (self.store, self.found)
+
+    def reader(self) -> IO[bytes]:
+        """Open the object as it was found."""
+        return self.store.reader(self.found.key, self.found)
+
+
+def open_bytes(path: str) -> IO[bytes]:
+    """Open a file for reading, decompressed as its name says."""
+    import pyarrow as pa
+
+    with naming(path):
+        if not isinstance(path, StoredFile):
+            return pa.input_stream(path, compression="detect")  # type: ignore[no-any-return]
+        codec = pa.Codec.detect(path).name if path.endswith(COMPRESSED) else None
+        return pa.input_stream(open_raw(path), compression=codec)  # type: ignore[no-any-return]
+
+
+def open_raw(path: str) -> IO[bytes]:
+    """Open a file for reading as it is."""
+    with naming(path):
+        if isinstance(path, StoredFile):
+            return io.BufferedReader(path.reader())  # type: ignore[type-var]
+        return Path(path).open("rb")
+
+
+def for_arrow(path: str) -> Any:
+    """Give what Arrow takes to read some parts of a file."""
+    import pyarrow as pa
+
+    if not isinstance(path, StoredFile):
+        return path
+    with naming(path):
+        return pa.PythonFile(path.reader(), mode="r")
+
+
+def size_of(path: str) -> int:
+    """Give the bytes of a file."""
+    if isinstance(path, StoredFile):
+        return path.found.size
+    with naming(path):
+        return Path(path).stat().st_size
+
+
+def side_by_side(ask: Callable[[str], _Answer], paths: Sequence[str]) -> list[_Answer]:
+    """Give what each file answers, in order; of files in a store some are asked at a time, for answers come from afar."""
+    if len(paths) == 1 or not isinstance(paths[0], StoredFile):
+        return [ask(path) for path in paths]
+    with ThreadPoolExecutor(ASKED_TOGETHER, "flow-files") as pool:
+        return list(pool.map(ask, paths))
+
+
+@contextmanager
+def reaching() -> Iterator[None]:
+    """Tell what a store says as an error of the load."""
+    try:
+        yield
+    except StoreUnavailableError as error:
+        raise TransientError(str(error)) from None
+    except StoreError as error:
+        raise RunError(str(error)) from None
+
+
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Name the file that cannot be read."""
+    try:
+        with reaching():
+            yield
+    except OSError as error:
+        raise unreadable(path, str(error)) from None
+
+
+def unreadable(path: str, reason: str) -> RunError:
+    """Give the error for a file that is refused as a whole."""
+    message = f"file {path} cannot be read: {reason}"
+    return RunError(message, hint="a malformed file is refused as a whole; nothing was loaded.")

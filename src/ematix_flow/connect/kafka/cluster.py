@@ -1,0 +1,278 @@
+"""A Kafka cluster: its topics, where their messages begin and end, and how far a group has come; reads no messages."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from ematix_flow.connect.base.lake_engine import SparkRequirements
+from ematix_flow.connect.base.retry import KAFKA_BUSY, KAFKA_METADATA, KAFKA_TOPIC, attempts
+from ematix_flow.connect.kafka.settings import client_settings, mechanism_of, spark_options
+from ematix_flow.errors import MissingExtraError, RunError, TransientError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from datetime import datetime
+
+    from ematix_flow.declare.connection.brokers import KafkaConnection
+
+PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3"
+MSK_PACKAGE = "software.amazon.msk:aws-msk-iam-auth:2.3.9"
+ANSWER_SECONDS = 30.0
+PROBE_SECONDS = 3.0
+_INSPECT_SECONDS = 0.3
+_BUSY = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "LEADER_NOT_AVAILABLE",
+                   "NOT_LEADER_FOR_PARTITION"})  # fmt: skip
+"""What a cluster says for a moment, while somebody takes over."""
+_AWAY = _BUSY | {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_MSG_TIMED_OUT", "_RESOLVE", "REQUEST_TIMED_OUT",
+                 "NETWORK_EXCEPTION", "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"}  # fmt: skip
+"""What may be otherwise later, without a change by the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as it is now; one that was dropped and made again has another id."""
+
+    name: str
+    id: str
+    partitions: tuple[int, ...]
+
+
+class Kafka:
+    """The cluster behind a connection, asked through librdkafka."""
+
+    def __init__(self, connection: KafkaConnection, seconds: float = ANSWER_SECONDS) -> None:
+        self.connection = connection
+        self._seconds = seconds
+        self._asking = _Admin(connection, seconds)
+
+    @property
+    def spark_requirements(self) -> SparkRequirements:
+        """Give what a Spark session needs to read and write topics."""
+        login = (MSK_PACKAGE,) if mechanism_of(self.connection) == "AWS_MSK_IAM" else ()
+        return SparkRequirements((PACKAGE, *login))
+
+    @property
+    def spark_options(self) -> dict[str, str]:
+        """Give the options with which Spark reaches the cluster; secrets among them."""
+        return spark_options(self.connection)
+
+    def probe(self) -> str:
+        """Give a sentence about a cluster that answers and lets us in, within a few seconds."""
+        with _Admin(self.connection, PROBE_SECONDS) as admin:
+            found = admin.ask(admin.glimpse)
+        topics = [name for name in found.topics if not name.startswith("__")]
+        return f"brokers: {len(found.brokers)}, topics: {len(topics)}"
+
+    def topic(self, name: str) -> Topic:
+        """Give a topic; one that is not there is an error that names the nearest one."""
+        from confluent_kafka import KafkaError, TopicCollection
+
+        with self._admin() as admin:
+            try:
+                found = admin.ask(lambda client: client.describe_topics(TopicCollection([name])))[name]
+            except RunError as error:
+                if not _is_about(error, KafkaError.UNKNOWN_TOPIC_OR_PART):
+                    raise
+                known = [topic for topic in admin.ask(_metadata).topics if not topic.startswith("__")]
+                message = f"connection {self.connection.name!r}: there is no topic {name!r}"
+                raise RunError(message, hint=did_you_mean(name, known) if known else None) from None
+        return Topic(name, str(found.topic_id), tuple(sorted(partition.id for partition in found.partitions)))
+
+    def earliest(self, topic: Topic) -> dict[int, int]:
+        """Give the offset of the oldest message of each partition."""
+        return self._offsets(topic, topic.partitions, _at().earliest())
+
+    def latest(self, topic: Topic) -> dict[int, int]:
+        """Give the offset after the last message of each partition whose transaction, if it has one, is decided."""
+        return self._offsets(topic, topic.partitions, _at().latest())
+
+    def since(self, topic: Topic, moment: datetime) -> dict[int, int]:
+        """Give the offset of the first message of each partition at or after a moment, or the end where there is none."""
+        spec = _at().for_timestamp(int(moment.timestamp() * 1000))
+        found = self._offsets(topic, topic.partitions, spec)
+        later = [partition for partition, offset in found.items() if offset < 0]
+        return found | (self._offsets(topic, later, _at().latest()) if later else {})
+
+    def publish_progress(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Write down how far a group has come, for the tools that show lag; it is read back by nobody here.
+
+        A group that other consumers are members of refuses it.
+        """
+        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+        places = [TopicPartition(topic, partition, offset) for partition, offset in sorted(offsets.items())]
+        asked = [ConsumerGroupTopicPartitions(group, places)]
+        with self._admin() as admin:
+            admin.ask(lambda client: client.alter_consumer_group_offsets(asked))
+
+    def progress(self, group: str, topic: Topic) -> dict[int, int]:
+        """Give how far a group has come in the partitions in which it has begun."""
+        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+        places = [TopicPartition(topic.name, partition) for partition in topic.partitions]
+        asked = [ConsumerGroupTopicPartitions(group, places)]
+        with self._admin() as admin:
+            (found,) = admin.ask(lambda client: client.list_consumer_group_offsets(asked)).values()
+        return {place.partition: place.offset for place in found.topic_partitions if place.offset >= 0}
+
+    def _offsets(self, topic: Topic, partitions: Iterable[int], spec: Any) -> dict[int, int]:
+        from confluent_kafka import IsolationLevel, TopicPartition
+
+        asked = {TopicPartition(topic.name, partition): spec for partition in partitions}
+        level = IsolationLevel.READ_COMMITTED
+        with self._admin() as admin:
+            found = admin.ask(lambda client: client.list_offsets(asked, isolation_level=level))
+        return {place.partition: answer.offset for place, answer in found.items()}
+
+    def _admin(self) -> _Admin:
+        return self._asking
+
+    def close(self) -> None:
+        """Let go of the connections to brokers."""
+        self._asking.close()
+
+
+class _Admin:
+    """A client that remembers why the brokers did not answer; it stays connected, because streams ask all the time."""
+
+    def __init__(self, connection: KafkaConnection, seconds: float) -> None:
+        self._connection = connection
+        self._seconds = seconds
+        self._said: list[Any] = []
+        self._client: Any = None
+
+    def __enter__(self) -> Self:
+        self._said.clear()
+        if self._client is not None:
+            return self
+        require_kafka()
+        from confluent_kafka.admin import AdminClient
+
+        waiting = {"socket.timeout.ms": int(self._seconds * 1000), "error_cb": self._said.append, "log_level": 0}
+        try:
+            self._client = AdminClient(client_settings(self._connection) | waiting)
+        except require_kafka().KafkaException as error:  # such as a certificate that is no file
+            raise broker_error(self._connection, error) from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Keep the client for the next question."""
+
+    def close(self) -> None:
+        """Forget the client."""
+        self._client = None
+
+    def ask(self, question: Callable[[Any], Any]) -> Any:
+        """Give the answers to a question, which is put again while a broker is about to be able to answer."""
+        try:
+            for attempt in attempts(replace(KAFKA_BUSY, seconds=self._seconds), on=_is_busy):
+                with attempt:
+                    answers = self._answers(question(self._client))
+        except (require_kafka().KafkaException, FutureTimeoutError) as error:
+            self._client.poll(0)  # what was heard meanwhile is told by this call only
+            raise broker_error(self._connection, error, self._said) from error
+        return answers
+
+    def glimpse(self, client: Any) -> Any:
+        """Give what the cluster is made of; who is refused or finds nobody at all need not wait for the deadline."""
+        kafka = require_kafka()
+
+        def may_pass(error: Exception) -> bool:
+            client.poll(0)
+            return isinstance(error, kafka.KafkaException) and not any(
+                said.code() in _final(kafka) for said in self._said
+            )
+
+        for attempt in attempts(replace(KAFKA_METADATA, seconds=self._seconds), on=may_pass):
+            with attempt:
+                metadata = client.list_topics(timeout=_INSPECT_SECONDS)
+        return metadata
+
+    def _answers(self, asked: Any) -> Any:
+        """Give the values of futures; a part that went wrong is an error."""
+        if not isinstance(asked, dict):
+            return asked
+        answers = {key: self._answer(future) for key, future in asked.items()}
+        for answer in answers.values():
+            for place in getattr(answer, "topic_partitions", ()):
+                if place.error is not None:
+                    raise require_kafka().KafkaException(place.error)
+        return answers
+
+    def _answer(self, future: Any) -> Any:
+        """Give the value of a future; who is refused need not wait for the deadline."""
+        kafka, end = require_kafka(), time.monotonic() + self._seconds
+        while True:
+            try:
+                return future.result(_INSPECT_SECONDS)
+            except FutureTimeoutError:
+                self._client.poll(0)
+                if time.monotonic() > end or any(error.code() in _refusals(kafka) for error in self._said):
+                    raise
+
+
+def _at() -> Any:
+    """Give the class whose members name a place in a partition; the package does not declare it."""
+    import confluent_kafka.admin as package
+
+    return package.OffsetSpec  # type: ignore[attr-defined]
+
+
+def _metadata(client: Any) -> Any:
+    return client.list_topics(timeout=PROBE_SECONDS)
+
+
+def _is_busy(error: Exception) -> bool:
+    kafka = require_kafka()
+    return isinstance(error, kafka.KafkaException) and error.args[0].name() in _BUSY
+
+
+def _is_about(error: RunError, code: int) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, require_kafka().KafkaException) and cause.args[0].code() == code
+
+
+def require_kafka() -> Any:
+    """Give the client package, or an error with the command that installs it."""
+    try:
+        import confluent_kafka
+    except ModuleNotFoundError:
+        message = "Kafka needs the package 'confluent_kafka', which is not installed"
+        raise MissingExtraError(message, hint='pip install "ematix-flow-spark[kafka]"') from None
+    return confluent_kafka
+
+
+def _final(kafka: Any) -> set[int]:
+    """Give the codes after which waiting is of no use."""
+    error = kafka.KafkaError
+    return {error._AUTHENTICATION, error._SSL, error._ALL_BROKERS_DOWN}  # noqa: SLF001 - its public names
+
+
+def _refusals(kafka: Any) -> frozenset[int]:
+    """Give the codes that no patience changes."""
+    return frozenset(_final(kafka) - {kafka.KafkaError._ALL_BROKERS_DOWN})  # noqa: SLF001 - its public name
+
+
+def refuse_missing(client: Any, topic: str, hint: str) -> None:
+    """Refuse a topic that is not there; brokers that make topics by themselves make this one now."""
+    for attempt in attempts(KAFKA_TOPIC, on=(RunError,)):
+        with attempt:
+            if client.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic].error is not None:
+                raise RunError(f"there is no topic {topic!r}", hint=hint)
+
+
+def broker_error(connection: KafkaConnection, error: Any, said: Iterable[Any] = ()) -> RunError:
+    """Give the error for people; a refused login is final, a broker that is away is not."""
+    kafka = require_kafka()
+    first = error.args[0] if isinstance(error, kafka.KafkaException) else error
+    told = [one for one in (*said, first) if isinstance(one, kafka.KafkaError)]
+    final = _refusals(kafka)
+    cause = next((one for one in told if one.code() in final), told[-1] if told else None)
+    words = cause.str() if cause is not None else "no answer in time"
+    message = f"connection {connection.name!r}: {connection.bootstrap_servers}: {words}"
+    if cause is not None and cause.code() in final:
+        return RunError(message, hint="look at the login, security_protocol and the tls_ settings of the connection.")
+    return TransientError(message) if cause is None or cause.name() in _AWAY else RunError(message)

@@ -1,0 +1,216 @@
+"""Kafka topics as sources of streams: offsets per partition are positions, and records are read by librdkafka.
+
+Tasks of Spark and threads of this process read the same way, so no setting of a login ever becomes one of Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar
+
+from ematix_flow.connect.base.database import SourceColumn
+from ematix_flow.connect.base.stream_source import (
+    EARLIEST,
+    LATEST,
+    REWIND,
+    MessagePiece,
+    StreamSource,
+    from_text,
+    moment_of,
+)
+from ematix_flow.connect.kafka.cluster import Kafka
+from ematix_flow.connect.kafka.reader import close_readers, read_records
+from ematix_flow.connect.schema_registry.confluent import SCHEMA_FORMATS, registry_of
+from ematix_flow.errors import RunError, StreamLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ematix_flow.connect.base.stream_source import Position
+    from ematix_flow.connect.kafka.cluster import Topic
+    from ematix_flow.connect.kafka.reader import Span
+    from ematix_flow.declare.connection.brokers import KafkaConnection
+
+PIECES = 8
+"""Into how many parts a stretch is cut at most; a part reads several partitions."""
+
+ENOUGH = 50_000
+"""Records that are worth a part of their own: to begin one takes as long as to read some thousand of them."""
+
+RANGE = 250_000
+"""Records of one partition that are worth a consumer of their own, which fetches some thousand that are not its."""
+
+RANGES = 64
+"""Into how many ranges a stretch is cut at most."""
+
+
+class KafkaSource(StreamSource):
+    """One topic."""
+
+    kind: ClassVar[str] = "kafka"
+    line: ClassVar[str] = "_partition"
+    columns: ClassVar[tuple[SourceColumn, ...]] = (
+        SourceColumn("_key", "text"),
+        SourceColumn("_headers", "text"),
+        SourceColumn("_event_ts", "timestamp_tz"),
+        SourceColumn("_topic", "text"),
+        SourceColumn("_partition", "integer"),
+        SourceColumn("_offset", "integer"),
+    )
+
+    def __init__(self, connection: KafkaConnection, query: str) -> None:
+        super().__init__(connection.name, query)
+        self.payload_format = connection.payload_format or "json"
+        if self.payload_format in SCHEMA_FORMATS:
+            self.registry = registry_of(connection)
+        self._connection = connection
+        self._cluster = Kafka(connection)
+
+    def start(self, where: str) -> Position:
+        """Give the offsets of the beginning, the end, an instant, or those that are written out."""
+        if where.lstrip().startswith("{"):
+            return self._written(from_text(where))
+        topic = self._cluster.topic(self.query)
+        if where == EARLIEST:
+            return self._position(topic, self._cluster.earliest(topic))
+        if where == LATEST:
+            return self._position(topic, self._cluster.latest(topic))
+        return self._position(topic, self._cluster.since(topic, moment_of(where)))
+
+    def moved(self, position: Position | None, where: str) -> Position:
+        """Give the offsets that are meant; partitions that are not mentioned stay where they are."""
+        if position is None or not where.lstrip().startswith("{"):
+            return self.start(where)
+        given = from_text(where)
+        return self._written(position["offsets"] | given.get("offsets", given))
+
+    def ahead(self, position: Position, most: int, goal: Position | None = None) -> Position:
+        """Give the offsets up to which records can be read."""
+        topic = self._cluster.topic(self.query)
+        if position.get("id") not in (None, topic.id):
+            message = f"topic {self.query!r} is not the one that was read before: it was deleted and made again"
+            raise StreamLostError(message, hint=REWIND)
+        last, first = self._cluster.latest(topic), self._cluster.earliest(topic)
+        at = {partition: int(position["offsets"].get(str(partition), first[partition])) for partition in first}
+        for partition, offset in at.items():
+            self._refuse_lost(partition, offset, first[partition], last[partition])
+        if goal is not None:
+            last = {p: max(at[p], min(offset, int(goal["offsets"].get(str(p), at[p])))) for p, offset in last.items()}
+        return self._position(topic, _limited(at, last, most))
+
+    def pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:
+        """Give the records between two positions, in parts.
+
+        A partition stays in its part from stretch to stretch, so that its consumer goes on where it is.
+        """
+        return tuple(self._piece(group, wanted) for group in _grouped(self._spans(begin, end)))
+
+    def cut_pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:
+        """Return the records in parts, of which a partition with very many is several.
+
+        Offsets without a record, as compaction and transactions leave them, belong to a range like others; it is only shorter.
+        """
+        spans = self._spans(begin, end)
+        enough = max(RANGE, _records(spans) // RANGES + 1)
+        whole = [span for span in spans if _records([span]) < 2 * enough]
+        groups = [*_grouped(whole), *([part] for span in spans if span not in whole for part in _cut(span, enough))]
+        return tuple(self._piece(group, wanted) for group in groups)
+
+    def has_one_line(self, begin: Position, end: Position) -> bool:
+        """Return whether there are records of one partition only."""
+        return len(self._spans(begin, end)) <= 1
+
+    def _piece(self, spans: Sequence[Span], wanted: Sequence[str]) -> MessagePiece:
+        shown = f"{self.query}/{','.join(str(span[0]) for span in spans)}"
+        read = partial(read_records, self._connection, self.query, tuple(spans), tuple(wanted))
+        return MessagePiece(shown, _records(spans), read)
+
+    def distance(self, begin: Position, end: Position) -> int:
+        """Give the difference of all offsets."""
+        return _records(self._spans(begin, end))
+
+    def waiting(self, position: Position) -> Mapping[str, int]:
+        """Give how many records wait in each partition."""
+        spans = {span[0]: span[2] - span[1] for span in self._spans(position, self.start(LATEST))}
+        return {partition: spans.get(int(partition), 0) for partition in position["offsets"]}
+
+    def settled(self, positions: Sequence[Position]) -> None:
+        """Tell the brokers how far the group has come, for tools that show its lag; nothing depends on it."""
+        if self._connection.group_id is None:
+            return
+        least: dict[int, int] = {}
+        for position in positions:
+            for partition, offset in position["offsets"].items():
+                least[int(partition)] = min(int(offset), least.get(int(partition), int(offset)))
+        # Other consumers may be members of the group, which then has offsets of its own.
+        with suppress(RunError):
+            self._cluster.publish_progress(self._connection.group_id, self.query, least)
+
+    def close(self) -> None:
+        """Let go of the connections to brokers."""
+        close_readers(self._connection, self.query)
+        self._cluster.close()
+
+    def _spans(self, begin: Position, end: Position) -> list[Span]:
+        """Give partition, first and last offset (exclusive) where there is something to read."""
+        from_, to = begin["offsets"], end["offsets"]
+        spans = [(int(p), int(from_.get(p, 0)), int(offset)) for p, offset in to.items()]
+        return [span for span in spans if span[2] > span[1]]
+
+    def _position(self, topic: Topic, offsets: Mapping[int, int]) -> Position:
+        return {"topic": self.query, "id": topic.id, "offsets": {str(p): o for p, o in sorted(offsets.items())}}
+
+    def _written(self, given: Position) -> Position:
+        offsets = given.get("offsets", given)
+        if not all(str(p).isdigit() and isinstance(o, int) for p, o in offsets.items()):
+            message = f"{json.dumps(given)[:200]} does not give an offset for partitions of {self.query!r}"
+            raise RunError(message, hint='for example {"0": 120, "1": 98}.')
+        topic = self._cluster.topic(self.query)
+        return self._position(topic, self._cluster.earliest(topic) | {int(p): o for p, o in offsets.items()})
+
+    def _refuse_lost(self, partition: int, offset: int, first: int, last: int) -> None:
+        if offset < first:
+            lost = f"records {offset} to {first - 1} of partition {partition} of {self.query!r} are gone"
+            raise StreamLostError(f"{lost}: the topic kept them no longer", hint=REWIND)
+        if offset > last:
+            message = f"partition {partition} of {self.query!r} ends at {last}, but {offset - 1} was read before"
+            raise StreamLostError(message, hint=REWIND)
+
+
+def _grouped(spans: Sequence[Span]) -> list[list[Span]]:
+    """Return whole partitions that are read together."""
+    count = min(PIECES, max(1, _records(spans) // ENOUGH))
+    groups: dict[int, list[Span]] = {}
+    for span in sorted(spans):
+        groups.setdefault(span[0] % count, []).append(span)
+    return list(groups.values())
+
+
+def _cut(span: Span, enough: int) -> list[Span]:
+    """Return a span as ranges of about so many offsets, one behind the other."""
+    partition, begin, end = span
+    count = (end - begin) // enough
+    edges = [begin + (end - begin) * number // count for number in range(count + 1)]
+    return [(partition, low, high) for low, high in pairwise(edges)]
+
+
+def _records(spans: Sequence[Span]) -> int:
+    return sum(end - begin for _, begin, end in spans)
+
+
+def _limited(at: Mapping[int, int], last: Mapping[int, int], most: int) -> dict[int, int]:
+    """Give offsets at most so many records on; every partition gets its share, and what one leaves others take."""
+    result, left = dict(at), most
+    waiting = [p for p in at if last[p] > at[p]]
+    while waiting and left > 0:
+        share = max(1, left // len(waiting))
+        for partition in list(waiting):
+            step = min(share, last[partition] - result[partition], left)
+            result[partition] += step
+            left -= step
+            if result[partition] == last[partition]:
+                waiting.remove(partition)
+    return result

@@ -1,0 +1,143 @@
+"""Reads shards of Kinesis streams: forward from a place, and again between two of them; which shard comes when is not known here."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ematix_flow.connect.base.stream_source import PLACE, REWIND, VALUE
+from ematix_flow.connect.kinesis.client import kinesis_client
+from ematix_flow.errors import RunError, StreamLostError, TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+Settings: TypeAlias = tuple[tuple[str, str | None], ...]
+"""What a client is made of; it travels to whoever reads."""
+
+BEGIN, END, SINCE = "TRIM_HORIZON", "END", "@"
+"""Places in a shard beside sequence numbers: its oldest record, behind its last one, and an instant in milliseconds."""
+
+PER_CALL = 10_000
+SILENCE = 60.0
+"""Seconds after which a stretch that does not end cannot be read now."""
+
+PAUSE = 0.2
+"""Seconds between calls that gave nothing; the service takes five a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Got:
+    """What one call gave."""
+
+    records: list[dict[str, Any]]
+    iterator: str | None
+    """Where to go on; None behind the last record of a shard that is closed."""
+    behind: int
+    """Milliseconds to the newest record."""
+
+
+@lru_cache(maxsize=8)
+def client_of(settings: Settings) -> Any:
+    """Give a client, one for all that ask with the same settings."""
+    known = dict(settings)
+    return kinesis_client(known["region"], known["endpoint"], known["access_key_id"], known["secret_access_key"])
+
+
+def iterator_at(settings: Settings, stream: str, shard: str, place: str) -> str:
+    """Give an iterator for what comes after a place of a shard."""
+    how: dict[str, Any] = {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "StartingSequenceNumber": place}
+    if place == BEGIN:
+        how = {"ShardIteratorType": BEGIN}
+    elif place.startswith(SINCE):
+        moment = datetime.fromtimestamp(int(place[1:]) / 1000, UTC)
+        how = {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": moment}
+    found = asked(settings, "get_shard_iterator", StreamName=stream, ShardId=shard, **how)
+    return str(found["ShardIterator"])
+
+
+def get(settings: Settings, iterator: str, most: int) -> Got | None:
+    """Give the next records, None where the iterator is too old."""
+    try:
+        found = asked(settings, "get_records", ShardIterator=iterator, Limit=max(1, min(PER_CALL, most)))
+    except _ExpiredError:
+        return None
+    return Got(found["Records"], found.get("NextShardIterator"), int(found.get("MillisBehindLatest", 0)))
+
+
+class _ExpiredError(TransientError):
+    """An iterator was used too late."""
+
+
+def asked(settings: Settings, call: str, **arguments: Any) -> Any:
+    """Give the answer to a call; errors are told for people."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        return getattr(client_of(settings), call)(**arguments)
+    except ClientError as error:
+        code = str(error.response.get("Error", {}).get("Code", ""))
+    except BotoCoreError as error:
+        raise TransientError(f"Kinesis cannot be asked: {type(error).__name__}") from None
+    match code:
+        case "ExpiredIteratorException":
+            raise _ExpiredError("an iterator of Kinesis was used too late")
+        case "ResourceNotFoundException":
+            name = arguments.get("StreamName", "the stream")
+            raise RunError(f"there is no Kinesis stream {name!r}, or a shard of it is gone") from None
+        case "InvalidArgumentException":
+            raise StreamLostError("Kinesis does not know the place that was read before", hint=REWIND)
+        case "AccessDeniedException" | "UnrecognizedClientException" | "InvalidSignatureException":
+            raise RunError(f"Kinesis refuses to be read: {code}", hint="look at the keys of the connection.")
+        case _:
+            raise TransientError(f"Kinesis cannot be asked now: {code}")
+
+
+def read_span(
+    settings: Settings, stream: str, shard: str, span: tuple[str, str], wanted: tuple[str, ...]
+) -> Iterator[pa.Table]:
+    """Give the records of a shard after one place up to and with another."""
+    last, heard = int(span[1]), time.monotonic()
+    iterator: str | None = iterator_at(settings, stream, shard, span[0])
+    while iterator is not None:
+        got = get(settings, iterator, PER_CALL)
+        if got is None:
+            break
+        records = [record for record in got.records if int(record["SequenceNumber"]) <= last]
+        if records:
+            heard = time.monotonic()
+            yield table_of(records, stream, shard, wanted)
+        if got.records and int(got.records[-1]["SequenceNumber"]) >= last:
+            return
+        if time.monotonic() - heard > SILENCE:
+            break
+        if not got.records:
+            time.sleep(PAUSE)
+        iterator = got.iterator
+    message = f"record {span[1]} of shard {shard} of {stream!r} did not come, though it was read before"
+    raise TransientError(message)
+
+
+def table_of(records: Sequence[dict[str, Any]], stream: str, shard: str, wanted: Sequence[str]) -> pa.Table:
+    """Give records with the columns that are wanted."""
+    import pyarrow as pa
+
+    numbers = [record["SequenceNumber"] for record in records]
+    beside = {
+        "_key": lambda: pa.array([record["PartitionKey"] for record in records], pa.string()),
+        "_event_ts": lambda: pa.array(
+            [record["ApproximateArrivalTimestamp"] for record in records], pa.timestamp("us", tz="UTC")
+        ),
+        "_stream": lambda: pa.array([stream] * len(records), pa.string()),
+        "_shard": lambda: pa.array([shard] * len(records), pa.string()),
+        "_sequence": lambda: pa.array(numbers, pa.string()),
+    }
+    places = [json.dumps({"stream": stream, "shard": shard, "sequence": number}) for number in numbers]
+    columns = {VALUE: pa.array([record["Data"] for record in records], pa.binary())}
+    return pa.table(columns | {name: beside[name]() for name in wanted} | {PLACE: pa.array(places, pa.string())})

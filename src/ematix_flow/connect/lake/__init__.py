@@ -1,0 +1,1 @@
+"""What lake tables share: location, lock, transaction and Spark session."""

@@ -1,0 +1,76 @@
+"""Where a lake lies: a folder or a bucket, with what Spark needs to get there; which tables lie there is not known here."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from ematix_flow.connect.base.lake_engine import SparkRequirements
+from ematix_flow.connect.storage.base import LocalStore
+from ematix_flow.connect.storage.s3.client import place_of
+from ematix_flow.connect.storage.s3.store import S3Store
+from ematix_flow.connect.storage.s3_spark import NEEDS, bucket_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ematix_flow.connect.base.lake_engine import LakeEngine
+    from ematix_flow.connect.storage.base import Store
+    from ematix_flow.connect.storage.s3.client import BucketConnection, S3Place
+
+
+@dataclass(frozen=True, slots=True)
+class LakePlace:
+    """A place that our store and Spark both reach."""
+
+    store: Store
+    written: str
+    """The place as the user wrote it."""
+    bucket: S3Place | None = field(default=None)
+
+    @property
+    def needs(self) -> SparkRequirements:
+        """Give what a session needs from its start."""
+        return SparkRequirements() if self.bucket is None else NEEDS
+
+    @property
+    def task_imports(self) -> tuple[str, ...]:
+        """Give the modules that tasks load when they stage here."""
+        return () if self.bucket is None else ("ematix_flow.connect.staging.files", "boto3")
+
+    def identity(self) -> tuple[str, ...]:
+        """Give what two names of the same place have in common."""
+        return (os.path.realpath(self.store.shown),) if self.bucket is None else self.bucket.identity()
+
+    def info(self) -> Mapping[str, object]:
+        """Give the place under `dbname`."""
+        if self.bucket is None:
+            return {"host": None, "port": None, "dbname": self.written, "user": None}
+        return self.bucket.info()
+
+    def prepare(self, engine: LakeEngine) -> None:
+        """Make the place known to the engine."""
+        if self.bucket is not None:
+            engine.bucket(self.bucket.bucket, bucket_settings(self.bucket))
+
+
+def in_folder(path: str) -> LakePlace:
+    """Give a folder of this machine, as a path or a URL."""
+    parts = urlsplit(path)
+    folder = parts.path if parts.scheme == "file" else path
+    return LakePlace(LocalStore(str(Path(folder).absolute())), path)
+
+
+def in_bucket(connection: BucketConnection) -> LakePlace:
+    """Give the bucket and the prefix that a connection names."""
+    place = place_of(connection)
+    return LakePlace(S3Store(place), place.shown, place)
+
+
+def at_address(connection: BucketConnection, address: str) -> LakePlace:
+    """Give the bucket and the prefix of an address; the connection says how to get there."""
+    parts = urlsplit(address)
+    return in_bucket(replace(connection, bucket=parts.netloc, prefix=parts.path))

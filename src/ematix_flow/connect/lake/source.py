@@ -1,0 +1,53 @@
+"""Lake tables as sources: which relation a name means for Spark, and which version of it a load reads."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ematix_flow.connect.base.lake_engine import LakeEngine, SparkRequirements
+    from ematix_flow.connect.lake.location import LakePlace
+
+
+class LakeSource(ABC):
+    """The tables of one connection, read by Spark."""
+
+    kind: ClassVar[str]
+    dialect: ClassVar[str] = "spark"
+
+    def __init__(self, name: str, place: LakePlace) -> None:
+        self.name = name
+        self.lies = place
+
+    @property
+    @abstractmethod
+    def spark_requirements(self) -> SparkRequirements:
+        """Give what a session needs from its start."""
+
+    @property
+    def read_paths(self) -> tuple[str, ...]:
+        """Return the folder that tasks read; a bucket is reached from everywhere."""
+        return (self.lies.store.shown,) if self.lies.bucket is None else ()
+
+    def info(self) -> Mapping[str, object]:
+        """Give host, port, dbname and user for people; no secret."""
+        return self.lies.info()
+
+    def probe(self) -> str:
+        """Say whether the lake is there."""
+        return self.lies.store.probe()
+
+    def prepare(self, engine: LakeEngine) -> None:
+        """Make the tables known to the engine."""
+        self.lies.prepare(engine)
+
+    @abstractmethod
+    def relation(self, schema: str, name: str) -> tuple[str, ...]:
+        """Give the parts of the name by which Spark knows a table."""
+
+    @abstractmethod
+    def newest(self, engine: LakeEngine, schema: str, name: str) -> str:
+        """Give the version of a table that is the newest now; a load reads it to its end."""

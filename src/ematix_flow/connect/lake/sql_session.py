@@ -1,0 +1,108 @@
+"""The rows of a lake table through its engine; what changes them goes through the session of the table's books."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.connect.base.database import Session
+from ematix_flow.connect.base.lake_engine import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ematix_flow.connect.base.lake_engine import LakeEngine
+    from ematix_flow.connect.lake.transaction import LakeSession
+
+KEEP = "CACHE TABLE "
+"""How a statement begins that keeps the rows of a query for this session."""
+
+POINTS = "points/"
+POINTS_FOLDER = "FLOW_POINTS_FOLDER"
+"""Stands for the folder that the folded events of a load are written to."""
+
+
+class RowsSession(Session):
+    """The rows of the table through its engine; the statement that changes them goes through the books' session."""
+
+    def __init__(self, books: LakeSession, engine: Callable[[], LakeEngine]) -> None:
+        self._books = books
+        self._engine = engine
+        self._expected: dict[str, str] = {}
+        self._shown: list[str] = []
+        self._waiting: dict[str, tuple[Sequence[str], str]] = {}
+
+    def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
+        """Run a statement; its numbers are told."""
+        del parameters
+        self._show_named(sql)
+        if sql.startswith(KEEP):
+            name, _, query = sql.removeprefix(KEEP).partition(" AS ")
+            self._shown.append(name)
+            self._engine().keep(name, query)
+            return 0
+        if POINTS_FOLDER in sql:
+            return self._write_points(sql)
+        if sql.startswith(("INSERT ", "MERGE ")):
+            numbers = self._books.change(sql)
+            self.numbers = _told(numbers)
+            return numbers.get("num_affected_rows", 0)
+        self._engine().run(sql, {})
+        return 0
+
+    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Give the rows of a query."""
+        del parameters
+        self._show_named(sql)
+        return self._engine().query(sql)
+
+    def show(self, name: str, paths: Sequence[str], columns: str) -> None:
+        """Show staged files as a relation until the session ends; the engine hears of it when a statement names it."""
+        self._waiting[name] = paths, columns
+
+    def expect_points(self, name: str, columns: str) -> None:
+        """Show the folded events under a name once a statement asks for them."""
+        self._expected[name] = columns
+
+    def _show_named(self, sql: str) -> None:
+        self._show_points(sql)
+        for name in [name for name in self._waiting if name in sql]:
+            paths, columns = self._waiting.pop(name)
+            self._shown.append(name)
+            self._engine().view(name, paths, columns)
+
+    def _show_points(self, sql: str) -> None:
+        for name in [name for name in self._expected if name in sql]:
+            folder = self._books.value("points")
+            paths = [self._books.store.path(folder)] if folder else []
+            self.show(name, paths, self._expected.pop(name))
+
+    def _write_points(self, sql: str) -> int:
+        folder = f"{self._books.home}{POINTS}{uuid.uuid4().hex}"
+        place = self._books.store.path(folder).replace("\\", "\\\\").replace("'", "\\'")
+        self._engine().run(sql.replace(POINTS_FOLDER, place), {})
+        self._books.remember("points", folder)
+        self._books.points_written = True
+        return 0
+
+    def begin(self) -> None:
+        """Do nothing: a change of rows is final at once."""
+
+    def commit(self) -> None:
+        """Do nothing: a change of rows is final at once."""
+
+    def rollback(self) -> None:
+        """Do nothing: a change of rows is final at once."""
+
+    def close(self) -> None:
+        """Forget the relations of this session."""
+        for name in reversed(self._shown):
+            with suppress(EngineError):
+                self._engine().forget(name)
+        self._shown.clear()
+
+
+def _told(numbers: Mapping[str, int]) -> dict[str, int]:
+    names = {"inserted": "num_inserted_rows", "updated": "num_updated_rows", "deleted": "num_deleted_rows"}
+    return {name: numbers[told] for name, told in names.items() if told in numbers}

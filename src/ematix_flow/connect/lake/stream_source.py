@@ -1,0 +1,217 @@
+"""Lake tables as sources of streams: a position is a commit of the table, and a batch is what one commit added; no format is known here."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from ematix_flow.connect.base.lake_engine import EngineError
+from ematix_flow.connect.base.stream_source import EARLIEST, LATEST, REWIND, StreamSource, as_text, from_text, moment_of
+from ematix_flow.connect.config.redact import safe_text
+from ematix_flow.connect.types.identifiers import backticked
+from ematix_flow.errors import RunError, StreamLostError, TransientError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    from ematix_flow.connect.base.database import SourceColumn
+    from ematix_flow.connect.base.lake_engine import LakeEngine, SparkRequirements
+    from ematix_flow.connect.base.stream_source import MessagePiece, Position
+    from ematix_flow.connect.lake.source import LakeSource
+
+
+@dataclass(frozen=True, slots=True)
+class LakeCommit:
+    """One commit of a table."""
+
+    number: int
+    at: datetime
+    rows: int
+    """About how many rows it added; at least one where it added files."""
+    removes: bool = False
+    """Whether it took rows away or changed them."""
+    replaces: bool = False
+    """Whether files of earlier commits may be removed since, though their rows are all there."""
+
+    @property
+    def matters(self) -> bool:
+        """Say whether the rows of the table are others than before."""
+        return self.removes or self.rows > 0
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The commits of a table after some place, the oldest first."""
+
+    commits: tuple[LakeCommit, ...]
+    cut: bool = False
+    """Whether there were commits before these that nobody can ask for any more."""
+
+    def until(self, number: int | None) -> tuple[LakeCommit, ...]:
+        """Give the commits up to one of them; none where it is not among them."""
+        numbers = [commit.number for commit in self.commits]
+        return self.commits[: numbers.index(number) + 1] if number in numbers else ()
+
+
+@dataclass(frozen=True, slots=True)
+class WholeTable:
+    """All rows of a table at one commit."""
+
+    relation: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class AddedFiles:
+    """Parquet files that commits added, by the values of the columns that the table is divided by."""
+
+    relation: str
+    number: int
+    """The commit whose columns the rows have."""
+    groups: tuple[tuple[tuple[tuple[str, str | None], ...], tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Rows that were appended after one commit, up to another."""
+
+    relation: str
+    begin: int
+    end: int
+
+
+Added: TypeAlias = WholeTable | AddedFiles | Appended
+
+
+class LakeStream(StreamSource):
+    """One table of a lake; a stream takes the rows that are added to it."""
+
+    columns: ClassVar[tuple[SourceColumn, ...]] = ()
+    key: ClassVar[str]
+    """What a position calls the number of a commit."""
+
+    def __init__(self, lake: LakeSource, query: str) -> None:
+        super().__init__(lake.name, query)
+        self.lake = lake
+        self.schema, _, self.table = query.strip().rpartition(".")
+        self._engine: Callable[[], LakeEngine] | None = None
+
+    @property
+    def read_paths(self) -> tuple[str, ...]:
+        """Return the folder of the lake."""
+        return self.lake.read_paths
+
+    @property
+    def spark_requirements(self) -> SparkRequirements:
+        """Give what a session needs from its start."""
+        return self.lake.spark_requirements
+
+    def use(self, engine: Callable[[], LakeEngine]) -> None:
+        """Give the engine that reads the table; it is asked for when it is needed."""
+        self._engine = engine
+
+    def engine(self) -> LakeEngine:
+        """Give the engine, which knows where the table lies."""
+        if self._engine is None:
+            message = f"{self.kind} tables are read by Spark, which is not started here"
+            raise UnsupportedError(message)
+        engine = self._engine()
+        self.lake.prepare(engine)
+        return engine
+
+    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+        """Give the rows of a query about the table."""
+        try:
+            return self.engine().query(sql)
+        except EngineError as error:
+            message = f"table {self.query!r} cannot be asked: {safe_text(error)}"
+            raise (TransientError if error.transient else RunError)(message) from None
+
+    @property
+    def relation(self) -> str:
+        """Give the table as Spark's SQL names it."""
+        return ".".join(backticked(part) for part in self.lake.relation(self.schema, self.table))
+
+    @abstractmethod
+    def history(self, position: Position, end: Position | None = None) -> History:
+        """Give the commits after a position, those up to an end at least; one that the table does not know is refused."""
+
+    @abstractmethod
+    def place(self, number: int) -> Position:
+        """Give the position right behind a commit."""
+
+    @abstractmethod
+    def newest(self) -> Position:
+        """Give the position behind everything that is there."""
+
+    @abstractmethod
+    def added(self, begin: Position, end: Position) -> Added:
+        """Give the rows that came between two positions."""
+
+    def start(self, where: str) -> Position:
+        """Give the position before all commits, behind the newest, behind those of an instant, or one that is written out."""
+        if where.lstrip().startswith("{"):
+            return self._written(from_text(where))
+        if where == EARLIEST:
+            return {self.key: None}
+        return self.newest() if where == LATEST else self._since(moment_of(where))
+
+    def ahead(self, position: Position, most: int, goal: Position | None = None) -> Position:
+        """Give the position behind the next commit that added rows, however many; one that took rows away is refused."""
+        del most
+        history = self.history(position, goal)
+        commits = history.commits if goal is None else history.until(goal[self.key])
+        changes = [commit for commit in commits if commit.matters]
+        told = not history.cut and not any(commit.removes or commit.replaces for commit in commits)
+        if commits and position[self.key] is None and not told:
+            # What came when cannot be read commit by commit; what there is now can.
+            return self.place(commits[-1].number)
+        if not changes:
+            return position
+        if changes[0].removes:
+            raise self._refused(changes[0].number)
+        return self.place(changes[0].number)
+
+    def distance(self, begin: Position, end: Position) -> int:
+        """Give about how many rows were added; at least one where there is something to load."""
+        if end[self.key] in (None, begin[self.key]):
+            return 0
+        history = self.history(begin, end)
+        commits = history.until(end[self.key])
+        least = int(bool(commits) and history.cut and begin[self.key] is None)
+        return max(least, sum(max(commit.rows, 1) for commit in commits if commit.matters))
+
+    def pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:
+        """Refuse to give rows as messages."""
+        del begin, end, wanted
+        message = f"the rows of table {self.query!r} are no messages"
+        raise UnsupportedError(message)
+
+    def lost(self, message: str) -> StreamLostError:
+        """Give the error for a position that means nothing any more."""
+        return StreamLostError(f"{message}; what the stream has not read is gone", hint=REWIND)
+
+    def _refused(self, number: int) -> RunError:
+        behind = as_text({self.key: number})
+        message = f"{self.key} {number} of table {self.query!r} removes or changes rows, and a stream takes only rows that are added"
+        return RunError(message, hint=f"to go on behind it: flow stream rewind NAME --to '{behind}'.")
+
+    def _written(self, given: Position) -> Position:
+        number = given.get(self.key)
+        if not isinstance(number, int) or isinstance(number, bool):
+            message = f"{as_text(given)} is no position in table {self.query!r}"
+            raise RunError(message, hint=f'a position is written like {{"{self.key}": 12}}.')
+        made = self.place(number)
+        self.history(made)
+        return made
+
+    def _since(self, moment: datetime) -> Position:
+        history = self.history({self.key: None})
+        before = [commit for commit in history.commits if commit.at <= moment]
+        if before:
+            return self.place(before[-1].number)
+        if history.cut:
+            raise self.lost(f"what is known of table {self.query!r} begins after {moment.isoformat()}")
+        return {self.key: None}

@@ -1,0 +1,266 @@
+"""What every lake target has in common: tables that Spark reads and writes, books in a store, one change per load."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from ematix_flow.connect.base.capabilities import ALL_MODES, Capabilities
+from ematix_flow.connect.base.database import FoundColumn, FoundTable
+from ematix_flow.connect.base.lake_engine import EngineError
+from ematix_flow.connect.base.maintenance import guarded
+from ematix_flow.connect.lake import types as lake_types
+from ematix_flow.connect.lake.leftovers import leftovers_chore
+from ematix_flow.connect.lake.transaction import LakeSession
+from ematix_flow.connect.lake.types import LakeTypes
+from ematix_flow.connect.metadata.session import HOME
+from ematix_flow.connect.metadata.tables import SQLiteBooks
+from ematix_flow.connect.metadata.target import StoreTarget
+from ematix_flow.connect.staging.files import FileStager
+from ematix_flow.connect.storage.base import told_parts
+from ematix_flow.connect.types.fingerprint import EMPTY
+from ematix_flow.connect.types.identifiers import backticked
+from ematix_flow.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from ematix_flow.connect.base.database import (
+        Session,
+        Stager,
+        StageSpec,
+        TableName,
+        WorkTable,
+    )
+    from ematix_flow.connect.base.lake_engine import LakeEngine
+    from ematix_flow.connect.base.maintenance import Chore
+    from ematix_flow.connect.base.metadata_store import Bookkeeper
+    from ematix_flow.connect.lake.change import Applier
+    from ematix_flow.connect.lake.location import LakePlace
+    from ematix_flow.declare.table.maintenance import Maintenance
+    from ematix_flow.declare.table.types import ColumnType
+    from ematix_flow.records import Part
+
+
+_LARGE = 128 << 20
+_MANY = 10_000
+"""So many files are long work whatever their size, and enough to list."""
+
+
+class LakeTable(StoreTarget):
+    """One lake table with its books; the table is named when it is opened, because each has books of its own."""
+
+    dialect = "spark"
+    existing = LakeTypes()
+    books_per_table = True
+    capabilities = Capabilities(
+        modes=ALL_MODES,
+        source=True,
+        guarantee="exactly once: the table's own commit carries the load, and the books follow it",
+        constraints=False,
+        rolls_back=False,
+    )
+
+    def __init__(self, name: str, table: tuple[str, str], place: LakePlace) -> None:
+        self.name = name
+        self.table = table
+        self.lies = place
+        self.store = place.store
+        self._engine: Callable[[], LakeEngine] | None = None
+
+    # What a kind of lake gives
+
+    @abstractmethod
+    def applier(self) -> Applier:
+        """Give the way in which a change of this table is made once."""
+
+    # Identity and health
+
+    @property
+    def folder(self) -> str:
+        """Give where the files of the table lie, unless a catalog chose another place."""
+        schema, name = self.table
+        return f"{schema or 'default'}/{name}/"
+
+    @property
+    def home(self) -> str:
+        """Give where the books and the staging of this table are."""
+        schema, name = self.table
+        return f"{HOME}{schema}.{name}/" if schema else f"{HOME}{name}/"
+
+    @property
+    def errors(self) -> tuple[type[BaseException], ...]:
+        """Give what the books, the store and the engine may raise."""
+        return (*super().errors, EngineError)
+
+    def is_large(self) -> bool:
+        """Say whether the files below the table's folder are so many that reading them is long work; no engine is asked."""
+        found = self.store.listed(self.folder)
+        size = 0
+        try:
+            for count, file in enumerate(found, 1):
+                size += file.size
+                if size >= _LARGE or count >= _MANY:
+                    return True
+        except self.errors:
+            return False  # a store that does not answer says so when the load needs it
+        return False
+
+    def use(self, engine: Callable[[], LakeEngine]) -> None:
+        """Give the engine that reads and writes the table; it is asked for when it is needed."""
+        self._engine = engine
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Give what a task is sent: it stages, and has no engine to change the table with."""
+        return {**self.__dict__, "_engine": None}
+
+    def engine(self) -> LakeEngine:
+        """Give the engine, which knows where the table lies."""
+        if self._engine is None:
+            message = f"{self.kind} tables are read and written by Spark, which is not started here"
+            raise UnsupportedError(message)
+        engine = self._engine()
+        self.lies.prepare(engine)
+        return engine
+
+    @property
+    def task_imports(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Give the modules that tasks load when they stage."""
+        return self.lies.task_imports
+
+    def info(self) -> Mapping[str, object]:
+        """Give where the tables lie."""
+        return self.lies.info()
+
+    def is_transient(self, error: BaseException) -> bool:
+        """Say yes for conflicts with other writers, and for what the system says about the store."""
+        return error.transient if isinstance(error, EngineError) else super().is_transient(error)
+
+    def is_duplicate_key(self, error: BaseException) -> bool:
+        """Say whether a unique constraint of the books was violated."""
+        return self.books.is_duplicate_key(error)
+
+    @property
+    def books(self) -> Bookkeeper:
+        """Give what keeps our own tables."""
+        return SQLiteBooks()
+
+    def session(self) -> LakeSession:
+        """Open the newest books."""
+        return LakeSession(self.store, self.home, self.applier(), self.engine)
+
+    def begin_alone(self, session: Session, tables: Sequence[TableName]) -> None:
+        """Hold the lock of the books, and have the change refused if another program is quicker, who knows no lock."""
+        del tables
+        own = cast("LakeSession", session)
+        own.begin()
+        own.watch(self.last_change)
+
+    def data(self, session: Session) -> Session:
+        """Give the session over the table's rows."""
+        return cast("LakeSession", session).rows
+
+    def chores(self, session: Session, rules: Maintenance, now: datetime) -> Sequence[Chore]:
+        """Give what the table needs, if there is one, and the clean-up of its books."""
+        mine = cast("LakeSession", session)
+        of_table = self.table_chores(rules, now) if self.columns() is not None else ()
+        held = (guarded(chore, mine.check_held) for chore in (*of_table, leftovers_chore(mine)))
+        return (*held, *super().chores(session, rules, now))
+
+    @abstractmethod
+    def table_chores(self, rules: Maintenance, now: datetime) -> Sequence[Chore]:
+        """Give what the table needs."""
+
+    # Tables
+
+    def bookkeeping(self, name: str) -> TableName:
+        """Our own tables are in the books."""
+        return self.books.bookkeeping(name)
+
+    def ddl_type(self, column_type: ColumnType, *, in_key: bool = False) -> str:
+        """Give the DDL type."""
+        del in_key
+        return lake_types.ddl_type(column_type)
+
+    def same_type(self, found: str, wanted: str) -> bool:
+        """Compare types by one spelling."""
+        return lake_types.normal(found) == lake_types.normal(wanted)
+
+    def create_schema(self, session: Session, schema: str) -> None:
+        """Do nothing: most lakes have folders only."""
+
+    @abstractmethod
+    def partitions(self) -> tuple[str, ...]:
+        """Give how the table is divided, as a declaration spells it."""
+
+    @abstractmethod
+    def columns(self) -> list[tuple[str, str, bool]] | None:
+        """Give name, type and nullability of the table's columns, or None where there is no table."""
+
+    def find_table(self, session: Session, table: TableName) -> FoundTable | None:
+        """Describe the table, or one of the books."""
+        if table.name.startswith("ematix_flow_") and not table.schema:
+            return self.books.find_table(session, table)
+        return self.layout()
+
+    def layout(self) -> FoundTable | None:
+        """Return the table's columns and partitions, or None where there is no table."""
+        found = self.columns()
+        return None if found is None else FoundTable(found_columns(found), (), (), partitions=self.partitions())
+
+    def fingerprint(self, session: Session, table: TableName, columns: Sequence[str]) -> str:
+        """Give the last change of rows that the table knows, and which events were folded by then."""
+        del table, columns
+        last = self.last_change()
+        return f"{last}:{cast('LakeSession', session).value('points')}" if last else EMPTY
+
+    @abstractmethod
+    def last_change(self) -> str:
+        """Give the name of the newest commit that added or removed rows; empty where there was none yet."""
+
+    # Staging
+
+    def open_stage(self, session: Session, spec: StageSpec) -> StageSpec:
+        """Keep a place beside the books; rows get their stamp when the table takes them, unless it takes the files."""
+        return replace(super().open_stage(session, spec), stamp=spec.stamp if spec.final else ("", ""))
+
+    def stager(self, spec: StageSpec, partition: int, attempt: int) -> Stager:
+        """Write Parquet files named by attempt."""
+        return FileStager(
+            self.store,
+            "parquet",
+            replace(spec, options=(("parquet_compression", "zstd"), *self.stage_options(spec))),
+            partition,
+            attempt,
+        )
+
+    def stage_options(self, spec: StageSpec) -> tuple[tuple[str, str], ...]:
+        """Return how else the staged files are written."""
+        del spec
+        return ()
+
+    def staged_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
+        """Show exactly the named files to Spark."""
+        name = f"_flow_{spec.name}"
+        columns = ", ".join(f"{backticked(c.name)} {self.ddl_type(c.type)}" for c in spec.columns)
+        paths = [self.store.path(told_parts(part.path)[0]) for part in parts if part.path]
+        cast("LakeSession", session).rows.show(name, paths, columns)
+        return name
+
+    def create_work_table(self, session: Session, table: WorkTable, incarnation: str) -> str:
+        """Expect the folded events under a name; they are the only relation that outlives a load."""
+        del incarnation
+        columns = ", ".join(f"{backticked(c.name)} {self.ddl_type(c.type)}" for c in table.columns)
+        cast("LakeSession", session).rows.expect_points(table.name, columns)
+        return backticked(table.name)
+
+    def explain(self, session: Session, sql: str) -> None:
+        """Have Spark check a statement without running it."""
+        cast("LakeSession", session).rows.query(f"EXPLAIN {sql}")
+
+
+def found_columns(listed: Iterable[tuple[str, str, bool]]) -> tuple[FoundColumn, ...]:
+    """Return columns of a lake's own words in those of all lakes."""
+    return tuple(FoundColumn(name, lake_types.normal(kind), nullable) for name, kind, nullable in listed)

@@ -1,0 +1,288 @@
+"""Commits to a lake table and to its bookkeeping that happen together: the table's own commit decides, the books follow.
+
+A transaction holds a lock: an object that says which commit comes next and whose age shows that its owner lives.
+Before rows change, the books as they will be are written beside it. Whoever finds the lock of a dead owner asks the
+table whether that change was made. If it was, the books are taken over; if not, the table is told never to make it.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.base.lake_engine import EngineError
+from ematix_flow.connect.base.retry import LAKE_LOCK, LAKE_REFUSAL, attempts
+from ematix_flow.connect.lake.change import Change
+from ematix_flow.connect.lake.lock import Lock
+from ematix_flow.connect.lake.sql_session import POINTS, RowsSession
+from ematix_flow.connect.metadata.session import (
+    DIGITS,
+    FORMAT,
+    STATES,
+    UNKNOWN,
+    StoreSession,
+    head_of,
+    newest_of,
+    record_key,
+)
+from ematix_flow.errors import CommitError, FlowError, StalePlanError, TransientError
+from ematix_flow.failpoints import failpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ematix_flow.connect.base.lake_engine import LakeEngine
+    from ematix_flow.connect.lake.change import Applier
+    from ematix_flow.connect.storage.base import Store
+
+STATE_TABLE = "ematix_flow_lake"
+
+
+class LakeSession(StoreSession):
+    """A session over the bookkeeping of one lake table, whose transactions exclude each other."""
+
+    def __init__(self, store: Store, home: str, applier: Applier, engine: Callable[[], LakeEngine]) -> None:
+        fresh = f"INSERT INTO {STATE_TABLE} VALUES ('ledger', '{uuid.uuid4().hex}')"
+        tables = (f"CREATE TABLE {STATE_TABLE} (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)", fresh)
+        self._lock: Lock | None = None
+        self._watched: tuple[Callable[[], str], str] | None = None
+        self._found_dead = False
+        self.points_written = False
+        super().__init__(store, tables, home)
+        self._applier = applier
+        self._engine = engine
+        self.rows = RowsSession(self, engine)
+
+    def begin(self) -> None:
+        """Take the lock, settle what a dead owner left, and begin from the newest state."""
+        if self._lock is None:
+            for attempt in attempts(LAKE_LOCK, on=(_LockedError,)):
+                with attempt:
+                    self._lock = self._locked()
+            self._tidy()
+        super().begin()
+
+    def _locked(self) -> Lock:
+        self._load()
+        lock = Lock(self.store, self.home, self.head.number + 1)
+        if self._settled(lock) and self._alone(lock):
+            return lock
+        lock.release()
+        message = f"another load holds the table in {self.store.shown}{self.home}"
+        raise _LockedError(message, hint="it is tried again by itself, or run it again when that load is over.")
+
+    def commit(self) -> None:
+        """Commit the books and give the lock back."""
+        try:
+            super().commit()
+        except BaseException:
+            self._give_up()
+            raise
+        self._release()
+        if self.points_written:
+            self.points_written = False
+            self._forget_points()
+
+    def rollback(self) -> None:
+        """Undo what the books say and give the lock back; a change of rows that was made stays, with its own books."""
+        super().rollback()
+        self.head = UNKNOWN
+        self._give_up()
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._give_up()
+        self.rows.close()
+        super().close()
+
+    def value(self, name: str) -> str:
+        """Give what the state remembers under a name."""
+        rows = self.query(f"SELECT value FROM {STATE_TABLE} WHERE name = ?", (name,))
+        return str(rows[0][0]) if rows else ""
+
+    def remember(self, name: str, value: str) -> None:
+        """Let the state remember something under a name."""
+        self.connection.execute(f"INSERT OR REPLACE INTO {STATE_TABLE} VALUES (?, ?)", (name, value))
+
+    def watch(self, last_change: Callable[[], str]) -> None:
+        """Let the change of this transaction be refused when anybody changes the table from now on."""
+        self._watched = (last_change, last_change())
+
+    def _forget_points(self) -> None:
+        """Remove the folded events of earlier loads, and those of loads that came to nothing."""
+        prefix, kept = f"{self.home}{POINTS}", self.value("points")
+        found = [*self.store.listed(prefix), *self.store.unfinished(prefix)]
+        for name in {one.key.removeprefix(prefix).partition("/")[0] for one in found}:
+            if f"{prefix}{name}" != kept:
+                self.store.remove_below(f"{prefix}{name}/")
+
+    def change(self, sql: str) -> dict[str, int]:
+        """Make the one change of rows of this transaction; the books as they are now count from then on."""
+        lock, change = self._announced(lambda change: self._applier.prepare(self._engine(), change))
+        try:
+            told = self._applier.change(self._engine(), sql, change)
+        except EngineError as error:
+            # Where the engine has answered and its answer is the last word, nothing of this change is still on its way.
+            lock.answered = error.answered and not self._applier.lingers
+            raise
+        lock.answered = True
+        failpoint("store.after_change")
+        if not self._applier.decides and not self._applier.made(self._engine, change):
+            message = "the table did not take the change: another load was first"
+            raise TransientError(message, hint="nothing was changed; it is tried again by itself, or run it again.")
+        return told
+
+    def add(self, place: Callable[[], None], commit: Callable[[Change], None]) -> None:
+        """Make the one change of this transaction without the engine: files are placed, then a commit names them."""
+        lock, change = self._announced(lambda _: place())
+        try:
+            commit(change)
+        except FlowError:
+            lock.answered = True  # refused before anything was written
+            raise
+        lock.answered = True
+        failpoint("store.after_change")
+
+    def _announced(self, prepare: Callable[[Change], None]) -> tuple[Lock, Change]:
+        """Keep the books that follow the change, and let whoever comes next know of it."""
+        if self._lock is None:
+            message = "rows of a lake table are changed in a transaction only"
+            raise CommitError(message)
+        number = self.head.number + 1
+        state = self._state_key(number)
+        # The connection is this session's own: to end its transaction commits nothing but what it holds itself.
+        self.connection.execute("COMMIT")
+        self.store.create(state, self.connection.serialize())
+        self.connection.execute("BEGIN IMMEDIATE")
+        change = Change(self._lock.id, number, self.value("ledger"), state)
+        prepare(change)
+        self._refuse_overtaken(change)
+        self._lock.announce(change)
+        if self._lock.buried or newest_of(self.store, self.home) != self.head.number:
+            self._lock.answered = True
+            message = "this load was taken for dead, and another one went on"
+            raise TransientError(message, hint="nothing was changed; it is tried again by itself, or run it again.")
+        failpoint("store.before_change")
+        return self._lock, change
+
+    def check_held(self) -> None:
+        """Refuse to go on when the table is not held, or somebody took this session for dead."""
+        if self._lock is None or self._lock.buried:
+            message = "the table is held by somebody else by now"
+            raise TransientError(message, hint="run it again.")
+
+    def _refuse_overtaken(self, change: Change) -> None:
+        if self._watched is None or self._watched[0]() == self._watched[1]:
+            return
+        self._settle(change)
+        message = "another program changed the table while the load was about to be committed"
+        raise StalePlanError(message, hint="nothing was changed; plan again.")
+
+    def _release(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
+
+    def _give_up(self) -> None:
+        """Give the lock back without a commit; if rows were changed all the same, the books follow them."""
+        lock, self._lock = self._lock, None
+        if lock is None:
+            return
+        if lock.announced is None:
+            lock.release()
+            return
+        lock.fall_silent()
+        # What cannot be asked or written now is dealt with by whoever comes next.
+        with suppress(EngineError, OSError):
+            if lock.answered and not self._applier.made(self._engine, lock.announced):
+                lock.release()
+                return
+            self._settle(lock.announced)
+            lock.release()
+
+    def _follow(self, change: Change) -> None:
+        """Make the books of a change that was made the next ones."""
+        self._record(change.number, change.state, "taken_over")
+
+    def _record(self, number: int, state: str, how: str) -> None:
+        record = {"format": FORMAT, "number": number, "state": state, how: True}
+        self.store.create(record_key(number, self.home), json.dumps(record, indent=1).encode())
+
+    def _state_key(self, number: int) -> str:
+        return f"{self.home}{STATES}{number:0{DIGITS}d}-{uuid.uuid4().hex}.sqlite"
+
+    def _settled(self, mine: Lock) -> bool:
+        """Deal with the locks of dead owners; False when one lives, or when the head moved."""
+        for other in mine.others():
+            if not other.dead:
+                if other.number == mine.number:
+                    return False
+                continue
+            self._found_dead = True
+            # An owner who announces a change looks for this mark afterwards; whoever marks looks for changes afterwards.
+            other.bury()
+            change = other.announced()
+            if change is not None and other.number == mine.number:
+                self._settle(change)
+                other.clear()
+                return False
+            other.clear()
+        return True
+
+    def _tidy(self) -> None:
+        """Tidy up after dead owners, where that can be done now."""
+        if self._found_dead:
+            self._found_dead = False
+            with suppress(EngineError):
+                self._applier.tidy(self._engine)
+
+    def _settle(self, change: Change) -> None:
+        """Take over the books of a change that was made; one that was not made never will be, nor anything of its number."""
+        if self._applier.made(self._engine, change) or not self._refused(change):
+            self._follow(change)
+        else:
+            self._pass_over(change.number)
+
+    def _refused(self, change: Change) -> bool:
+        """Have the table refuse a change; False when it was made first."""
+        for attempt in attempts(LAKE_REFUSAL, on=_is_transient):
+            with attempt:
+                try:
+                    self._applier.refuse(self._engine, change)
+                except (EngineError, TransientError):
+                    # Made between the question and the refusal, it is what the refusal stumbles over. So it may over
+                    # the refusal of a writer that died since, and finds it in its place the next time.
+                    if not self._applier.made(self._engine, change):
+                        raise
+        return not self._applier.made(self._engine, change)
+
+    def _pass_over(self, number: int) -> None:
+        """Let a number end without a change: a table that has heard of it takes nothing else under it."""
+        head = head_of(self.store, self.home)
+        books = self.store.read(head.state) if head.number == number - 1 else None
+        if books is None:
+            return
+        state = self._state_key(number)
+        self.store.create(state, books)
+        self._record(number, state, "passed_over")
+
+    def _alone(self, lock: Lock) -> bool:
+        """Take the lock; whoever sees that another did so too gives it back."""
+        lock.take()
+        try:
+            if any(other.number == lock.number for other in lock.others()):
+                return False
+            return newest_of(self.store, self.home) == self.head.number
+        except BaseException:
+            lock.release()
+            raise
+
+
+class _LockedError(TransientError):
+    """Another load holds the lock."""
+
+
+def _is_transient(error: Exception) -> bool:
+    return error.transient if isinstance(error, EngineError) else isinstance(error, TransientError)

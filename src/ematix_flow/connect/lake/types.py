@@ -1,0 +1,56 @@
+"""Declared types as the types of lake tables, in Spark's words; what a lake has no type for is kept as text and told so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.types.digits import digits_of
+from ematix_flow.connect.types.existing import ExistingTypes
+from ematix_flow.declare.table import types
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.table.types import ColumnType
+
+_TYPES = {
+    "small_int": "SMALLINT",
+    "integer": "INT",
+    "big_int": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "boolean": "BOOLEAN",
+    "text": "STRING",
+    "string": "STRING",
+    "json": "STRING",
+    "jsonb": "STRING",
+    "uuid": "STRING",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP_NTZ",
+    "timestamp_tz": "TIMESTAMP",
+    "bytes": "BINARY",
+}
+
+_WORDS = {"LONG": "BIGINT", "INTEGER": "INT", "SHORT": "SMALLINT", "BYTE": "TINYINT"}
+"""Other words for the same types."""
+
+
+def ddl_type(column_type: ColumnType) -> str:
+    """Give the type of a column."""
+    if column_type.kind == "numeric":
+        precision, scale = digits_of(column_type)
+        return f"DECIMAL({precision},{scale})"
+    return _TYPES[column_type.kind]
+
+
+def normal(word: str) -> str:
+    """Give one word for a type, however it is spelled."""
+    upper = word.replace(" ", "").upper()
+    return _WORDS.get(upper, upper)
+
+
+class LakeTypes(ExistingTypes):
+    """Small integers, which Spark refuses to cut; what is nested is refused."""
+
+    def carried_as(self, native: str, given: ColumnType) -> ColumnType | None:
+        """Carry a byte as the next wider integer."""
+        del given
+        return types.SmallInt() if native == "TINYINT" else None

@@ -1,0 +1,1 @@
+"""Metadata tables of targets without a database: an SQLite file in a store."""

@@ -1,0 +1,250 @@
+"""Bookkeeping in a store: an SQLite database whose every commit is a new object, numbered and written by one winner.
+
+`_ematix_flow/commits/<number>.json` says which object under `_ematix_flow/state/` is the database after that commit.
+A record is created and never replaced, so of two sessions that began from the same number one commits and the other
+is told to begin again. Rows of the user's tables do not pass here.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from ematix_flow.connect.base.retry import OVERTAKEN, attempts
+from ematix_flow.connect.sqlite.functions import register
+from ematix_flow.connect.sqlite.session import SQLiteSession
+from ematix_flow.errors import OvertakenError, TransientError
+from ematix_flow.failpoints import failpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ematix_flow.connect.storage.base import Store
+
+HOME = "_ematix_flow/"
+"""Where the bookkeeping of a store is, unless a table has its own."""
+
+COMMITS = "commits/"
+STATES = "state/"
+
+DIGITS = 12
+FORMAT = 1
+KEPT = {STATES: (10, 0.0), COMMITS: (200, 3600.0)}
+"""How many of the newest are kept in any case, and how many seconds any of them is.
+
+States go first: a session that is so far behind that its number is free again finds the state it began from gone."""
+
+TIDY_EVERY = 16
+LOADS = 5
+"""How often the newest state is looked for when it is tidied away between two looks."""
+
+FIRST = 1
+"""The record that is never removed: a session that began before there was one must find that it was not first."""
+
+UNFINISHED_SECONDS = 3600.0
+"""How long a record or a state may take to be written."""
+
+_SCRATCH = (
+    "SELECT ",
+    "PRAGMA ",
+    "EXPLAIN ",
+    "CREATE TEMP ",
+    "CREATE INDEX TEMP.",
+    "INSERT INTO TEMP.",
+    "DROP TABLE IF EXISTS TEMP.",
+    "DROP VIEW TEMP.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The newest commit: its number and the database it left; number 0 is before the first."""
+
+    number: int
+    state: str = ""
+
+
+UNKNOWN = Head(-1)
+"""Stands for a state that has to be read anew."""
+
+
+def head_of(store: Store, home: str = HOME) -> Head:
+    """Give the newest commit of a store."""
+    number = newest_of(store, home)
+    return Head(0) if number == 0 else Head(number, str(record_of(store, number, home)["state"]))
+
+
+def newest_of(store: Store, home: str = HOME) -> int:
+    """Give the number of the newest commit."""
+    return max((_number(found.key) for found in store.listed(home + COMMITS)), default=0)
+
+
+def record_of(store: Store, number: int, home: str = HOME) -> Mapping[str, Any]:
+    """Give what a commit's record says."""
+    data = store.read(record_key(number, home))
+    if data is None:
+        message = f"commit {number} in {store.shown} vanished while it was read"
+        raise TransientError(message)
+    record: dict[str, Any] = json.loads(data)
+    if int(record["format"]) > FORMAT:
+        message = f"{store.shown} was written by a newer version (format {record['format']}, this one knows {FORMAT})"
+        raise sqlite3.NotSupportedError(message)
+    return record
+
+
+class StoreSession(SQLiteSession):
+    """A session over the newest state; what it commits becomes the next one, unless somebody else was first."""
+
+    def __init__(self, store: Store, tables: Sequence[str], home: str = HOME) -> None:
+        super().__init__(self.opened(), store.shown)
+        self.store = store
+        self.home = home
+        self._tables = tables
+        self.head = Head(0)
+        self._load()
+
+    def opened(self) -> sqlite3.Connection:
+        """Give a connection to an empty state, with our functions."""
+        connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        register(connection)
+        return connection
+
+    def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
+        """Run a statement; outside of a transaction it is one by itself, begun again as long as others are first."""
+        if self.connection.in_transaction or _is_temporary(sql):
+            return super().execute(sql, parameters)
+        for attempt in attempts(OVERTAKEN):
+            with attempt:
+                rows = self._execute_alone(sql, parameters)
+        return rows
+
+    def _execute_alone(self, sql: str, parameters: Sequence[object]) -> int:
+        self.begin()
+        try:
+            rows = super().execute(sql, parameters)
+            self.commit()
+        except BaseException:
+            self.rollback()
+            raise
+        return rows
+
+    def begin(self) -> None:
+        """Begin from the newest state."""
+        self._load()
+        super().begin()
+        self._changes = self.connection.total_changes
+        self._schema = self._schema_version()
+
+    def commit(self) -> None:
+        """Write the next state and its record; a transaction that changed nothing leaves none."""
+        changed = self.connection.total_changes != self._changes or self._schema_version() != self._schema
+        told = self.told() if changed else {}
+        super().commit()
+        if changed:
+            try:
+                self._publish(told)
+            except BaseException:
+                self.head = UNKNOWN
+                raise
+
+    def told(self) -> Mapping[str, Any]:
+        """Give what else a record shall say about its commit."""
+        return {}
+
+    def _publish(self, told: Mapping[str, Any]) -> None:
+        number = self.head.number + 1
+        state = f"{self.home}{STATES}{number:0{DIGITS}d}-{uuid.uuid4().hex}.sqlite"
+        try:
+            self.store.create(state, self.connection.serialize())
+        except OSError as error:
+            # Without a record nothing happened, and nobody has to ask whether it did.
+            message = f"the next state of {self.store.shown} could not be written: {error.strerror or error}"
+            raise TransientError(message, hint="nothing was changed.") from None
+        record = {"format": FORMAT, "number": number, "state": state, **told}
+        failpoint("store.before_record")
+        won = self.store.create(record_key(number, self.home), json.dumps(record, indent=1).encode())
+        based = self.head.number == 0 or self.store.size(self.head.state) is not None
+        if won and based:
+            self.head = Head(number, state)
+            if number % TIDY_EVERY == 0:
+                self.tidy()
+            return
+        if won:
+            # The base was tidied away: others are far ahead, and nobody reads a record behind them.
+            self.store.delete(record_key(number, self.home))
+        self.store.delete(state)
+        message = f"another load was committed to {self.store.shown} first"
+        raise OvertakenError(message, hint="nothing was changed; it is tried again by itself, or run it again.")
+
+    def tidy(self) -> int:
+        """Remove records and states that no session can still begin from, and give how many there were."""
+        keys = self.superseded()
+        for key in keys:
+            self.store.delete(key)
+        return len(keys)
+
+    def superseded(self) -> list[str]:
+        """Give the records and states that no session can still begin from, in the order in which they may go."""
+        keys = []
+        for prefix, (newest, seconds) in KEPT.items():
+            for found in self.store.listed(self.home + prefix):
+                number = _number(found.key)
+                needed = number == FIRST and prefix == COMMITS
+                young = bool(seconds) and found.age <= seconds
+                if number <= self.head.number - newest and not young and not needed:
+                    keys.append(found.key)
+            unfinished = self.store.unfinished(self.home + prefix)
+            keys.extend(found.key for found in unfinished if found.age > UNFINISHED_SECONDS)
+        return keys
+
+    def _load(self) -> None:
+        if 0 < self.head.number == newest_of(self.store, self.home):
+            return
+        head = head_of(self.store, self.home)
+        data = _empty(self._tables) if head.number == 0 else self.store.read(head.state)
+        for _ in range(LOADS):
+            if data is not None:
+                break
+            head = head_of(self.store, self.home)
+            data = self.store.read(head.state)
+        if data is None:
+            message = f"the state of commit {head.number} in {self.store.shown} is gone"
+            raise sqlite3.DatabaseError(message)
+        # Always a new connection: what a used one knows of its tables would be taken for those of another state, and
+        # SQLite reads beyond its memory then.
+        connection = self.opened()
+        connection.deserialize(data)
+        self.connection.close()
+        self.connection = connection
+        self.head = head
+
+    def _schema_version(self) -> int:
+        return cast("int", self.connection.execute("PRAGMA main.schema_version").fetchone()[0])
+
+
+def _empty(tables: Sequence[str]) -> bytes:
+    connection = sqlite3.connect(":memory:")
+    try:
+        for sql in tables:
+            connection.execute(sql)
+        return connection.serialize()
+    finally:
+        connection.close()
+
+
+def _is_temporary(sql: str) -> bool:
+    """Say whether a statement only looks, or is about this session's scratch tables alone."""
+    return sql.lstrip().upper().startswith(_SCRATCH)
+
+
+def record_key(number: int, home: str = HOME) -> str:
+    """Give the key of a commit's record."""
+    return f"{home}{COMMITS}{number:0{DIGITS}d}.json"
+
+
+def _number(key: str) -> int:
+    name = key.rpartition("/")[2][:DIGITS]
+    return int(name) if name.isdecimal() else 0

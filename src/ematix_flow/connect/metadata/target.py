@@ -1,0 +1,131 @@
+"""What targets have in common whose books are an SQLite file in a store: staging as files there, and no SQL over rows."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+from ematix_flow.connect.base.database import Database
+from ematix_flow.connect.metadata.cleanup import books_chore
+from ematix_flow.connect.metadata.session import HOME
+from ematix_flow.connect.metadata.tables import load_rejects
+from ematix_flow.connect.staging.files import check_files, reject_batches
+from ematix_flow.connect.storage.base import LocalStore, StoreError, StoreUnavailableError
+from ematix_flow.connect.types.arrow import REJECTS
+from ematix_flow.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from datetime import datetime
+
+    import pyarrow as pa
+
+    from ematix_flow.connect.base.database import Opened, Session, SourceColumn, Split, StageSpec
+    from ematix_flow.connect.base.maintenance import Chore
+    from ematix_flow.connect.metadata.session import StoreSession
+    from ematix_flow.connect.sqlite.session import SQLiteSession
+    from ematix_flow.connect.storage.base import Store
+    from ematix_flow.declare.table.maintenance import Maintenance
+    from ematix_flow.records import Part
+
+STAGE = "stage/"
+"""Where loads stage their files, below the home of the books."""
+
+
+class StoreTarget(Database):
+    """A target in a store."""
+
+    store: Store
+    name: str
+
+    @property
+    def home(self) -> str:
+        """Give where the books and the staging are."""
+        return HOME
+
+    @property
+    def write_paths(self) -> tuple[str, ...]:
+        """Return the folder; a bucket is reached from everywhere."""
+        return (self.store.shown,) if isinstance(self.store, LocalStore) else ()
+
+    @property
+    def errors(self) -> tuple[type[BaseException], ...]:
+        """Give what the books and the store may raise."""
+        return (sqlite3.Error, OSError)
+
+    def is_transient(self, error: BaseException) -> bool:
+        """Say yes for what the system says about the store, unless the store says that it will stay like this."""
+        if isinstance(error, StoreError):
+            return isinstance(error, StoreUnavailableError)
+        return isinstance(error, OSError)
+
+    def probe(self) -> str:
+        """Say whether the store is there."""
+        return self.store.probe()
+
+    def exists(self) -> bool:
+        """Say whether the store is there, as far as that can be told without asking for anything in it."""
+        return self.store.exists()
+
+    def chores(self, session: Session, rules: Maintenance, now: datetime) -> Sequence[Chore]:
+        """Give the clean-up of the books."""
+        del rules, now
+        return (books_chore(cast("StoreSession", session)),)
+
+    # Reading
+
+    def describe(self, session: Session, sql: str) -> tuple[SourceColumn, ...]:
+        """Refuse: rows are not read by SQL of this target."""
+        del session, sql
+        raise self.no_queries()
+
+    def interchange(self, column: SourceColumn, expression: str) -> str:
+        """Refuse: rows are not read by SQL of this target."""
+        del column, expression
+        raise self.no_queries()
+
+    def open_read(self, session: Session, sql: str, parallel: int) -> Opened:
+        """Refuse: rows are not read by SQL of this target."""
+        del session, sql, parallel
+        raise self.no_queries()
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """Refuse: rows are not read by SQL of this target."""
+        del split
+        raise self.no_queries()
+
+    def no_queries(self) -> UnsupportedError:
+        """Give the error for whoever asks."""
+        return UnsupportedError(f"connection {self.name!r} is {self.kind}, whose rows Spark reads")
+
+    # Staging
+
+    def open_stage(self, session: Session, spec: StageSpec) -> StageSpec:
+        """Keep a place out of sight that only this load writes to."""
+        del session
+        return replace(spec, folder=f"{self.home}{STAGE}{spec.name}/")
+
+    def verify_stage(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> None:
+        """Compare the bytes of each named file with its report."""
+        del session
+        check_files(self.store, spec, parts)
+
+    def reject_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
+        """Load the named reject files into a temporary table of the books' session."""
+        return load_rejects(cast("SQLiteSession", session), REJECTS.names, reject_batches(self.store, spec, parts))
+
+    def drop_stage(self, session: Session, spec: StageSpec) -> None:
+        """Remove what the load staged."""
+        del session
+        self.store.remove_below(f"{self.home}{STAGE}{spec.name}/")
+
+    def stages(self, session: Session) -> Iterable[tuple[str, float]]:
+        """List the loads that have something staged, with the seconds since they last added to it."""
+        del session
+        ages: dict[str, float] = {}
+        root = f"{self.home}{STAGE}"
+        for found in (*self.store.listed(root), *self.store.unfinished(root)):
+            name = found.key.removeprefix(root).partition("/")[0]
+            ages[name] = min(found.age, ages.get(name, found.age))
+        return ages.items()

@@ -1,0 +1,110 @@
+"""Reads a query of MySQL as Arrow batches, in one consistent snapshot; what MySQL bends in a SELECT is an error here."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pymysql.constants import FIELD_TYPE as CODE
+
+from ematix_flow.connect.base.database import FAILED
+from ematix_flow.connect.mysql.protocol import RowStream
+from ematix_flow.connect.mysql.session import connect
+from ematix_flow.connect.mysql.types import arrow_type
+from ematix_flow.errors import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ematix_flow.connect.mysql.protocol import Column, Field, Wire
+    from ematix_flow.connect.mysql.session import Settings
+
+BENT = frozenset({1260, 1264, 1265, 1292, 1301, 1365, 1366, 1406, 1411, 1441})
+"""Warnings of a SELECT that an INSERT would refuse: a value was cut, or became NULL or zero."""
+
+
+def read_rows(settings: Settings, name: str, sql: str) -> Iterator[pa.RecordBatch]:
+    """Stream the rows of a query."""
+    wire = connect(settings, name)
+    try:
+        wire.query("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        wire.query("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        stream = RowStream(wire, sql)
+        for columns, _ in stream.chunks():
+            yield batch_of(stream.fields, columns)
+        if stream.warnings:
+            _refuse_bent(wire)
+        wire.close()
+    finally:
+        # Rows that nobody asked for any more would have to be read to the end otherwise.
+        wire.break_off()
+
+
+def batch_of(fields: Sequence[Field], columns: Sequence[Column]) -> pa.RecordBatch:
+    """Give a chunk as a batch; a row with a date that does not exist is marked as failed."""
+    names, arrays, failed = [field.name for field in fields], [], None
+    for field, column in zip(fields, columns, strict=True):
+        array, reasons = _array(field, column)
+        arrays.append(array)
+        if reasons is not None:
+            failed = reasons if failed is None else pc.coalesce(failed, reasons)
+    if failed is not None and FAILED in names:
+        index = names.index(FAILED)
+        arrays[index] = pc.coalesce(arrays[index], failed)
+    elif failed is not None:
+        names, arrays = [*names, FAILED], [*arrays, failed]
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _array(field: Field, column: Column) -> tuple[pa.Array, pa.Array | None]:
+    """Give the values in the type of `arrow_type`, and why some of them cannot be carried."""
+    valid = None if column.nulls is None else pa.py_buffer(np.packbits(~column.nulls, bitorder="little"))
+    buffers = [valid, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
+    raw = pa.Array.from_buffers(pa.binary(), len(column.offsets) - 1, buffers)
+    wanted = arrow_type(field)
+    if wanted == pa.binary():
+        return raw, None
+    if field.code == CODE.BIT:
+        numbers = [None if bits is None else int.from_bytes(bits, "big") for bits in raw.to_pylist()]
+        return pc.cast(pa.array(numbers, pa.uint64()), wanted), None
+    # The cast checks that it is UTF-8.
+    text = pc.cast(raw, pa.string())
+    if wanted == pa.string():
+        return text, None
+    if not pa.types.is_temporal(wanted):
+        return pc.cast(text, wanted), None
+    try:
+        return _moments(text, wanted), None
+    except pa.ArrowInvalid:
+        return _real_moments(field, text, wanted)
+
+
+def _moments(text: pa.Array, wanted: pa.DataType) -> pa.Array:
+    return pc.cast(pc.cast(text, pa.timestamp("us")) if pa.types.is_timestamp(wanted) else text, wanted)
+
+
+def _real_moments(field: Field, text: pa.Array, wanted: pa.DataType) -> tuple[pa.Array, pa.Array]:
+    """Leave out days such as 0000-00-00 and 2020-02-30, which MySQL can hold."""
+    parse = datetime.fromisoformat if pa.types.is_timestamp(wanted) else date.fromisoformat
+    good: list[str | None] = []
+    reasons: list[str | None] = []
+    for value in text.to_pylist():
+        try:
+            parse(value or "2000-01-01")
+        except ValueError:
+            good.append(None)
+            reasons.append(f"{field.name}: {value!r} is no day of the calendar")
+        else:
+            good.append(value)
+            reasons.append(None)
+    return _moments(pa.array(good, pa.string()), wanted), pa.array(reasons, pa.string())
+
+
+def _refuse_bent(wire: Wire) -> None:
+    said = [str(text) for _, code, text in wire.rows("SHOW WARNINGS") if int(code) in BENT]
+    if said:
+        message = f"the source query bends values: {said[0]}"
+        raise RunError(message, hint="MySQL only warns about it in a SELECT; mend the expression in the query.")

@@ -1,0 +1,1 @@
+"""Schemas of messages: Confluent and AWS Glue."""

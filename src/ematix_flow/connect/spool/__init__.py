@@ -1,0 +1,1 @@
+"""The write-ahead log between a queue and a stream."""

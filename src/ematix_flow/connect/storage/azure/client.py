@@ -1,0 +1,175 @@
+"""Where a container of Azure is, the client that gets there and what its errors mean; it knows no keys of tables."""
+
+from __future__ import annotations
+
+import base64
+import os
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlsplit
+
+from ematix_flow.connect.storage.base import StoreError, StoreUnavailableError
+from ematix_flow.connect.storage.location import BucketPlace, as_prefix, check_endpoint
+from ematix_flow.connect.storage.requests import (
+    ConflictError,
+    MissingObjectError,
+    PreconditionError,
+    UnreachedError,
+    installed,
+)
+from ematix_flow.errors import RunError
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.connection.registry import ObjectStoreAzureConnection
+
+_installed = partial(installed, extra="azure")
+
+_SUFFIX = "core.windows.net"
+_MISSING = frozenset({"BlobNotFound", "ResourceNotFound"})
+_TAKEN = frozenset({"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet"})
+_BUSY = frozenset({"ServerBusy", "OperationTimedOut", "InternalError", "ContainerBeingDeleted", "AccountBeingCreated"})
+_REFUSALS = {
+    "ContainerNotFound": "container {container!r} does not exist",
+    "AuthenticationFailed": "the account_key or the token is wrong, or has expired",
+    "NoAuthenticationInformation": "the service takes no request without credentials",
+    "AuthorizationFailure": "the credentials may not {operation} there",
+    "AuthorizationPermissionMismatch": "the credentials may not {operation} there",
+    "AuthorizationServiceMismatch": "the token is for another service",
+    "AuthorizationResourceTypeMismatch": "the token may not {operation} there",
+    "AuthorizationProtocolMismatch": "the token does not allow this protocol",
+    "InsufficientAccountPermissions": "the credentials may not {operation} there",
+    "AccountIsDisabled": "the account is disabled",
+    "LeaseIdMissing": "somebody holds a lease there",
+    "BlobImmutableDueToPolicy": "a policy forbids to change what is there",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AzurePlace(BucketPlace):
+    """A container, a prefix in it and how to get there; what it shows of itself holds no secret."""
+
+    service_kind: ClassVar[str] = "azure"
+    scheme: ClassVar[str] = "az"
+    noun: ClassVar[str] = "container"
+
+    account: str
+    container: str
+    prefix: str = ""
+    service: str = ""
+    """The address of the blob service."""
+    account_key: str = field(default="", repr=False)
+    sas_token: str = field(default="", repr=False)
+
+    @property
+    def endpoint(self) -> str:
+        """Give the address of the service."""
+        return self.service
+
+    @property
+    def user(self) -> str:
+        """Give the account."""
+        return self.account
+
+    @property
+    def keeps_conditions(self) -> bool:
+        """Say yes for Microsoft's own service; others are asked."""
+        return (urlsplit(self.service).hostname or "").endswith(f".blob.{_SUFFIX}")
+
+
+def place_of(connection: ObjectStoreAzureConnection) -> AzurePlace:
+    """Give the place that a connection names; without a key and a token the Azure libraries look for credentials."""
+    said = _connection_string(connection)
+    account = connection.account or said.get("accountname", "")
+    suffix = said.get("endpointsuffix", _SUFFIX)
+    service = connection.endpoint or said.get("blobendpoint", "") or f"https://{account}.blob.{suffix}"
+    check_endpoint(connection.name, service, "container")
+    return AzurePlace(
+        account,
+        connection.container,
+        as_prefix(connection.prefix),
+        service.rstrip("/"),
+        connection.account_key or said.get("accountkey", ""),
+        (connection.sas_token or said.get("sharedaccesssignature", "")).lstrip("?"),
+    )
+
+
+def _connection_string(connection: ObjectStoreAzureConnection) -> dict[str, str]:
+    """Give what a connection string says, by its names in small letters."""
+    text = connection.connection_string or ""
+    pairs = (part.partition("=") for part in text.split(";") if part.strip())
+    said = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    if text and "${" not in text and not said.keys() & {"accountkey", "sharedaccesssignature"}:
+        message = (
+            f"connection {connection.name!r}: the connection_string holds no AccountKey and no SharedAccessSignature"
+        )
+        raise RunError(message)
+    return said
+
+
+def connect(place: AzurePlace, seconds: tuple[float, float]) -> Any:
+    """Return a client of the service."""
+    blob = _installed("azure.storage.blob")
+    try:
+        return blob.BlobServiceClient(
+            place.service,
+            credential=credential_of(place),
+            connection_timeout=seconds[0],
+            read_timeout=seconds[1],
+            # One attempt: whoever repeats a conditional write must know that it may have happened.
+            retry_total=0,
+        )
+    except ValueError:
+        raise StoreError(f"{place.service}: the account_key or the endpoint cannot be used") from None
+
+
+def credential_of(place: AzurePlace) -> Any:
+    """Give the credentials as the client takes them."""
+    if place.account_key:
+        base64.b64decode(place.account_key, validate=True)  # a ValueError now, and not with every signature
+        return {"account_name": place.account, "account_key": place.account_key}
+    return place.sas_token or _default_credential(os.getpid())
+
+
+@lru_cache(maxsize=1)
+def _default_credential(process: int) -> Any:
+    del process
+    return _installed("azure.identity").DefaultAzureCredential()
+
+
+def error_of(place: AzurePlace, operation: str, error: Exception) -> StoreError | None:
+    """Return what an error of the client means, or None for any other error."""
+    exceptions = _installed("azure.core.exceptions")
+    if isinstance(error, exceptions.ServiceRequestError):
+        return UnreachedError(f"{place.shown}: {place.service} cannot be reached")
+    if isinstance(error, exceptions.ServiceResponseError | exceptions.IncompleteReadError):
+        return StoreUnavailableError(f"{place.shown}: the answer was lost ({type(error).__name__})")
+    if isinstance(error, exceptions.HttpResponseError):
+        return _refusal(place, operation, error)
+    if isinstance(error, exceptions.AzureError):
+        return StoreError(f"{place.shown}: the client failed ({type(error).__name__})")
+    return None
+
+
+def _refusal(place: AzurePlace, operation: str, error: Any) -> StoreError:
+    status = int(error.status_code or 0)
+    code = getattr(error, "error_code", None) or ""
+    code = str(getattr(code, "value", code))
+    if not status:
+        return _no_credentials(place)
+    said = _REFUSALS.get(code, "the service refuses with status {status}")
+    known = {"container": place.container, "operation": operation, "status": status}
+    told = f"{place.shown}: {said.format(**known)} ({code or status})"
+    if code in _MISSING or (status == 404 and code not in _REFUSALS):  # noqa: PLR2004 - not found
+        return MissingObjectError(told)
+    if code in _TAKEN or (status == 412 and code not in _REFUSALS):  # noqa: PLR2004 - the precondition failed
+        return PreconditionError(told)
+    if code == "PendingCopyOperation":
+        return ConflictError(told)
+    if code in _BUSY or (code not in _REFUSALS and (status >= 500 or status in (408, 429))):  # noqa: PLR2004 - out of order
+        return StoreUnavailableError(told)
+    return StoreError(told)
+
+
+def _no_credentials(place: AzurePlace) -> StoreError:
+    return StoreError(f"{place.shown}: no credentials were found where the Azure libraries look for them")

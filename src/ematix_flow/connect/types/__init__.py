@@ -1,0 +1,1 @@
+"""Declared types as Arrow and as found in tables; names and fingerprints."""

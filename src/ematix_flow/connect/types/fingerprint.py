@@ -1,0 +1,38 @@
+"""Fingerprints of tables: the number of rows and a sum of their hashes; what a row's hash is made of, each system says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.connect.types.identifiers import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ematix_flow.connect.base.database import TableName
+
+
+EMPTY = "empty"
+"""The fingerprint of every table without rows."""
+
+
+def sum_sql(table: str, row_hash: str) -> str:
+    """Give the query; a sum does not depend on the order of rows, and tells one row from two equal ones."""
+    return f"SELECT COUNT(*), COALESCE(SUM({row_hash}), 0) FROM {table}"
+
+
+def told(rows: Sequence[tuple[Any, ...]]) -> str:
+    """Give what the query answered as a text."""
+    count, total = rows[0]
+    return f"{int(count)}:{int(total)}" if count else EMPTY
+
+
+def shortest(decimal: str) -> str:
+    """Give the text of a decimal number without the zeros that a larger scale would add."""
+    trimmed = f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {decimal}))"
+    return f"CASE WHEN {decimal} LIKE '%.%' THEN {trimmed} ELSE {decimal} END"
+
+
+def qualified(table: TableName) -> str:
+    """Give a table's name in double quotes."""
+    return ".".join(quoted(part) for part in (table.schema, table.name) if part)

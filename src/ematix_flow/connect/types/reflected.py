@@ -1,0 +1,61 @@
+"""How values get into a column that is there already: the declared type with the same DDL, or what carries them; it asks nobody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ematix_flow.connect.types.existing import MOST_DIGITS, SIZE
+from ematix_flow.declare.table import types
+
+if TYPE_CHECKING:
+    from ematix_flow.connect.base.database import Database, FoundColumn
+    from ematix_flow.declare.table.types import ColumnType
+
+_PLAIN: tuple[ColumnType, ...] = (
+    # Before JSON and UUID: lakes keep all three as text, and a text need not be a UUID.
+    types.Text(),
+    types.BigInt(),
+    types.Integer(),
+    types.SmallInt(),
+    types.Double(),
+    types.Float(),
+    types.Boolean(),
+    types.TimestampTZ(),
+    types.Timestamp(),
+    types.Date(),
+    types.JSONB(),
+    types.JSON(),
+    types.Bytes(),
+)
+_SIZED = ("VARCHAR", "NUMERIC", "DECIMAL", "DECIMALTEXT")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundType:
+    """The declared type that carries values to a column."""
+
+    type: ColumnType
+    native: str = ""
+    """What the database calls the type, where it is another one and the database has to cast."""
+
+
+def found_type(database: Database, column: FoundColumn, given: ColumnType) -> FoundType | None:
+    """Return how values of type `given` get into a column; None where no load can write it."""
+    native = column.base or column.type
+    plain = (*_PLAIN, types.UUID()) if native.upper() == "UUID" else _PLAIN
+    for candidate in (*_sized(native), *plain):
+        if database.same_type(native, database.ddl_type(candidate)):
+            return FoundType(candidate, column.base)
+    carried = database.existing.carried_as(native, given)
+    return None if carried is None else FoundType(carried, native)
+
+
+def _sized(native: str) -> tuple[ColumnType, ...]:
+    size, base = SIZE.search(native), SIZE.sub("", native).upper()
+    if size is None or base not in _SIZED or not int(size[1]):
+        return ()
+    first, second = int(size[1]), int(size[2] or 0)
+    if base == "VARCHAR":
+        return (types.String(first),)
+    return (types.Numeric(first, second),) if second <= first <= MOST_DIGITS else ()
