@@ -19,7 +19,7 @@ from ematix_flow.declare.pipeline import keywords, normalize, transforms
 from ematix_flow.declare.spark_settings import PREFIX, SETTINGS
 from ematix_flow.declare.stream import keywords as stream_keywords
 from ematix_flow.declare.stream import toml_reader as stream_toml
-from ematix_flow.failpoints import DELTA_NAMES, LAKE_NAMES, NAMES, SINK_NAMES, SLOT_NAMES, STORE_NAMES
+from ematix_flow.failpoints import ADDING_NAMES, LAKE_NAMES, NAMES, SINK_NAMES, SLOT_NAMES, STORE_NAMES
 from ematix_flow.plan.explain.guarantees import QUEUES, SOURCES, TARGETS, guarantee_of
 from ematix_flow.plan.metadata_tables import COLUMNS
 
@@ -53,7 +53,7 @@ STAGING = {
     "object_store_azure": "files below `_ematix_flow/stage/`, uploaded in blocks",
     "delta_local": "Parquet parts below `_ematix_flow/`, read by Spark or placed in the table",
     "delta_s3": "Parquet parts below `_ematix_flow/`, uploaded by tasks and read by Spark or placed in the table",
-    "iceberg": "Parquet parts below `_ematix_flow/` of the warehouse, read by Spark",
+    "iceberg": "Parquet parts below `_ematix_flow/` of the warehouse, read by Spark or placed in the table",
 }
 FOLDERS = (
     "A folder of files has no transaction; its commit is a numbered record that only one writer can create (see"
@@ -144,7 +144,7 @@ def guarantees() -> str:
             TRIED,
             ", ".join(
                 f"`{name}`"
-                for name in dict.fromkeys((*NAMES, *STORE_NAMES, *LAKE_NAMES, *DELTA_NAMES, *SINK_NAMES, *SLOT_NAMES))
+                for name in dict.fromkeys((*NAMES, *STORE_NAMES, *LAKE_NAMES, *ADDING_NAMES, *SINK_NAMES, *SLOT_NAMES))
             ),
             "How each system stores a declared type: [types](types.md).",
         ]

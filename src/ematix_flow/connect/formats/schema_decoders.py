@@ -1,4 +1,7 @@
-"""What payloads with a schema share, whatever their format: the schema is found by the number that each message has."""
+"""What payloads with a schema share, whatever their format: the schema is found by the number that each message has.
+
+Why the deserializers of confluent-kafka are not used: docs/decisions/kafka-serializers.md.
+"""
 
 from __future__ import annotations
 
