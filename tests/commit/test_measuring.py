@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ematix_flow.commit.ledger import HistoryRow
 from ematix_flow.commit.measurements import Ruler
-from ematix_flow.connect.base.database import SourceColumn
+from ematix_flow.connect.base.columns import SourceColumn
 from ematix_flow.connect.registry import system_of
 from ematix_flow.declare.connection.registry import SQLiteConnection
 from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration

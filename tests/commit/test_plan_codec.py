@@ -12,7 +12,8 @@ import pytest
 
 from ematix_flow.commit.ledger import HistoryRow
 from ematix_flow.commit.plan_codec import decode, encode
-from ematix_flow.connect.base.database import StageSpec, TableName
+from ematix_flow.connect.base.columns import TableName
+from ematix_flow.connect.base.stage import StageSpec
 from ematix_flow.declare.table.partitions import Partition
 from ematix_flow.engine.batch.commit_request import order_for
 from ematix_flow.errors import CommitError

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.connect.base.database import FoundColumn
+from ematix_flow.connect.base.columns import FoundColumn
 from ematix_flow.connect.delta import commit as delta_commit
 from ematix_flow.connect.delta import log as delta_log
 from ematix_flow.connect.delta.commit import NewFile

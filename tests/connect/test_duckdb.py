@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 
-from ematix_flow.connect.base.database import StageColumn, TableName, WorkTable
+from ematix_flow.connect.base.columns import TableName
+from ematix_flow.connect.base.stage import StageColumn, WorkTable
 from ematix_flow.connect.duckdb import session as duckdb_session
 from ematix_flow.connect.duckdb.database import DuckDB
 from ematix_flow.declare.connection.registry import DuckDBConnection

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import orc
 
-from ematix_flow.connect.base.database import StageColumn
+from ematix_flow.connect.base.stage import StageColumn
 from ematix_flow.connect.formats import csv as csv_rows
 from ematix_flow.connect.formats import json_lines as json_rows
 from ematix_flow.connect.formats.writers import EXTENSIONS, writer

@@ -15,7 +15,7 @@ import pytest
 from ematix_flow.commit.cleanup import collect
 from ematix_flow.commit.ledger import HistoryRow, Ledger, open_run
 from ematix_flow.commit.publish import ask
-from ematix_flow.connect.base.database import StageColumn, StageSpec
+from ematix_flow.connect.base.stage import StageColumn, StageSpec
 from ematix_flow.connect.files.table import FileTables, time_ordered_name
 from ematix_flow.connect.files.transaction import FILES, REMOVED, visible
 from ematix_flow.connect.metadata.session import HOME

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ematix_flow.connect.base.database import FoundColumn
+from ematix_flow.connect.base.columns import FoundColumn
 from ematix_flow.connect.base.lake_engine import EngineError
 from ematix_flow.connect.iceberg import client as iceberg_client
 from ematix_flow.connect.iceberg.files import IcebergFiles

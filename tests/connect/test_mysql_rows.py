@@ -14,7 +14,7 @@ import pymysql
 import pytest
 
 from ematix_flow import types as t
-from ematix_flow.connect.base.database import FAILED, StageColumn, StageSpec
+from ematix_flow.connect.base.stage import FAILED, StageColumn, StageSpec
 from ematix_flow.connect.mysql import protocol as mysql_wire
 from ematix_flow.connect.mysql.database import MySQL
 from ematix_flow.connect.types.arrow import staged_schema

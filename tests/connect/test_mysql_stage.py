@@ -10,7 +10,7 @@ import pytest
 
 from ematix_flow import failpoints
 from ematix_flow import types as t
-from ematix_flow.connect.base.database import StageColumn, StageSpec, WorkTable
+from ematix_flow.connect.base.stage import StageColumn, StageSpec, WorkTable
 from ematix_flow.connect.mysql import stager as mysql_stage
 from ematix_flow.connect.mysql.database import MySQL
 from ematix_flow.connect.types.arrow import REJECTS, staged_schema
@@ -21,7 +21,7 @@ from ematix_flow.records import Part
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ematix_flow.connect.base.database import Stager
+    from ematix_flow.connect.base.stage import Stager
     from ematix_flow.connect.mysql.session import MySQLSession
     from tests.services.mariadb import MariaDBServer
 

@@ -8,7 +8,8 @@ import pymysql
 import pytest
 
 from ematix_flow import types as t
-from ematix_flow.connect.base.database import FoundColumn, StageColumn, TableName
+from ematix_flow.connect.base.columns import FoundColumn, TableName
+from ematix_flow.connect.base.stage import StageColumn
 from ematix_flow.connect.mysql.database import MySQL
 from ematix_flow.declare.connection.registry import MySQLConnection
 from ematix_flow.errors import PlanError

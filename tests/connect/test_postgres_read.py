@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ematix_flow.connect.base.database import FAILED, Split
+from ematix_flow.connect.base.session import Split
+from ematix_flow.connect.base.stage import FAILED
 from ematix_flow.connect.postgres import splits as postgres_splits
 from ematix_flow.connect.postgres.database import Postgres
 from ematix_flow.declare.connection.registry import PostgresConnection

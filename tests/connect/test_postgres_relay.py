@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.connect.base.database import Split, StageColumn, StageSpec
+from ematix_flow.connect.base.session import Split
+from ematix_flow.connect.base.stage import StageColumn, StageSpec
 from ematix_flow.connect.postgres.database import Postgres
 from ematix_flow.connect.types.arrow import staged_schema
 from ematix_flow.declare.connection.registry import PostgresConnection

@@ -12,7 +12,8 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from ematix_flow.connect.base.database import Split, StageColumn, StageSpec, WorkTable
+from ematix_flow.connect.base.session import Split
+from ematix_flow.connect.base.stage import StageColumn, StageSpec, WorkTable
 from ematix_flow.connect.postgres.database import Postgres
 from ematix_flow.connect.types.arrow import REJECTS, staged_schema
 from ematix_flow.declare.connection.registry import PostgresConnection

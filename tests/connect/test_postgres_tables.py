@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.connect.base.database import StageColumn, TableName
+from ematix_flow.connect.base.columns import TableName
+from ematix_flow.connect.base.stage import StageColumn
 from ematix_flow.connect.postgres.database import Postgres
 from ematix_flow.declare.connection.registry import PostgresConnection
 from ematix_flow.declare.table.schema import Column, Table

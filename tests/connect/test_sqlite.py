@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.connect.base.database import FoundColumn, Split, StageColumn, TableName
+from ematix_flow.connect.base.columns import FoundColumn, TableName
+from ematix_flow.connect.base.session import Split
+from ematix_flow.connect.base.stage import StageColumn
 from ematix_flow.connect.sqlite import session as sqlite_session
 from ematix_flow.connect.sqlite.database import SQLite
 from ematix_flow.declare.connection.registry import SQLiteConnection

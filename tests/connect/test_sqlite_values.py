@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from ematix_flow.connect.base.database import Split, StageColumn, StageSpec
+from ematix_flow.connect.base.session import Split
+from ematix_flow.connect.base.stage import StageColumn, StageSpec
 from ematix_flow.connect.sqlite.database import READ_ROWS, SQLite
 from ematix_flow.connect.types.arrow import staged_schema
 from ematix_flow.declare.connection.registry import SQLiteConnection

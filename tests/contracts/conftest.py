@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from ematix_flow.connect.base.database import Database, Session
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.session import Session
     from ematix_flow.declare.table.schema import Table
     from tests.contracts.systems import System
 

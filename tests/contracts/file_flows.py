@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyarrow import orc
 
 from ematix_flow.commit.ledger import Ledger
-from ematix_flow.connect.base.database import StageColumn
+from ematix_flow.connect.base.stage import StageColumn
 from ematix_flow.connect.files.table import FileTables
 from ematix_flow.connect.files.transaction import FILES, REMOVED, FileSession
 from ematix_flow.connect.formats import csv as csv_rows

@@ -16,7 +16,7 @@ import pytest
 
 from ematix_flow.clock import Clock
 from ematix_flow.commit.ledger import Ledger, parse_instant
-from ematix_flow.connect.base.database import StageColumn
+from ematix_flow.connect.base.stage import StageColumn
 from ematix_flow.connect.registry import open_database
 from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
 from ematix_flow.declare.pipeline.write import write
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from ematix_flow.connect.base.database import Database, Session
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.session import Session
     from ematix_flow.declare.connection.registry import Connection
     from ematix_flow.declare.table.schema import Column, Table
     from ematix_flow.declare.table.types import ColumnType

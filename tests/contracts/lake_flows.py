@@ -12,7 +12,8 @@ from ematix_flow.engine.spark.session import session_for
 from tests.contracts.flows import Flow
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base.database import Database, Session
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.session import Session
     from tests.contracts.flows import Row
 
 

@@ -16,7 +16,7 @@ from ematix_flow.clock import Clock
 from ematix_flow.commit.constraint_violations import without_violations
 from ematix_flow.commit.ledger import HistoryRow, open_run
 from ematix_flow.commit.publish import publish
-from ematix_flow.connect.base.database import StageSpec
+from ematix_flow.connect.base.stage import StageSpec
 from ematix_flow.connect.types.arrow import staged_schema
 from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
 from ematix_flow.declare.pipeline.write import write

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from ematix_flow.commit.ledger import HistoryRow, Ledger
-from ematix_flow.connect.base.database import StageColumn, StageSpec, WorkTable
+from ematix_flow.connect.base.stage import StageColumn, StageSpec, WorkTable
 from ematix_flow.connect.types.arrow import REJECTS, staged_schema
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt, String, Text
@@ -27,7 +27,9 @@ from tests.contracts.values import COLUMNS, EVERY_TYPE, ROWS, read_back
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ematix_flow.connect.base.database import Database, Session, Stager
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.stage import Stager
     from tests.contracts.systems import System
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ematix_flow.connect.base.database import StageColumn
+from ematix_flow.connect.base.stage import StageColumn
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt, Boolean, Numeric, Text
 from ematix_flow.errors import CommitError

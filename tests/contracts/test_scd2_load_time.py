@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.connect.base.database import StageColumn
+from ematix_flow.connect.base.stage import StageColumn
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt, Boolean, Bytes, Date, Numeric, String, Text, Timestamp, TimestampTZ
 from ematix_flow.errors import BadRowsError, CommitError

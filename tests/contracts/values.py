@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.base.database import StageColumn
+from ematix_flow.connect.base.stage import StageColumn
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import (
     JSON,
@@ -31,7 +31,8 @@ from ematix_flow.plan.sql.render import native_column, native_name
 from ematix_flow.run.stage.conform import Rules, conform
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base.database import Database, Session
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.session import Session
 
 TYPES = {
     "id": BigInt(),

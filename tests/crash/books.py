@@ -12,7 +12,8 @@ from tests.crash.journey import MODES, found, table_of
 from tests.crash.lakes import locks, strange_commits
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base.database import Database, Session
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.session import Session
     from tests.crash.journey import Load, Place
 
 

@@ -14,7 +14,7 @@ from tests.crash.journey import prepare
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.connect.base.database import Session
+    from ematix_flow.connect.base.session import Session
     from tests.crash.journey import Place
     from tests.crash.nursery import Nursery
     from tests.services.server import Server

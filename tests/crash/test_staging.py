@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow.commit.cleanup import collect
-from ematix_flow.connect.base.database import StageColumn, StageSpec
+from ematix_flow.connect.base.stage import StageColumn, StageSpec
 from ematix_flow.connect.types.arrow import staged_schema
 from ematix_flow.declare.table.types import BigInt
 from tests.crash.harness import Sweep

@@ -15,7 +15,7 @@ import pytest
 from ematix_flow import BigInt, Text, pk, register_connection  # noqa: TC001 - read from annotations
 from ematix_flow.commit.cleanup import collect
 from ematix_flow.commit.runlog.open import open_run_log
-from ematix_flow.connect.base.database import StageSpec
+from ematix_flow.connect.base.stage import StageSpec
 from ematix_flow.connect.config.serialize import written_down
 from ematix_flow.declare.connection.registry import DuckDBConnection, ObjectStoreLocalConnection, connection_from_fields
 from ematix_flow.declare.decorators import ematix

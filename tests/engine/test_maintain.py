@@ -13,7 +13,7 @@ from ematix_flow.clock import Clock
 from ematix_flow.commit import cleanup as gc
 from ematix_flow.commit import metadata_cleanup as upkeep
 from ematix_flow.commit.ledger import Ledger
-from ematix_flow.connect.base.database import StageColumn, StageSpec
+from ematix_flow.connect.base.stage import StageColumn, StageSpec
 from ematix_flow.connect.metadata import session as store_session
 from ematix_flow.connect.registry import open_target
 from ematix_flow.connect.types.arrow import staged_schema

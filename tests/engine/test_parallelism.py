@@ -10,7 +10,9 @@ import psycopg
 import pytest
 
 from ematix_flow import BigInt, Text, ematix, pk
-from ematix_flow.connect.base.database import SourceColumn, Split, StageColumn, StageSpec
+from ematix_flow.connect.base.columns import SourceColumn
+from ematix_flow.connect.base.session import Split
+from ematix_flow.connect.base.stage import StageColumn, StageSpec
 from ematix_flow.connect.postgres import splits as postgres_splits
 from ematix_flow.connect.postgres.database import Postgres
 from ematix_flow.connect.registry import open_database

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ematix_flow import BigInt, Numeric, String, Text, TimestampTZ, natural_key, pk  # noqa: TC001 - read from annotations
-from ematix_flow.connect.base.database import SourceColumn
+from ematix_flow.connect.base.columns import SourceColumn
 from ematix_flow.connect.registry import system_of
 from ematix_flow.declare.connection.registry import (
     DuckDBConnection,

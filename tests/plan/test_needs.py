@@ -9,7 +9,7 @@ import pytest
 
 from ematix_flow import BigInt, Text, ematix, pk
 from ematix_flow import normalize as n
-from ematix_flow.connect.base.database import SourceColumn
+from ematix_flow.connect.base.columns import SourceColumn
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.plan.batch import Observed
 from ematix_flow.plan.shape_placement import plan_shape

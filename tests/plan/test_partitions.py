@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.connect.base.database import FoundColumn, FoundTable
+from ematix_flow.connect.base.columns import FoundColumn, FoundTable
 from ematix_flow.connect.iceberg.partitions import described_partitions
 from ematix_flow.connect.registry import target_of
 from ematix_flow.declare.connection.registry import connection_from_fields

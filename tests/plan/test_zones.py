@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow import DuckDBConnection, PostgresConnection
-from ematix_flow.connect.base.database import SourceColumn
+from ematix_flow.connect.base.columns import SourceColumn
 from ematix_flow.connect.registry import open_database
 from ematix_flow.errors import PlanError
 from ematix_flow.plan.timezones import zoned

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ematix_flow.connect.base.database import StageSpec
+from ematix_flow.connect.base.stage import StageSpec
 from ematix_flow.connect.staging.parquet import ParquetStager, check_parts
 from ematix_flow.connect.storage.base import LocalStore
 from ematix_flow.errors import RunError

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from ematix_flow.connect.base.database import StageColumn
+from ematix_flow.connect.base.stage import StageColumn
 from ematix_flow.declare.table.types import Float, Text, Timestamp
 from ematix_flow.run.stage.conform import Rules, conform
 

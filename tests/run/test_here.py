@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ematix_flow import failpoints
-from ematix_flow.connect.base.database import Split, StageColumn, StageSpec
+from ematix_flow.connect.base.session import Split
+from ematix_flow.connect.base.stage import StageColumn, StageSpec
 from ematix_flow.connect.registry import open_database
 from ematix_flow.connect.types.arrow import staged_schema
 from ematix_flow.declare.connection.registry import DuckDBConnection, SQLiteConnection

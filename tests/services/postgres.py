@@ -12,7 +12,7 @@ from tests.services.programs import postgres_bin
 from tests.services.server import DatabaseServer
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base.database import Session
+    from ematix_flow.connect.base.session import Session
 
 PASSWORD = "canary-pg-7Q2x"
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.ledger import Ledger
-from ematix_flow.connect.base.database import StageSpec
+from ematix_flow.connect.base.stage import StageSpec
 from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base.database import Database, Session
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.session import Session
     from ematix_flow.records import Token
 
 STALE_SECONDS = 24 * 3600.0

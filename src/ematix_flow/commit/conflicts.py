@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ematix_flow.commit.request import Order
-    from ematix_flow.connect.base.database import Database, Session, TableName
+    from ematix_flow.connect.base.columns import TableName
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.session import Session
 
 HINT = "nothing was changed; look at the difference again: flow plan NAME --diff."
 

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from ematix_flow.connect.base.database import Database, Session
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.session import Session
 
 NAME = "flow maintain"
 """What stands in the run history in place of a pipeline's name."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ematix_flow.commit.request import Excluded, Seen
-    from ematix_flow.connect.base.database import StageSpec
+    from ematix_flow.connect.base.stage import StageSpec
     from ematix_flow.plan.explain.diff import Diff
     from ematix_flow.plan.steps import TargetPlan
     from ematix_flow.records import Part

@@ -13,8 +13,8 @@ from ematix_flow.commit.quality import UnmeasuredError, audit
 from ematix_flow.commit.rejects import Rejects
 from ematix_flow.commit.staged_rows import in_own_types, refuse_empty, staged_rows, without_duplicates, work_tables
 from ematix_flow.connect.base.cancellation import current, unwatched
-from ematix_flow.connect.base.database import NULL_REASON
 from ematix_flow.connect.base.retry import COMMIT_OUTCOME, OVERTAKEN, attempts
+from ematix_flow.connect.base.stage import NULL_REASON
 from ematix_flow.connect.config.redact import redact, safe_text
 from ematix_flow.errors import (
     BadRowsError,
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     from ematix_flow.clock import Clock
     from ematix_flow.commit.request import Order
-    from ematix_flow.connect.base.database import Database, Session
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.session import Session
     from ematix_flow.records import Audited, Counts, Part
 
 

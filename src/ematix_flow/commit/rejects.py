@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ematix_flow.commit.request import Excluded
-    from ematix_flow.connect.base.database import Database, Session
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.session import Session
     from ematix_flow.records import Token
 
 

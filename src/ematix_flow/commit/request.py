@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ematix_flow.commit.ledger import HistoryRow
-    from ematix_flow.connect.base.database import StageColumn, StageSpec, TableName
+    from ematix_flow.connect.base.columns import TableName
+    from ematix_flow.connect.base.stage import StageColumn, StageSpec
     from ematix_flow.plan.sql.program import Program
     from ematix_flow.plan.steps import FileChoice
     from ematix_flow.records import Fence, Part, Token, Watermark

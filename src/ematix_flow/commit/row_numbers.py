@@ -10,7 +10,7 @@ from ematix_flow.plan.sql.render import native_column
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ematix_flow.connect.base.database import StageColumn
+    from ematix_flow.connect.base.stage import StageColumn
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from ematix_flow.commit.request import Order
     from ematix_flow.commit.row_numbers import Only
-    from ematix_flow.connect.base.database import Database, Session
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.session import Session
 
 
 def simulate(

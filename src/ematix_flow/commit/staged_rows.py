@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.row_numbers import Only, numbered
-from ematix_flow.connect.base.database import StageColumn, WorkTable
+from ematix_flow.connect.base.stage import StageColumn, WorkTable
 from ematix_flow.connect.config.redact import redact
 from ematix_flow.declare.table.types import String, Text
 from ematix_flow.errors import BadRowsError, CommitError
@@ -20,7 +20,8 @@ from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from ematix_flow.commit.request import Order
-    from ematix_flow.connect.base.database import Database, Session
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.session import Session
 
 
 KEY_TEXT = 255

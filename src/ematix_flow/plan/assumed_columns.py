@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.base.database import SourceColumn
+from ematix_flow.connect.base.columns import SourceColumn
 
 if TYPE_CHECKING:
     from ematix_flow.declare.pipeline.pipeline import TargetDeclaration

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.base.database import StageColumn, TableName
+from ematix_flow.connect.base.columns import TableName
+from ematix_flow.connect.base.stage import StageColumn
 from ematix_flow.connect.registry import kinds_with
 from ematix_flow.connect.types.digits import digits_of
 from ematix_flow.declare.pipeline.pipeline import TransformRef
@@ -42,7 +43,8 @@ from ematix_flow.plan.steps import (
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from ematix_flow.connect.base.database import Database, FoundTable, SourceColumn
+    from ematix_flow.connect.base.columns import FoundTable, SourceColumn
+    from ematix_flow.connect.base.database import Database
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.declare.pipeline.write import Write
     from ematix_flow.declare.table.schema import Table

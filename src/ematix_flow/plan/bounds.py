@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.base.database import SourceColumn
+from ematix_flow.connect.base.columns import SourceColumn
 from ematix_flow.errors import PlanError, did_you_mean
 from ematix_flow.plan.sql.render import native_column, quoted, render, text
 

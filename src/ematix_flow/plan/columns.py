@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ematix_flow.connect.base.database import FAILED
+from ematix_flow.connect.base.stage import FAILED
 
 __all__ = ["CORRUPT", "EVENT", "FAILED", "LINES", "ORDER", "ORDER_AT", "OURS", "POSITION", "RAW", "SOURCE_VIEW"]
 

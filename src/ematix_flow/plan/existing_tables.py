@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from ematix_flow.declare.table.types import Text
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base.database import Database, FoundTable
+    from ematix_flow.connect.base.columns import FoundTable
+    from ematix_flow.connect.base.database import Database
     from ematix_flow.declare.table.schema import Column, Table
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.base.database import StageColumn
+from ematix_flow.connect.base.stage import StageColumn
 from ematix_flow.declare.table.types import UUID, BigInt, Integer, String, Text, TimestampTZ
 from ematix_flow.plan.sql.ddl import WantedColumn, WantedTable, create_table_sql
 

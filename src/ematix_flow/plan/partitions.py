@@ -11,7 +11,8 @@ from ematix_flow.errors import UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ematix_flow.connect.base.database import Database, FoundTable
+    from ematix_flow.connect.base.columns import FoundTable
+    from ematix_flow.connect.base.database import Database
     from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
     from ematix_flow.declare.table.partitions import Partition
     from ematix_flow.declare.table.schema import Table

@@ -10,7 +10,8 @@ from ematix_flow.plan.sql.modes import lake as lake_modes
 from ematix_flow.plan.sql.modes import scd2
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base.database import Database, FoundTable
+    from ematix_flow.connect.base.columns import FoundTable
+    from ematix_flow.connect.base.database import Database
     from ematix_flow.declare.pipeline.write import Write
     from ematix_flow.plan.sql.program import Load, Program
     from ematix_flow.plan.steps import EnsureTable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from ematix_flow.connect.base.database import UNPARSED
+from ematix_flow.connect.base.stage import UNPARSED
 
 SHOWN = 80
 """Characters of a value that a reason shows."""

@@ -12,7 +12,7 @@ from ematix_flow.plan.sql.render import listed, quoted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ematix_flow.connect.base.database import TableName
+    from ematix_flow.connect.base.columns import TableName
     from ematix_flow.declare.connection.registry import Connection
 
 FILE_KINDS = ("object_store_local", "object_store_s3", "object_store_gcs", "object_store_azure")

@@ -10,7 +10,7 @@ from ematix_flow.plan.sql.unsupported import reason_against
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ematix_flow.connect.base.database import SourceColumn
+    from ematix_flow.connect.base.columns import SourceColumn
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.declare.table.schema import Column, Table
     from ematix_flow.plan.batch import Observed

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from ematix_flow.connect.base.database import SourceColumn, StageColumn
+    from ematix_flow.connect.base.columns import SourceColumn
+    from ematix_flow.connect.base.stage import StageColumn
     from ematix_flow.declare.pipeline.write import Write
     from ematix_flow.plan.sql.ddl import Difference, WantedTable
     from ematix_flow.plan.sql.program import Load, Program

@@ -12,7 +12,7 @@ from ematix_flow.plan.sql.render import native_column
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ematix_flow.connect.base.database import SourceColumn
+    from ematix_flow.connect.base.columns import SourceColumn
 
 UTC_NAMES = ("UTC", "Etc/UTC", "Z", "+00:00")
 _OFFSET = re.compile(r"[+-]\d\d:\d\d")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 
-from ematix_flow.connect.base.database import StageColumn, TableName
+from ematix_flow.connect.base.columns import TableName
+from ematix_flow.connect.base.stage import StageColumn
 from ematix_flow.declare.table.types import BigInt, Text, TimestampTZ
 from ematix_flow.plan.sql.diff import diff_queries, repeated_keys
 from ematix_flow.plan.sql.program import Load

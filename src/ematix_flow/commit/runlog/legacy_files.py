@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ematix_flow.connect.base.database import Session
+    from ematix_flow.connect.base.session import Session
 
 _REQUEST = "pipeline, request_id, state, opened_at, host, pid, pid_started"
 

@@ -24,7 +24,7 @@ from ematix_flow.errors import ConnectionMissingError, DeclareError, RunLogError
 
 if TYPE_CHECKING:
     from ematix_flow.commit.runlog.backend import Book
-    from ematix_flow.connect.base.database import Session
+    from ematix_flow.connect.base.session import Session
 
 DEFAULT = "~/.ematix-flow/run_log.db"
 

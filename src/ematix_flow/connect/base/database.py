@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ematix_flow.connect.base.cancellation import watch
 from ematix_flow.connect.base.lake_engine import SparkRequirements
 from ematix_flow.connect.base.maintenance import Upkeep
 from ematix_flow.connect.types.existing import ExistingTypes
@@ -15,196 +12,18 @@ from ematix_flow.errors import TransientError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     import pyarrow as pa
 
     from ematix_flow.connect.base.capabilities import Capabilities
+    from ematix_flow.connect.base.columns import FoundColumn, FoundTable, SourceColumn, TableName
     from ematix_flow.connect.base.lake_engine import LakeEngine
     from ematix_flow.connect.base.metadata_store import Bookkeeper
+    from ematix_flow.connect.base.session import Opened, Session, Split
+    from ematix_flow.connect.base.stage import StageColumn, Stager, StageSpec, WorkTable
     from ematix_flow.declare.table.partitions import Partition
     from ematix_flow.declare.table.types import ColumnType
     from ematix_flow.records import Part
-
-ATTEMPT = "_attempt"
-"""Column of a staging table that names the task attempt a row came from."""
-
-FAILED = "_flow_failed"
-"""Column in which a read or a shape says why a row cannot be carried, as `column: reason`; NULL for good rows."""
-
-NULL_REASON = "is NULL but the column is NOT NULL"
-UNPARSED = "could not be parsed"
-"""Why a row without a value that it needs is rejected."""
-
-
-@dataclass(frozen=True, slots=True)
-class SourceColumn:
-    """A column of a source query: its name, its family and what the system calls its type."""
-
-    name: str
-    family: str
-    """One of the families of `plan.sql.shape.SourceType`."""
-    native: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class FoundColumn:
-    """A column of a table as the database describes it, with its type written as the DDL of a declaration."""
-
-    name: str
-    type: str
-    nullable: bool
-    base: str = ""
-    """The type that a domain is made of; empty for any other column."""
-
-
-@dataclass(frozen=True, slots=True)
-class FoundTable:
-    """A table as the database describes it."""
-
-    columns: tuple[FoundColumn, ...]
-    primary_key: tuple[str, ...]
-    unique: tuple[tuple[str, ...], ...]
-    problem: str = ""
-    """Why loads into this table must be refused, for example a storage engine without transactions."""
-    partitions: tuple[str, ...] = ()
-    takes_files: bool = False
-    """Whether staged files can become part of the table as they are."""
-
-
-@dataclass(frozen=True, slots=True)
-class TableName:
-    """Where a table lives inside its database, after the system's naming rules."""
-
-    schema: str
-    """Empty where the system has no schemas."""
-    name: str
-    catalog: str = ""
-    """Empty where the system has no catalogs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """One part of a read, small enough to send to a task."""
-
-    sql: str
-    snapshot: str = ""
-    """Name of an exported snapshot that every split reads from."""
-
-
-@dataclass(frozen=True, slots=True)
-class StageSpec:
-    """Everything a task needs to stage rows of one load."""
-
-    name: str
-    """Unique for the load and this driver's incarnation."""
-    schema: bytes
-    """Serialised Arrow schema of the staged rows."""
-    folder: str = ""
-    """Where file-staging systems put their parts."""
-    columns: tuple[StageColumn, ...] = ()
-    lookup: bool = True
-    """False when no statement of the commit looks staged rows up by their key, so that an index would not pay."""
-    required: frozenset[str] = frozenset()
-    """Columns that are never NULL; staging may hold its writers to that."""
-    stamp: tuple[str, str] = ("", "")
-    """The instant of the load in ISO form and its batch id, for systems whose tasks write the final rows."""
-    options: tuple[tuple[str, Any], ...] = ()
-    """How files are written, where the target is one of files."""
-    final: bool = False
-    """The staged files become files of the table as they are."""
-
-
-@dataclass(frozen=True, slots=True)
-class StageColumn:
-    """A column that is staged: its declared type, or that of a carried framework column."""
-
-    name: str
-    type: ColumnType
-    in_key: bool = False
-    native: str = ""
-    """What the database calls the column's type where no declared type is the same: it casts the values itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkTable:
-    """A scratch table that a mode's program fills inside the commit."""
-
-    name: str
-    columns: tuple[StageColumn, ...]
-    key: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class Opened:
-    """A read prepared on the driver: its splits, and what must stay open until they are read."""
-
-    splits: tuple[Split, ...]
-    keep_open: AbstractContextManager[object] | None = None
-
-
-class Session(ABC):
-    """One control connection of the driver, with explicit transactions; never used in a task."""
-
-    numbers: Mapping[str, int] = MappingProxyType({})
-    """What the last statement did, by the names of `records.Counts`, where the system tells more than one number."""
-
-    def __new__(cls, *_arguments: Any, **_keywords: Any) -> Self:
-        """Make a session that is interrupted when the work that opened it is to stop."""
-        session = super().__new__(cls)
-        watch(session)
-        return session
-
-    def interrupt(self) -> None:  # noqa: B027 - not every system can
-        """End the statement that runs, from another thread, where the driver can; harmless when none does."""
-
-    @abstractmethod
-    def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
-        """Run a statement and give the rows it changed (0 where the statement has no such count)."""
-
-    @abstractmethod
-    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Run a query and give its rows; for bookkeeping and samples, never for data."""
-
-    def free_connections(self) -> int | None:
-        """Return how many more connections this user may open now; None where tasks connect to no server."""
-        return None
-
-    @abstractmethod
-    def begin(self) -> None:
-        """Open a transaction that takes its write lock now, where the database has one lock."""
-
-    @abstractmethod
-    def commit(self) -> None:
-        """Commit; any error here means that the outcome is unknown."""
-
-    @abstractmethod
-    def rollback(self) -> None:
-        """Roll back, also when the connection is already broken."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close the connection."""
-
-
-class Stager(ABC):
-    """Writes the rows of one task attempt into staging; runs inside a task."""
-
-    @abstractmethod
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Stage rows that fit the staged schema."""
-
-    @abstractmethod
-    def reject(self, batch: pa.RecordBatch) -> None:
-        """Stage rejected rows (schema `REJECTS` of `connect.arrow`)."""
-
-    @abstractmethod
-    def finish(self) -> tuple[str, str]:
-        """Make the attempt durable; gives the paths of rows and rejects where the system stages in files."""
-
-    @abstractmethod
-    def abandon(self) -> None:
-        """Drop what was staged, as far as that is possible."""
 
 
 class Database(Upkeep, ABC):

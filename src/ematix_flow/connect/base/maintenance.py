@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
-    from ematix_flow.connect.base.database import Session
+    from ematix_flow.connect.base.session import Session
     from ematix_flow.declare.table.maintenance import Maintenance
 
 Numbers: TypeAlias = "Mapping[str, int | str]"

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ematix_flow.connect.base.database import FoundTable, Session, StageColumn, TableName
+    from ematix_flow.connect.base.columns import FoundTable, TableName
+    from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.stage import StageColumn
     from ematix_flow.declare.table.partitions import Partition
     from ematix_flow.declare.table.types import ColumnType
 

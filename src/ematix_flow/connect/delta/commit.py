@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from deltalake import CommitProperties, DeltaTable
 
-    from ematix_flow.connect.base.database import FoundColumn
+    from ematix_flow.connect.base.columns import FoundColumn
     from ematix_flow.connect.delta.copy import Snapshot
     from ematix_flow.connect.lake.change import Change
     from ematix_flow.connect.storage.base import Store

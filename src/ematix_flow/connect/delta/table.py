@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from ematix_flow.connect.base.database import FoundTable, TableName
+from ematix_flow.connect.base.columns import FoundTable, TableName
 from ematix_flow.connect.base.lake_engine import JAR, SparkRequirements
 from ematix_flow.connect.delta import commit as delta_commit
 from ematix_flow.connect.delta import log as delta_log
@@ -33,9 +33,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from ematix_flow.connect.base.database import FoundColumn, Session, StageSpec
+    from ematix_flow.connect.base.columns import FoundColumn
     from ematix_flow.connect.base.lake_engine import LakeEngine
     from ematix_flow.connect.base.maintenance import Chore
+    from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.stage import StageSpec
     from ematix_flow.connect.delta.copy import Snapshot
     from ematix_flow.connect.lake.change import Change
     from ematix_flow.connect.lake.location import LakePlace

@@ -15,15 +15,9 @@ from urllib.parse import quote
 import duckdb
 
 from ematix_flow.connect.base.capabilities import ALL_MODES, Capabilities
-from ematix_flow.connect.base.database import (
-    Database,
-    FoundColumn,
-    FoundTable,
-    Opened,
-    SourceColumn,
-    Split,
-    TableName,
-)
+from ematix_flow.connect.base.columns import FoundColumn, FoundTable, SourceColumn, TableName
+from ematix_flow.connect.base.database import Database
+from ematix_flow.connect.base.session import Opened, Split
 from ematix_flow.connect.duckdb.existing_types import DuckDBTypes
 from ematix_flow.connect.duckdb.session import open_file, open_memory
 from ematix_flow.connect.staging.parquet import (
@@ -44,7 +38,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ematix_flow.connect.base.database import Session, StageColumn, Stager, StageSpec, WorkTable
+    from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.stage import StageColumn, Stager, StageSpec, WorkTable
     from ematix_flow.connect.duckdb.session import DuckDBSession
     from ematix_flow.declare.connection.registry import DuckDBConnection
     from ematix_flow.declare.table.types import ColumnType

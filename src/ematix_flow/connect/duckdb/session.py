@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from ematix_flow.connect.base.database import Session
 from ematix_flow.connect.base.retry import DUCKDB_FILE, attempts
+from ematix_flow.connect.base.session import Session
 from ematix_flow.connect.types.identifiers import quoted, text
 from ematix_flow.errors import TransientError
 

@@ -9,7 +9,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.base.database import SourceColumn
+from ematix_flow.connect.base.columns import SourceColumn
 from ematix_flow.connect.files.transaction import FileSession
 from ematix_flow.connect.formats.csv import dialect_of, header_of
 from ematix_flow.connect.formats.json_lines import keys_of, lines_of

@@ -12,7 +12,7 @@ from ematix_flow.errors import RunError, UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ematix_flow.connect.base.database import SourceColumn
+    from ematix_flow.connect.base.columns import SourceColumn
     from ematix_flow.connect.base.stream_source import MessagePiece, Position
     from ematix_flow.records import SourceFile
 

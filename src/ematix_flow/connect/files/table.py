@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ematix_flow.connect.base.capabilities import Capabilities
-from ematix_flow.connect.base.database import TableName
+from ematix_flow.connect.base.columns import TableName
 from ematix_flow.connect.files.transaction import FILES, FileSession
 from ematix_flow.connect.formats.writers import EXTENSIONS
 from ematix_flow.connect.metadata.tables import SQLiteBooks
@@ -29,12 +29,8 @@ from ematix_flow.errors import UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ematix_flow.connect.base.database import (
-        Session,
-        Stager,
-        StageSpec,
-        WorkTable,
-    )
+    from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.stage import Stager, StageSpec, WorkTable
     from ematix_flow.connect.storage.base import Store
     from ematix_flow.declare.connection.files import BucketConnection
     from ematix_flow.declare.connection.registry import ObjectStoreLocalConnection

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from ematix_flow.connect.base.database import SourceColumn
+from ematix_flow.connect.base.columns import SourceColumn
 from ematix_flow.connect.formats.json_fast_path import read_alike
 from ematix_flow.connect.types.arrow import family_of
 

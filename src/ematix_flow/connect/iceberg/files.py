@@ -46,7 +46,7 @@ from ematix_flow.errors import FlowError, UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ematix_flow.connect.base.database import FoundColumn
+    from ematix_flow.connect.base.columns import FoundColumn
     from ematix_flow.connect.iceberg.file_io import TableStores
     from ematix_flow.declare.connection.registry import IcebergConnection
 

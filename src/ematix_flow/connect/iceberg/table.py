@@ -11,7 +11,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from ematix_flow.connect.base.database import FoundTable, TableName
+from ematix_flow.connect.base.columns import FoundTable, TableName
 from ematix_flow.connect.iceberg.catalog import IcebergCatalog
 from ematix_flow.connect.iceberg.changes import IcebergChanges, loaded, table_name
 from ematix_flow.connect.iceberg.maintenance import iceberg_chores
@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from ematix_flow.connect.base.database import FoundColumn, Session, StageSpec
+    from ematix_flow.connect.base.columns import FoundColumn
     from ematix_flow.connect.base.lake_engine import LakeEngine, SparkRequirements
     from ematix_flow.connect.base.maintenance import Chore
+    from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.stage import StageSpec
     from ematix_flow.connect.iceberg.files import IcebergFiles, LoadedTable
     from ematix_flow.connect.lake.change import Applier, Change
     from ematix_flow.connect.lake.transaction import LakeSession

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
-from ematix_flow.connect.base.database import SourceColumn
+from ematix_flow.connect.base.columns import SourceColumn
 from ematix_flow.connect.base.stream_source import (
     EARLIEST,
     LATEST,

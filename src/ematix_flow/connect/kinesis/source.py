@@ -12,7 +12,7 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ematix_flow.connect.base.database import SourceColumn
+from ematix_flow.connect.base.columns import SourceColumn
 from ematix_flow.connect.base.stream_source import (
     EARLIEST,
     LATEST,

@@ -6,8 +6,8 @@ import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.base.database import Session
 from ematix_flow.connect.base.lake_engine import EngineError
+from ematix_flow.connect.base.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from ematix_flow.connect.base.database import SourceColumn
+    from ematix_flow.connect.base.columns import SourceColumn
     from ematix_flow.connect.base.lake_engine import LakeEngine, SparkRequirements
     from ematix_flow.connect.base.stream_source import MessagePiece, Position
     from ematix_flow.connect.lake.source import LakeSource

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from ematix_flow.connect.base.capabilities import ALL_MODES, Capabilities
-from ematix_flow.connect.base.database import FoundColumn, FoundTable
+from ematix_flow.connect.base.columns import FoundColumn, FoundTable
 from ematix_flow.connect.base.lake_engine import EngineError
 from ematix_flow.connect.base.maintenance import guarded
 from ematix_flow.connect.lake import types as lake_types
@@ -27,16 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from ematix_flow.connect.base.database import (
-        Session,
-        Stager,
-        StageSpec,
-        TableName,
-        WorkTable,
-    )
+    from ematix_flow.connect.base.columns import TableName
     from ematix_flow.connect.base.lake_engine import LakeEngine
     from ematix_flow.connect.base.maintenance import Chore
     from ematix_flow.connect.base.metadata_store import Bookkeeper
+    from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.stage import Stager, StageSpec, WorkTable
     from ematix_flow.connect.lake.change import Applier
     from ematix_flow.connect.lake.location import LakePlace
     from ematix_flow.declare.table.maintenance import Maintenance

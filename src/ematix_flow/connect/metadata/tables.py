@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING, ClassVar
 
-from ematix_flow.connect.base.database import TableName
+from ematix_flow.connect.base.columns import TableName
 from ematix_flow.connect.sqlite import catalog as sqlite_catalog
 from ematix_flow.connect.sqlite import types as sqlite_types
 from ematix_flow.connect.sqlite.session import primary_code
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ematix_flow.connect.base.database import FoundTable, Session, StageColumn
+    from ematix_flow.connect.base.columns import FoundTable
+    from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.stage import StageColumn
     from ematix_flow.connect.sqlite.session import SQLiteSession
     from ematix_flow.declare.table.partitions import Partition
     from ematix_flow.declare.table.types import ColumnType

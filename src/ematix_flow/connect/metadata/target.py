@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ematix_flow.connect.base.database import Opened, Session, SourceColumn, Split, StageSpec
+    from ematix_flow.connect.base.columns import SourceColumn
     from ematix_flow.connect.base.maintenance import Chore
+    from ematix_flow.connect.base.session import Opened, Session, Split
+    from ematix_flow.connect.base.stage import StageSpec
     from ematix_flow.connect.metadata.session import StoreSession
     from ematix_flow.connect.sqlite.session import SQLiteSession
     from ematix_flow.connect.storage.base import Store

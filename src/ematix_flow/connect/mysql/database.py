@@ -11,16 +11,10 @@ from typing import TYPE_CHECKING, cast
 import pymysql
 
 from ematix_flow.connect.base.capabilities import ALL_MODES, Capabilities
-from ematix_flow.connect.base.database import (
-    ATTEMPT,
-    Database,
-    FoundColumn,
-    FoundTable,
-    Opened,
-    SourceColumn,
-    Split,
-    TableName,
-)
+from ematix_flow.connect.base.columns import FoundColumn, FoundTable, SourceColumn, TableName
+from ematix_flow.connect.base.database import Database
+from ematix_flow.connect.base.session import Opened, Split
+from ematix_flow.connect.base.stage import ATTEMPT
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.mysql.existing_types import MySQLTypes
 from ematix_flow.connect.mysql.reader import read_rows
@@ -46,7 +40,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ematix_flow.connect.base.database import Session, StageColumn, Stager, StageSpec, WorkTable
+    from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.stage import StageColumn, Stager, StageSpec, WorkTable
     from ematix_flow.declare.connection.registry import MySQLConnection
     from ematix_flow.declare.table.partitions import Partition
     from ematix_flow.declare.table.types import ColumnType

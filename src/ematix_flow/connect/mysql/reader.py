@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pymysql.constants import FIELD_TYPE as CODE
 
-from ematix_flow.connect.base.database import FAILED
+from ematix_flow.connect.base.stage import FAILED
 from ematix_flow.connect.mysql.protocol import RowStream
 from ematix_flow.connect.mysql.session import connect
 from ematix_flow.connect.mysql.types import arrow_type

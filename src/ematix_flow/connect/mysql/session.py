@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import pymysql
 from pymysql.constants import CLIENT
 
-from ematix_flow.connect.base.database import Session
+from ematix_flow.connect.base.session import Session
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.mysql.protocol import CONNECT_SECONDS, Wire
 from ematix_flow.errors import CommitError, DeclareError, RunError, TransientError, did_you_mean

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pymysql
 
-from ematix_flow.connect.base.database import ATTEMPT, Stager
+from ematix_flow.connect.base.stage import ATTEMPT, Stager
 from ematix_flow.connect.mysql.session import connect
 from ematix_flow.connect.types.arrow import REJECTS
 from ematix_flow.connect.types.identifiers import backticked as quoted
@@ -23,7 +23,7 @@ from ematix_flow.failpoints import failpoint
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ematix_flow.connect.base.database import StageSpec
+    from ematix_flow.connect.base.stage import StageSpec
     from ematix_flow.connect.mysql.protocol import Wire
     from ematix_flow.connect.mysql.session import Settings
 

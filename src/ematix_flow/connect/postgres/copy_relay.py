@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from psycopg.pq.abc import PGconn
 
-    from ematix_flow.connect.base.database import SourceColumn, StageColumn, StageSpec
+    from ematix_flow.connect.base.columns import SourceColumn
+    from ematix_flow.connect.base.stage import StageColumn, StageSpec
     from ematix_flow.connect.postgres.session import PostgresSession
 
 BLOCK_BYTES = 256 * 1024

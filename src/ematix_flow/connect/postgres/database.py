@@ -10,15 +10,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Conninfo
 
 from ematix_flow.connect.base.capabilities import ALL_MODES, Capabilities
-from ematix_flow.connect.base.database import (
-    Database,
-    FoundColumn,
-    FoundTable,
-    Opened,
-    SourceColumn,
-    Split,
-    TableName,
-)
+from ematix_flow.connect.base.columns import FoundColumn, FoundTable, SourceColumn, TableName
+from ematix_flow.connect.base.database import Database
+from ematix_flow.connect.base.session import Opened, Split
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.postgres import stager as staging
 from ematix_flow.connect.postgres import types
@@ -36,7 +30,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ematix_flow.connect.base.database import Session, Stager, StageSpec, WorkTable
+    from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.stage import Stager, StageSpec, WorkTable
     from ematix_flow.declare.connection.registry import PostgresConnection
     from ematix_flow.declare.table.types import ColumnType
     from ematix_flow.records import Part

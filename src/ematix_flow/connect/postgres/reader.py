@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ematix_flow.background import in_background
-from ematix_flow.connect.base.database import FAILED, Stager
+from ematix_flow.connect.base.stage import FAILED, Stager
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.postgres.session import PREPARE, is_transient
 from ematix_flow.connect.postgres.stager import STAGE_SCHEMA, attempt_column, rejects_name
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from concurrent.futures import Future
 
-    from ematix_flow.connect.base.database import Split, StageSpec
+    from ematix_flow.connect.base.session import Split
+    from ematix_flow.connect.base.stage import StageSpec
 
 WAITING_BATCHES = 2
 """Batches that may wait for the server; each is about 16 MiB."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from ematix_flow.connect.base.database import Session
+from ematix_flow.connect.base.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.base.database import ATTEMPT
+from ematix_flow.connect.base.stage import ATTEMPT
 from ematix_flow.connect.postgres import types
 from ematix_flow.connect.types.identifiers import listed, quoted, text
 from ematix_flow.errors import StagingLostError
@@ -12,7 +12,7 @@ from ematix_flow.errors import StagingLostError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ematix_flow.connect.base.database import StageColumn, StageSpec
+    from ematix_flow.connect.base.stage import StageColumn, StageSpec
     from ematix_flow.records import Part
 
 STAGE_SCHEMA = "ematix_flow_stage"

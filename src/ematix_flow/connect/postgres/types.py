@@ -11,7 +11,8 @@ from ematix_flow.connect.types.identifiers import quoted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ematix_flow.connect.base.database import FoundTable, SourceColumn, StageColumn
+    from ematix_flow.connect.base.columns import FoundTable, SourceColumn
+    from ematix_flow.connect.base.stage import StageColumn
     from ematix_flow.declare.table.types import ColumnType
 
 _DDL = {

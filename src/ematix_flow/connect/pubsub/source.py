@@ -14,7 +14,7 @@ from ematix_flow.connect.spool.source import SpooledSource, columns_beside
 from ematix_flow.errors import RunError
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base.database import SourceColumn
+    from ematix_flow.connect.base.columns import SourceColumn
     from ematix_flow.declare.connection.brokers import PubSubConnection
 
 AT_ONCE = 1_000

@@ -13,7 +13,7 @@ from ematix_flow.connect.spool.source import SpooledSource, columns_beside
 from ematix_flow.errors import RunError, TransientError
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base.database import SourceColumn
+    from ematix_flow.connect.base.columns import SourceColumn
     from ematix_flow.declare.connection.brokers import RabbitMQConnection
 
 HELD = 5_000

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from ematix_flow.connect.base.database import SourceColumn
+from ematix_flow.connect.base.columns import SourceColumn
 from ematix_flow.connect.base.stream_source import EARLIEST, LATEST, REWIND, MessagePiece, StreamSource, from_text
 from ematix_flow.connect.spool.log import Spool, spool_folder
 from ematix_flow.connect.spool.receiver import Receiver

@@ -1,1 +1,5 @@
 """SQLite."""
+
+from ematix_flow.connect.base.system import SystemRecord
+
+SYSTEMS = (SystemRecord("sqlite", database=f"{__name__}.database:SQLite"),)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from ematix_flow.connect.base.database import FoundColumn, FoundTable, SourceColumn
+from ematix_flow.connect.base.columns import FoundColumn, FoundTable, SourceColumn
 from ematix_flow.connect.sqlite import types as sqlite_types
 from ematix_flow.connect.types.identifiers import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ematix_flow.connect.base.database import Session
+    from ematix_flow.connect.base.session import Session
 
 SAMPLE_ROWS = 1000
 VIEW = "_flow_described"

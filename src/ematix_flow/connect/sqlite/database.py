@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import quote
 
 from ematix_flow.connect.base.capabilities import ALL_MODES, Capabilities
-from ematix_flow.connect.base.database import Database, Opened, Split, TableName
+from ematix_flow.connect.base.columns import TableName
+from ematix_flow.connect.base.database import Database
+from ematix_flow.connect.base.session import Opened, Split
 from ematix_flow.connect.sqlite import catalog as sqlite_catalog
 from ematix_flow.connect.sqlite import types as sqlite_types
 from ematix_flow.connect.sqlite.existing_types import SQLiteTypes
@@ -44,15 +46,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ematix_flow.connect.base.database import (
-        FoundTable,
-        Session,
-        SourceColumn,
-        StageColumn,
-        Stager,
-        StageSpec,
-        WorkTable,
-    )
+    from ematix_flow.connect.base.columns import FoundTable, SourceColumn
+    from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.stage import StageColumn, Stager, StageSpec, WorkTable
     from ematix_flow.connect.sqlite.session import SQLiteSession
     from ematix_flow.declare.connection.registry import SQLiteConnection
     from ematix_flow.declare.table.types import ColumnType

@@ -6,7 +6,7 @@ import sqlite3
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
-from ematix_flow.connect.base.database import Session
+from ematix_flow.connect.base.session import Session
 from ematix_flow.connect.sqlite.functions import register
 from ematix_flow.errors import TransientError
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect.types.identifiers import quoted
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base.database import StageColumn
+    from ematix_flow.connect.base.stage import StageColumn
     from ematix_flow.declare.table.types import ColumnType
 
 EXACT_DIGITS = 15

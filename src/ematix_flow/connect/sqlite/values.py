@@ -12,7 +12,7 @@ from ematix_flow.errors import CommitError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ematix_flow.connect.base.database import StageColumn
+    from ematix_flow.connect.base.stage import StageColumn
 
 Stored = str | int | float | bytes | None
 PLAIN_SCALE = 6

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ematix_flow.connect.base.database import Stager
+from ematix_flow.connect.base.stage import Stager
 from ematix_flow.connect.formats.writers import EXTENSIONS, writer
 from ematix_flow.connect.staging.parquet import changed
 from ematix_flow.connect.storage.base import told_parts
@@ -20,7 +20,7 @@ from ematix_flow.failpoints import failpoint
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ematix_flow.connect.base.database import StageSpec
+    from ematix_flow.connect.base.stage import StageSpec
     from ematix_flow.connect.formats.writers import Writer
     from ematix_flow.connect.storage.base import Output, Store
     from ematix_flow.records import Part

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ematix_flow.connect.base.database import Stager
 from ematix_flow.connect.base.scratch import open_scratch
+from ematix_flow.connect.base.stage import Stager
 from ematix_flow.connect.storage.base import sync
 from ematix_flow.connect.types.arrow import REJECTS
 from ematix_flow.errors import StagingLostError
@@ -26,7 +26,7 @@ from ematix_flow.failpoints import failpoint
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ematix_flow.connect.base.database import StageSpec
+    from ematix_flow.connect.base.stage import StageSpec
     from ematix_flow.records import Part
 
 

@@ -11,7 +11,7 @@ from ematix_flow.connect.types.digits import digits_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ematix_flow.connect.base.database import StageColumn
+    from ematix_flow.connect.base.stage import StageColumn
     from ematix_flow.declare.table.types import ColumnType
 
 REJECTS = pa.schema(

@@ -9,7 +9,7 @@ from ematix_flow.connect.types.identifiers import quoted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ematix_flow.connect.base.database import TableName
+    from ematix_flow.connect.base.columns import TableName
 
 
 EMPTY = "empty"

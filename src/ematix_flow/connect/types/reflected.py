@@ -9,7 +9,8 @@ from ematix_flow.connect.types.existing import MOST_DIGITS, SIZE
 from ematix_flow.declare.table import types
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base.database import Database, FoundColumn
+    from ematix_flow.connect.base.columns import FoundColumn
+    from ematix_flow.connect.base.database import Database
     from ematix_flow.declare.table.types import ColumnType
 
 _PLAIN: tuple[ColumnType, ...] = (

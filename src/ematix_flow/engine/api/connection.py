@@ -17,7 +17,8 @@ from ematix_flow.plan.post_steps import first_word
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ematix_flow.connect.base.database import Database, Session
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.session import Session
     from ematix_flow.declare.connection.registry import Connection as Declared
 
 

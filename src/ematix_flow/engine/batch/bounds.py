@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.base.database import SourceColumn
+from ematix_flow.connect.base.columns import SourceColumn
 from ematix_flow.engine.batch.frame_columns import frame_columns
 from ematix_flow.engine.batch.inspect import with_bounds
 from ematix_flow.engine.batch.stager import raw_frame

@@ -11,7 +11,7 @@ from ematix_flow.records import Watermark
 
 if TYPE_CHECKING:
     from ematix_flow.commit.ledger import HistoryRow
-    from ematix_flow.connect.base.database import StageSpec
+    from ematix_flow.connect.base.stage import StageSpec
     from ematix_flow.plan.steps import TargetPlan
     from ematix_flow.records import Fence, Part
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.base.database import FoundColumn
+from ematix_flow.connect.base.columns import FoundColumn
 from ematix_flow.connect.base.retry import CREATE_LAKE_TABLE, attempts
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.errors import CommitError
@@ -14,7 +14,10 @@ from ematix_flow.plan.sql.modes.scd2 import points_columns
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ematix_flow.connect.base.database import Database, Session, StageColumn, TableName
+    from ematix_flow.connect.base.columns import TableName
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.stage import StageColumn
     from ematix_flow.plan.steps import TargetPlan
 
 

@@ -20,7 +20,9 @@ from ematix_flow.plan.existing_tables import over_existing
 from ematix_flow.plan.sql.ddl import IS_CURRENT, VALID_FROM, wanted_table
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base.database import Database, FoundTable, Session
+    from ematix_flow.connect.base.columns import FoundTable
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.session import Session
     from ematix_flow.plan.steps import EnsureTable
 
 

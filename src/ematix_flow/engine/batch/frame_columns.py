@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ematix_flow.connect.base.database import SourceColumn
+from ematix_flow.connect.base.columns import SourceColumn
 
 
 def is_spark_frame(frame: Any) -> bool:

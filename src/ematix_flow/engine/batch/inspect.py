@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
-    from ematix_flow.connect.base.database import Database, Session, SourceColumn, TableName
+    from ematix_flow.connect.base.columns import SourceColumn, TableName
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.files.source import Files, FileSet
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.joins import SeenJoin

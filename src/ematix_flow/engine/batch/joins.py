@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.base.database import Split
+from ematix_flow.connect.base.session import Split
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.files.source import ALL_FILES, Files
 from ematix_flow.connect.lake.source import LakeSource
@@ -26,7 +26,9 @@ from ematix_flow.plan.timezones import zoned
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from ematix_flow.connect.base.database import Database, Session, SourceColumn
+    from ematix_flow.connect.base.columns import SourceColumn
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.files.source import FileSet
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.plan.sql.user.joins import JoinedQuery, JoinedTable

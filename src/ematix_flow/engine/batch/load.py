@@ -44,7 +44,9 @@ if TYPE_CHECKING:
 
     from ematix_flow.commit.plan_store import Waiting
     from ematix_flow.commit.request import Order
-    from ematix_flow.connect.base.database import Database, Session, StageSpec
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.stage import StageSpec
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.inspect import Look
     from ematix_flow.engine.batch.options import Options

@@ -7,7 +7,8 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.base.database import Split, StageSpec
+from ematix_flow.connect.base.session import Split
+from ematix_flow.connect.base.stage import StageSpec
 from ematix_flow.engine.batch.frame_columns import is_spark_frame
 from ematix_flow.engine.batch.joins import joined_frame
 from ematix_flow.engine.batch.new_files import refuse_changed

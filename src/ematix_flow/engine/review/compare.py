@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ematix_flow.commit.request import Order, Seen
-    from ematix_flow.connect.base.database import Database, Session
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.session import Session
     from ematix_flow.declare.table.types import ColumnType
     from ematix_flow.plan.sql.diff import DiffQueries
     from ematix_flow.plan.steps import TargetPlan

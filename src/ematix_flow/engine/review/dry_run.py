@@ -12,8 +12,8 @@ from ematix_flow.commit.constraint_violations import searchable, without_violati
 from ematix_flow.commit.ledger import HistoryRow
 from ematix_flow.commit.request import staged_alone
 from ematix_flow.commit.simulate import simulate
-from ematix_flow.connect.base.database import StageSpec
 from ematix_flow.connect.base.scratch import scratch_folder
+from ematix_flow.connect.base.stage import StageSpec
 from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.config.redact import redact, safe_text
 from ematix_flow.connect.registry import open_target
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
     from ematix_flow.commit.publish import Simulation
     from ematix_flow.commit.request import Order
-    from ematix_flow.connect.base.database import Database, Session
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.session import Session
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.inspect import Look
     from ematix_flow.engine.batch.source import OpenSource

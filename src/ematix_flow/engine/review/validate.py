@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.base.database import Database, WorkTable
+from ematix_flow.connect.base.database import Database
+from ematix_flow.connect.base.stage import WorkTable
 from ematix_flow.connect.config.redact import redact, safe_text
 from ematix_flow.connect.files.source import ALL_FILES
 from ematix_flow.connect.registry import open_database
@@ -29,7 +30,7 @@ from ematix_flow.plan.sql.user.query import check_query, statements_in
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ematix_flow.connect.base.database import Session
+    from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.files.source import Files
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.source import OpenSource

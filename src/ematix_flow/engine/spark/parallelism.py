@@ -11,7 +11,8 @@ from ematix_flow.plan.steps import HERE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.connect.base.database import Database, Session
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.session import Session
     from ematix_flow.plan.steps import TargetPlan
     from ematix_flow.run.engine import Engine, SparkEngine
 

@@ -9,7 +9,7 @@ from ematix_flow.errors import DeclareError, FlowError
 from ematix_flow.plan.remote_tasks import STORE
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base.database import StageSpec
+    from ematix_flow.connect.base.stage import StageSpec
     from ematix_flow.connect.storage.base import Store
     from ematix_flow.plan.steps import TargetPlan
     from ematix_flow.run.stage.transport import Carrier

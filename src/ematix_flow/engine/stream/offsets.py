@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ematix_flow.clock import Clock
-    from ematix_flow.connect.base.database import Database, Session
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.stream_source import Position
 
 

@@ -13,7 +13,7 @@ from ematix_flow.wording import quantity
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ematix_flow.connect.base.database import StageColumn
+    from ematix_flow.connect.base.stage import StageColumn
     from ematix_flow.plan.explain.report import TargetSummary
     from ematix_flow.plan.sql.program import Load
     from ematix_flow.plan.steps import Bounds, FileChoice, Plan, TableRead, TargetPlan

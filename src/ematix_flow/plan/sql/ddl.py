@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.base.database import StageColumn
+from ematix_flow.connect.base.stage import StageColumn
 from ematix_flow.declare.table.types import UUID, Boolean, Bytes, TimestampTZ
 from ematix_flow.errors import DeclareError, PlanError
 from ematix_flow.plan.partitions import wanted_partitions
 from ematix_flow.plan.sql.render import native_column, native_name
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base.database import Database, FoundTable, TableName
+    from ematix_flow.connect.base.columns import FoundTable, TableName
+    from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.metadata_store import Bookkeeper
     from ematix_flow.declare.table.partitions import Partition
     from ematix_flow.declare.table.schema import Table
@@ -180,4 +181,4 @@ def _column_differences(
 
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base.database import FoundColumn
+    from ematix_flow.connect.base.columns import FoundColumn

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.base.database import TableName
+from ematix_flow.connect.base.columns import TableName
 from ematix_flow.plan.sql.modes.append_truncate_merge import differs, same_key, stored
 from ematix_flow.plan.sql.modes.scd2 import POINT_AT, laid_out
 from ematix_flow.plan.sql.render import STAGED, instant, listed, quoted, render, table_sql

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from ematix_flow.connect.base.database import StageColumn, TableName, WorkTable
+    from ematix_flow.connect.base.columns import TableName
+    from ematix_flow.connect.base.stage import StageColumn, WorkTable
 
 
 INCOMING = "_flow_incoming"

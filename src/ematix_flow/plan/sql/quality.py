@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from ematix_flow.connect.base.database import TableName
+    from ematix_flow.connect.base.columns import TableName
     from ematix_flow.declare.quality.checks import Expectation
     from ematix_flow.declare.table.schema import Table
 

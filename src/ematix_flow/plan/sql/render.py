@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from ematix_flow.connect.base.database import TableName
+    from ematix_flow.connect.base.columns import TableName
 
 CANONICAL = "postgres"
 STAGED = "_flow_staged"

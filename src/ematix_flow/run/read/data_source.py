@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from ematix_flow.connect.base.database import Database, SourceColumn, TableName
+    from ematix_flow.connect.base.columns import SourceColumn, TableName
+    from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.files.source import FileSet
     from ematix_flow.declare.connection.registry import Connection
     from ematix_flow.plan.remote_tasks import Away

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from ematix_flow.connect.base.database import SourceColumn
+    from ematix_flow.connect.base.columns import SourceColumn
     from ematix_flow.connect.files.source import FileSet
 
 DOCUMENT = {

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from ematix_flow.connect.base.database import Database, SourceColumn, Split
+    from ematix_flow.connect.base.columns import SourceColumn
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.session import Split
     from ematix_flow.run.read.file_partitions import FilePiece
 
 

@@ -18,7 +18,7 @@ from ematix_flow.run.read.file_partitions import FilePiece
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ematix_flow.connect.base.database import SourceColumn
+    from ematix_flow.connect.base.columns import SourceColumn
     from ematix_flow.connect.base.stream_source import MessagePiece, StreamSource
     from ematix_flow.connect.formats.decoders import Decoder
     from ematix_flow.plan.steps import Span

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ematix_flow.connect.base.database import Database, SourceColumn
+    from ematix_flow.connect.base.columns import SourceColumn
+    from ematix_flow.connect.base.database import Database
 
 MOST_DIGITS = 38
 _SIZE = re.compile(r"\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ematix_flow.connect.base.database import NULL_REASON
+from ematix_flow.connect.base.stage import NULL_REASON
 from ematix_flow.connect.types.arrow import REJECTS, arrow_type
 from ematix_flow.plan.columns import FAILED, OURS, POSITION, RAW
 from ematix_flow.plan.row_reasons import reason_of
@@ -17,7 +17,7 @@ from ematix_flow.plan.row_reasons import reason_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ematix_flow.connect.base.database import StageColumn
+    from ematix_flow.connect.base.stage import StageColumn
 
 
 @dataclass(frozen=True, slots=True)

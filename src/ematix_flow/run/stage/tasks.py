@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from ematix_flow.connect.base.database import Database, Split, StageSpec
+    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.session import Split
+    from ematix_flow.connect.base.stage import StageSpec
     from ematix_flow.run.stage.conform import Rules
     from ematix_flow.run.stage.transport import Carrier
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ematix_flow.commit.runlog.records import R, Record
     from ematix_flow.commit.runlog.sql.pool import SqlPlace
     from ematix_flow.commit.runlog.sql.tables import Tables
-    from ematix_flow.connect.base.database import Session
+    from ematix_flow.connect.base.session import Session
 
 _MANY = 1000
 """Attempts that are looked at to find out whether they are all of one run."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from ematix_flow.connect.base.database import Session
+    from ematix_flow.connect.base.session import Session
 
 FRESH_SECONDS = 1.0
 """How long a connection may have been idle to be used without asking whether it still works."""

@@ -13,7 +13,7 @@ from ematix_flow.records import RunRecord
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ematix_flow.connect.base.database import Session
+    from ematix_flow.connect.base.session import Session
 
 RUNS = "run_records"
 RUN_COLUMNS = tuple(field.name for field in fields(RunRecord))

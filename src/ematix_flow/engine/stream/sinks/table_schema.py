@@ -19,7 +19,8 @@ from ematix_flow.plan.sql.ddl import BATCH_ID, LOADED_AT, SCD2_COLUMNS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ematix_flow.connect.base.database import Database, FoundTable
+    from ematix_flow.connect.base.columns import FoundTable
+    from ematix_flow.connect.base.database import Database
     from ematix_flow.declare.stream.stream import StreamTarget
 
 FOLDER = "files"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.base.database import WorkTable
+from ematix_flow.connect.base.stage import WorkTable
 from ematix_flow.connect.lake.sql_session import KEEP, POINTS_FOLDER
 from ematix_flow.plan.sql.modes.append_truncate_merge import duplicate_checks
 from ematix_flow.plan.sql.modes.row_hash import row_hash_sql

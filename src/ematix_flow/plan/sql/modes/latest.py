@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.plan.sql.render import STAGED, listed, quoted, render
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base.database import StageColumn
+    from ematix_flow.connect.base.stage import StageColumn
     from ematix_flow.plan.sql.program import Load
 
 _RANK = "_flow_rank"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.base.database import StageColumn, WorkTable
+from ematix_flow.connect.base.stage import StageColumn, WorkTable
 from ematix_flow.declare.table.types import Boolean, Integer, Text, TimestampTZ
 from ematix_flow.plan.sql.modes.append_truncate_merge import (
     differs,

@@ -19,7 +19,7 @@ from ematix_flow.plan.sql.user.pushdown import range_sql
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ematix_flow.connect.base.database import SourceColumn
+    from ematix_flow.connect.base.columns import SourceColumn
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.plan.sql.user.joins import JoinedQuery, JoinedTable
 

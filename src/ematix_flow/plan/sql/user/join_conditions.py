@@ -21,7 +21,7 @@ from ematix_flow.plan.sql.user.pushdown import IN, NOT_NULL, Condition
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ematix_flow.connect.base.database import SourceColumn
+    from ematix_flow.connect.base.columns import SourceColumn
     from ematix_flow.plan.sql.user.joins import JoinedQuery, JoinedTable
 
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")

@@ -16,7 +16,7 @@ from ematix_flow.plan.sql.render import native_column, native_name, render, text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ematix_flow.connect.base.database import SourceColumn, TableName
+    from ematix_flow.connect.base.columns import SourceColumn, TableName
 
 COMPARISONS = ("=", "<", "<=", ">", ">=")
 IN, NOT_NULL = "in", "is not null"

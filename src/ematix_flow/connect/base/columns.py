@@ -1,0 +1,51 @@
+"""Tables and columns as a system describes them: plain values that planner and systems share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SourceColumn:
+    """A column of a source query: its name, its family and what the system calls its type."""
+
+    name: str
+    family: str
+    """One of the families of `plan.sql.shape.SourceType`."""
+    native: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundColumn:
+    """A column of a table as the database describes it, with its type written as the DDL of a declaration."""
+
+    name: str
+    type: str
+    nullable: bool
+    base: str = ""
+    """The type that a domain is made of; empty for any other column."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTable:
+    """A table as the database describes it."""
+
+    columns: tuple[FoundColumn, ...]
+    primary_key: tuple[str, ...]
+    unique: tuple[tuple[str, ...], ...]
+    problem: str = ""
+    """Why loads into this table must be refused, for example a storage engine without transactions."""
+    partitions: tuple[str, ...] = ()
+    takes_files: bool = False
+    """Whether staged files can become part of the table as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableName:
+    """Where a table lives inside its database, after the system's naming rules."""
+
+    schema: str
+    """Empty where the system has no schemas."""
+    name: str
+    catalog: str = ""
+    """Empty where the system has no catalogs."""

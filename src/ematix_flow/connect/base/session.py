@@ -1,0 +1,75 @@
+"""Connections to a system: statements in a transaction, and reads that stay open until their splits are read."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
+
+from ematix_flow.connect.base.cancellation import watch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One part of a read, small enough to send to a task."""
+
+    sql: str
+    snapshot: str = ""
+    """Name of an exported snapshot that every split reads from."""
+
+
+@dataclass(slots=True)
+class Opened:
+    """A read prepared on the driver: its splits, and what must stay open until they are read."""
+
+    splits: tuple[Split, ...]
+    keep_open: AbstractContextManager[object] | None = None
+
+
+class Session(ABC):
+    """One control connection of the driver, with explicit transactions; never used in a task."""
+
+    numbers: Mapping[str, int] = MappingProxyType({})
+    """What the last statement did, by the names of `records.Counts`, where the system tells more than one number."""
+
+    def __new__(cls, *_arguments: Any, **_keywords: Any) -> Self:
+        """Make a session that is interrupted when the work that opened it is to stop."""
+        session = super().__new__(cls)
+        watch(session)
+        return session
+
+    def interrupt(self) -> None:  # noqa: B027 - not every system can
+        """End the statement that runs, from another thread, where the driver can; harmless when none does."""
+
+    @abstractmethod
+    def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
+        """Run a statement and give the rows it changed (0 where the statement has no such count)."""
+
+    @abstractmethod
+    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Run a query and give its rows; for bookkeeping and samples, never for data."""
+
+    def free_connections(self) -> int | None:
+        """Return how many more connections this user may open now; None where tasks connect to no server."""
+        return None
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Open a transaction that takes its write lock now, where the database has one lock."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Commit; any error here means that the outcome is unknown."""
+
+    @abstractmethod
+    def rollback(self) -> None:
+        """Roll back, also when the connection is already broken."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connection."""
