@@ -13,7 +13,8 @@ import docs_types
 import ematix_flow
 from ematix_flow.connect.base.capabilities import ALL_MODES
 from ematix_flow.connect.base.database import Database
-from ematix_flow.connect.registry import DATABASES, FILE_TABLES, FILES, LAKE_SOURCES, LAKES, STREAMS
+from ematix_flow.connect.base.system import load_class
+from ematix_flow.connect.registry import DATABASES, FILES, LAKE_SOURCES, LAKES, STREAMS, SYSTEMS
 from ematix_flow.declare.connection import registry as connection
 from ematix_flow.declare.pipeline import keywords, normalize, transforms
 from ematix_flow.declare.spark_settings import PREFIX, SETTINGS
@@ -24,7 +25,7 @@ from ematix_flow.plan.explain.guarantees import QUEUES, SOURCES, TARGETS, guaran
 from ematix_flow.plan.metadata_tables import COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 NOTE = "<!-- Made by `make docs` from the code. -->"
@@ -105,9 +106,9 @@ STREAM_FILE = (
 )
 
 
-def systems(known: Mapping[str, tuple[str, str]] = DATABASES) -> dict[str, Any]:
-    """Give the class of every database by kind, or of other systems."""
-    return {kind: getattr(importlib.import_module(module), name) for kind, (module, name) in known.items()}
+def systems() -> dict[str, Any]:
+    """Return the class of every target by kind."""
+    return {kind: load_class(record.target) for kind, record in SYSTEMS.items() if record.target}
 
 
 def table(headings: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
@@ -120,7 +121,7 @@ def table(headings: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 def guarantees() -> str:
     """Give the page about what each system promises."""
-    found = systems() | systems(FILE_TABLES) | systems(LAKES)
+    found = systems()
     rows = [(kind, system.capabilities.guarantee, STAGING[kind]) for kind, system in found.items()]
     return "\n\n".join(
         [
@@ -250,7 +251,7 @@ def _words(words: Iterable[str]) -> str:
 
 
 def _connections() -> list[tuple[str, str, str]]:
-    usable = {**DATABASES, **FILES, **LAKES, **STREAMS}
+    usable = (*DATABASES, *FILES, *LAKES, *STREAMS)
     return [
         (
             kind + ("" if kind in usable else " (declared only)"),
