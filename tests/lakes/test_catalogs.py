@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -79,6 +80,8 @@ def test_loads_are_made_once_and_read_through_the_catalog(catalog: str, request:
     for options, rows in (({"mode": "append"}, FIRST), ({"mode": "merge"}, SECOND)):
         lane.options = options
         made = lane.load(rows)
+    appending = replace(lane, options={"mode": "append"}).pipeline("id, word, share, amount, at")
+    assert "ADD FILES" in preview_pipeline(appending).text()
     assert words(lane) == MERGED
     assert told(lane.again([(9, "other", None, None, START)], "slot-2")) == told(made), "this load was made"
     assert copied(lane, "SELECT id, word FROM shop.things") == [(1, "a"), (2, "c"), (3, "d")]
