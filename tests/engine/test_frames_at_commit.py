@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
 import ematix_flow
 from ematix_flow import failpoints
+from ematix_flow.connect.delta import commit as delta_commit
 from ematix_flow.serve.cli.main import main
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ pytestmark = pytest.mark.slow
 
 MOST_FRAMES = 15
 OURS = str(Path(ematix_flow.__file__).parent)
-AT_COMMIT = ("commit.before_commit", "store.before_change")
 MODULE = """
 from typing import Annotated
 from ematix_flow import BigInt, Text, ematix, pk
@@ -40,18 +40,25 @@ def things(conn):
 """
 
 
+def frames() -> int:
+    """Count the frames of ours below which this is called."""
+    stack = traceback.extract_stack()
+    return sum(frame.filename.startswith(OURS) and not frame.filename.endswith("failpoints.py") for frame in stack)
+
+
 @pytest.fixture
-def depths(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
-    """Give how many frames of ours there are at each failpoint that a load passes right before its commit."""
-    seen: dict[str, int] = {}
+def depths(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Give how many frames of ours there are right before the commit of a database, or where Delta's next version is written."""
+    seen: list[int] = []
+    write_next = delta_commit._write_next
 
-    def note(name: str, armed: object) -> None:
-        del armed
-        frames = [frame for frame in traceback.extract_stack() if frame.filename.startswith(OURS)]
-        seen[name] = sum(not frame.filename.endswith("failpoints.py") for frame in frames)
+    def noted(*arguments: Any) -> None:
+        seen[:] = [frames()]
+        write_next(*arguments)
 
-    monkeypatch.setattr(failpoints, "_act", note)
-    failpoints.arm(",".join(f"{name}=raise" for name in AT_COMMIT))
+    monkeypatch.setattr(failpoints, "_act", lambda *_: seen.append(frames()) if not seen else None)
+    monkeypatch.setattr(delta_commit, "_write_next", noted)
+    failpoints.arm("commit.before_commit=raise")
     yield seen
     failpoints.arm("")
 
@@ -66,27 +73,23 @@ def fields(connection: dict[str, str]) -> str:
     return "".join(f"    {name} = {value!r}\n" for name, value in connection.items())
 
 
-def test_files_into_duckdb(depths: dict[str, int]) -> None:
+def test_files_into_duckdb(depths: list[int]) -> None:
     Path("in").mkdir()
     Path("in/things.csv").write_text("id,name\n1,one\n")
     folder = {"kind": "object_store_local", "path": "in", "format": "csv"}
     run("into_duckdb", ".", origin=folder, target={"kind": "duckdb", "path": "t.duckdb"})
-    assert 0 < depths["commit.before_commit"] <= MOST_FRAMES
+    assert 0 < depths[0] <= MOST_FRAMES
 
 
 @pytest.mark.service
-@pytest.mark.parametrize(
-    ("kind", "point"), [("postgres", "commit.before_commit"), ("delta_local", "store.before_change")]
-)
-def test_postgres_into(
-    kind: str, point: str, depths: dict[str, int], postgres_server: PostgresServer, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("kind", ["postgres", "delta_local"])
+def test_postgres_into(kind: str, depths: list[int], postgres_server: PostgresServer, tmp_path: Path) -> None:
     url, other = postgres_server.create_database(), postgres_server.create_database()
     with psycopg.connect(url) as connection:
         connection.execute("CREATE TABLE origin_things AS SELECT 1::bigint AS id, 'one' AS name")
     target = {"url": other} if kind == "postgres" else {"path": str(tmp_path / "lake")}
     query = "SELECT id, name FROM origin_things"
     run(f"into_{kind}", query, origin={"kind": "postgres", "url": url}, target={"kind": kind, **target})
-    assert 0 < depths[point] <= MOST_FRAMES
+    assert 0 < depths[0] <= MOST_FRAMES
     for made in (url, other):
         postgres_server.drop_database(made)

@@ -147,21 +147,18 @@ class Delta(LakeTable):
             NewFile(f"part-{uuid.uuid4()}.zstd.parquet", size, rows, self._stats(staged))
             for (staged, size), rows in moves
         ]
-
-        def place() -> None:
-            for ((staged, _), _), file in zip(moves, files, strict=True):
-                self.store.show_as(staged, f"{self.folder}{file.path}")
-            failpoint("store.files_placed")
-
-        def commit(change: Change) -> None:
+        lake = cast("LakeSession", session)
+        change = lake.begin_change()
+        for ((staged, _), _), file in zip(moves, files, strict=True):
+            self.store.show_as(staged, f"{self.folder}{file.path}")
+        failpoint("store.files_placed")
+        with lake.committing(change):
             try:
                 delta_commit.add_files(self.store, self.folder, change, files, partial(self._fits, spec))
             except FlowError:  # refused, so nothing names them
                 for file in files:
                     self.store.delete(f"{self.folder}{file.path}")
                 raise
-
-        cast("LakeSession", session).add(place, commit)
 
     def _stats(self, staged: str) -> str:
         with self.store.reader(staged) as file:

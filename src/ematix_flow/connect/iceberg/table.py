@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.stage import StageSpec
     from ematix_flow.connect.iceberg.files import IcebergFiles, LoadedTable
-    from ematix_flow.connect.lake.change import Applier, Change
+    from ematix_flow.connect.lake.change import Applier
     from ematix_flow.connect.lake.transaction import LakeSession
     from ematix_flow.declare.connection.registry import IcebergConnection
     from ematix_flow.declare.table.maintenance import Maintenance
@@ -180,24 +180,20 @@ class Iceberg(LakeTable):
         table = self._fitting(spec)
         staged = (self.store.path(told_parts(part.path)[0]) for part in parts if part.path)
         placed = {table.new_location(): path for path in staged}
-
-        def place() -> None:
-            for location, path in placed.items():
-                table.place(path, location)
-            failpoint("store.files_placed")
-
-        def commit(change: Change) -> None:
+        lake = cast("LakeSession", session)
+        change = lake.begin_change()
+        for location, path in placed.items():
+            table.place(path, location)
+        failpoint("store.files_placed")
+        with lake.committing(change):
             try:
                 table.add(list(placed), change.id)
             except FlowError:
                 # A client that repeats a request may be refused because of its own commit.
-                if self.applier().made(self.engine, change):
-                    return
-                for location in placed:  # refused, so nothing names them
-                    table.remove(location)
-                raise
-
-        cast("LakeSession", session).add(place, commit)
+                if not self.applier().made(self.engine, change):
+                    for location in placed:  # refused, so nothing names them
+                        table.remove(location)
+                    raise
 
     def _fitting(self, spec: StageSpec) -> LoadedTable:
         """Return the table, unless it is another one than the load was planned for."""

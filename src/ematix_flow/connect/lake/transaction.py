@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.base.lake_engine import EngineError
@@ -31,7 +31,7 @@ from ematix_flow.errors import CommitError, FlowError, StalePlanError, Transient
 from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ematix_flow.connect.base.lake_engine import LakeEngine
     from ematix_flow.connect.lake.change import Applier
@@ -119,10 +119,12 @@ class LakeSession(StoreSession):
                 self.store.remove_below(f"{prefix}{name}/")
 
     def change(self, sql: str) -> dict[str, int]:
-        """Make the one change of rows of this transaction; the books as they are now count from then on."""
-        lock, change = self._announced(lambda change: self._applier.prepare(self._engine(), change))
+        """Make the one change of rows of this transaction; the metadata as it is now counts from then on."""
+        change = self.begin_change()
+        self._applier.prepare(self._engine(), change)
+        lock = self._announce(change)
         try:
-            told = self._applier.change(self._engine(), sql, change)
+            counts = self._applier.change(self._engine(), sql, change)
         except EngineError as error:
             # Where the engine has answered and its answer is the last word, nothing of this change is still on its way.
             lock.answered = error.answered and not self._applier.lingers
@@ -132,21 +134,10 @@ class LakeSession(StoreSession):
         if not self._applier.decides and not self._applier.made(self._engine, change):
             message = "the table did not take the change: another load was first"
             raise TransientError(message, hint="nothing was changed; it is tried again by itself, or run it again.")
-        return told
+        return counts
 
-    def add(self, place: Callable[[], None], commit: Callable[[Change], None]) -> None:
-        """Make the one change of this transaction without the engine: files are placed, then a commit names them."""
-        lock, change = self._announced(lambda _: place())
-        try:
-            commit(change)
-        except FlowError:
-            lock.answered = True  # refused before anything was written
-            raise
-        lock.answered = True
-        failpoint("store.after_change")
-
-    def _announced(self, prepare: Callable[[Change], None]) -> tuple[Lock, Change]:
-        """Keep the books that follow the change, and let whoever comes next know of it."""
+    def begin_change(self) -> Change:
+        """Return the one change of this transaction, after the metadata that follows it is kept."""
         if self._lock is None:
             message = "rows of a lake table are changed in a transaction only"
             raise CommitError(message)
@@ -156,16 +147,32 @@ class LakeSession(StoreSession):
         self.connection.execute("COMMIT")
         self.store.create(state, self.connection.serialize())
         self.connection.execute("BEGIN IMMEDIATE")
-        change = Change(self._lock.id, number, self.value("ledger"), state)
-        prepare(change)
+        return Change(self._lock.id, number, self.value("ledger"), state)
+
+    @contextmanager
+    def committing(self, change: Change) -> Iterator[None]:
+        """Commit the change in this block, without the engine; its files are placed before."""
+        lock = self._announce(change)
+        try:
+            yield
+        except FlowError:
+            lock.answered = True  # refused before anything was written
+            raise
+        lock.answered = True
+        failpoint("store.after_change")
+
+    def _announce(self, change: Change) -> Lock:
+        """Let the next writer of the table know of the change that is about to be made."""
         self._refuse_overtaken(change)
-        self._lock.announce(change)
-        if self._lock.buried or newest_of(self.store, self.home) != self.head.number:
-            self._lock.answered = True
+        lock = self._lock
+        assert lock is not None  # noqa: S101 - the change has begun under it
+        lock.announce(change)
+        if lock.buried or newest_of(self.store, self.home) != self.head.number:
+            lock.answered = True
             message = "this load was taken for dead, and another one went on"
             raise TransientError(message, hint="nothing was changed; it is tried again by itself, or run it again.")
         failpoint("store.before_change")
-        return self._lock, change
+        return lock
 
     def check_held(self) -> None:
         """Refuse to go on when the table is not held, or somebody took this session for dead."""
