@@ -41,11 +41,12 @@ test-fast: $(STAMP)  ## ruff and the tests that need neither Spark nor a server
 	$(BIN)/ruff check --quiet
 	@$(PYTEST) -m "not spark and not service and not crash and not slow" $(PYTEST_ARGS)
 
-lint: $(STAMP)  ## style, types and the direction of imports
+lint: $(STAMP)  ## style, types, the direction of imports and the words of names
 	$(BIN)/ruff check --quiet
 	$(BIN)/ruff format --check --quiet
 	$(BIN)/mypy
 	PYTHONPATH=src $(BIN)/lint-imports
+	$(BIN)/python scripts/words.py
 
 format: $(STAMP)  ## let ruff rewrite what it can
 	$(BIN)/ruff format

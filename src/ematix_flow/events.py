@@ -227,7 +227,7 @@ class MaintenanceStep(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class StretchLoaded(Event):
+class BatchLoaded(Event):
     """A target of a stream has the messages of one more stretch."""
 
     counts: Counts

@@ -16,7 +16,7 @@ import pytest
 import ematix_flow
 from ematix_flow.commit.runlog.objects import documents as object_versions
 from ematix_flow.commit.runlog.objects.backend import ObjectBook
-from ematix_flow.commit.runlog.records import Chore
+from ematix_flow.commit.runlog.records import PeriodicJob
 from ematix_flow.connect.storage import object_store as bucket
 from ematix_flow.connect.storage import requests as bucket_requests
 from ematix_flow.errors import RunLogError
@@ -231,7 +231,7 @@ def test_what_is_old_is_forgotten_once_a_day(tmp_path: Path) -> None:
     assert log.list_runs()[1] == 0
     log.record(RUN)
     assert from_url(f"{url}?retention_days=1").list_runs()[1] == 1, "somebody did it today"
-    chore = log.find(Chore, "prune")
+    chore = log.find(PeriodicJob, "prune")
     assert chore is not None
     log.swap(chore, replace(chore, done_at=NOW.isoformat()))
     assert from_url(f"{url}?retention_days=1").list_runs()[1] == 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from ematix_flow.connect.lake import lock as lake_lock
-from ematix_flow.connect.lake.leftovers import leftovers_chore
+from ematix_flow.connect.lake.leftovers import leftovers_task
 from ematix_flow.connect.registry import target_of
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.errors import TransientError
@@ -34,7 +34,7 @@ def test_only_what_nobody_names_any_more_is_left_over(tmp_path: Path) -> None:
             if name != stay[1]:
                 os.utime(home / name, (1, 1))
         os.utime(home / stay[2])
-        chore = leftovers_chore(session)
+        chore = leftovers_task(session)
         assert chore.look() == {"removed": 4}
         assert chore.work() == {"removed": 4}
     assert [name for name in stay if not (home / name).exists()] == []

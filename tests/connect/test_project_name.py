@@ -17,16 +17,16 @@ def write(text: str) -> str:
 
 def test_without_a_project_file_there_is_no_project() -> None:
     assert current_project() == ProjectName()
-    assert (current_project().mark, current_project().former) == ("", ())
+    assert (current_project().mark, current_project().legacy) == ("", ())
 
 
 def test_the_folder_of_the_project_file_is_the_project_until_it_has_a_name(tmp_path: Path) -> None:
     folder = write('[project]\nmodule = "pipelines"\n')
     found = current_project()
-    assert (found.name, found.explicit, found.in_slots, found.former) == (folder, False, "", ("",))
+    assert (found.name, found.explicit, found.in_slots, found.legacy) == (folder, False, "", ("",))
     write('[project]\nname = "shop"\n')
     named = current_project()
-    assert (named.name, named.explicit, named.in_slots, named.former) == ("shop", True, "shop", (folder, ""))
+    assert (named.name, named.explicit, named.in_slots, named.legacy) == ("shop", True, "shop", (folder, ""))
     assert len({found.mark, named.mark, ""}) == 3
 
 

@@ -152,7 +152,7 @@ def test_drafts_of_killed_sessions_are_tidied_away_in_time(store: LocalStore) ->
     for draft in (old, new):
         draft.write_bytes(b"half")
     os.utime(old, (0, 0))
-    session.tidy()
+    session.clean_up()
     assert (old.exists(), new.exists()) == (False, True)
 
 

@@ -204,10 +204,10 @@ def stage_dropped_with_its_files() -> None:
 def announced_to_nobody() -> None:
     """Whoever comes after a crash cannot know which change of a lake table was under way."""
 
-    def announce(self: Lock, change: Change) -> None:
-        self.announced = change
+    def write_intent(self: Lock, change: Change) -> None:
+        self.intent = change
 
-    Lock.announce = announce  # type: ignore[method-assign]
+    Lock.write_intent = write_intent  # type: ignore[method-assign]
 
 
 def taken_over_unasked() -> None:
@@ -218,7 +218,7 @@ def taken_over_unasked() -> None:
 def late_changes_taken() -> None:
     """A change that others have given up is made when it comes."""
     for applier in (delta._Changes, iceberg_changes.IcebergChanges):
-        applier.refuse = applier.tidy = lambda *arguments: None  # type: ignore[attr-defined]
+        applier.refuse = applier.clean_up = lambda *arguments: None  # type: ignore[attr-defined]
 
 
 def unnumbered() -> None:

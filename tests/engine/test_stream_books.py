@@ -29,7 +29,7 @@ ORDERS = Table("main", "orders", (Column(BigInt(), primary_key=True, name="id"),
 
 
 def test_a_stream_tidies_its_books_now_and_then(kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_loop, "TIDY_AFTER", 4)
+    monkeypatch.setattr(stream_loop, "CLEAN_UP_AFTER", 4)
     monkeypatch.setattr(upkeep, "BATCHES", upkeep.Keep(2, timedelta(0)))
     topic = kafka_broker.create_topic()
     send_orders(kafka_broker, topic, range(6))

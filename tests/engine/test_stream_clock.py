@@ -16,7 +16,7 @@ from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import BigInt
 from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.engine.stream.run import run_stream
-from ematix_flow.events import StreamFailed, StretchLoaded
+from ematix_flow.events import BatchLoaded, StreamFailed
 from tests.services.messages import send_orders
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def test_a_target_that_rests_comes_back_when_the_clock_was_set(kafka_broker: Kaf
     def listen(event: Event) -> None:
         """Set the clock when a target begins to rest."""
         nonlocal shift
-        if isinstance(event, StretchLoaded):
+        if isinstance(event, BatchLoaded):
             seconds.append(event.seconds)
         if isinstance(event, StreamFailed):
             shift = timedelta(hours=hours)

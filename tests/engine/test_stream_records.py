@@ -9,7 +9,7 @@ import pytest
 from ematix_flow.clock import Clock
 from ematix_flow.engine.stream.run_records import EVERY, StreamRecord
 from ematix_flow.errors import TransientError
-from ematix_flow.events import StreamIdle, StretchLoaded
+from ematix_flow.events import BatchLoaded, StreamIdle
 from ematix_flow.observe.metrics.stream_stats import StatsKeeper
 from ematix_flow.records import Counts
 from ematix_flow.run_log import SqliteRunLog
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ematix_flow.records import RunRecord
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-BATCH = StretchLoaded("orders", "t", Counts(staged=9, rejected=1), 0.5, messages=10, fresh=10)
+BATCH = BatchLoaded("orders", "t", Counts(staged=9, rejected=1), 0.5, messages=10, fresh=10)
 
 
 class Running:
@@ -31,7 +31,7 @@ class Running:
         self.keeper = StatsKeeper(clock)
         self.record = StreamRecord("orders", self.keeper.begin("orders"), self.log, clock)
 
-    def hears(self, event: StretchLoaded | StreamIdle, after: timedelta) -> RunRecord:
+    def hears(self, event: BatchLoaded | StreamIdle, after: timedelta) -> RunRecord:
         self.now += after
         self.keeper(event)
         self.record(event)

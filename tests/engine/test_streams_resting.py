@@ -18,7 +18,7 @@ from ematix_flow.declare.table.types import BigInt, Text
 from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.engine.stream.run import run_stream
 from ematix_flow.errors import TransientError
-from ematix_flow.events import StreamFailed, StretchLoaded
+from ematix_flow.events import BatchLoaded, StreamFailed
 from tests.services.messages import send_orders
 
 if TYPE_CHECKING:
@@ -63,9 +63,9 @@ def test_a_target_that_is_away_does_not_hold_up_the_other_and_catches_up(
     seen: list[Event] = []
 
     def listen(event: Event) -> None:
-        if isinstance(event, StreamFailed | StretchLoaded):
+        if isinstance(event, StreamFailed | BatchLoaded):
             seen.append(event)
-        if {StreamFailed, StretchLoaded} <= {type(one) for one in seen}:
+        if {StreamFailed, BatchLoaded} <= {type(one) for one in seen}:
             loaded.set()
 
     options = StreamOptions(available_now=True, restart=True, max_backoff=0.2)

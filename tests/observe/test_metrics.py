@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ematix_flow.errors import RunError
-from ematix_flow.events import StreamFailed, StreamIdle, StreamLag, StreamWatermark, StretchLoaded
+from ematix_flow.events import BatchLoaded, StreamFailed, StreamIdle, StreamLag, StreamWatermark
 from ematix_flow.observe.metrics.stream import StreamMetrics, served
 from ematix_flow.records import Counts
 
@@ -46,9 +46,9 @@ def test_every_documented_name_is_there_before_the_first_batch(capsys: pytest.Ca
 
 def test_events_become_numbers() -> None:
     metrics = StreamMetrics()
-    first = StretchLoaded("orders", "a", Counts(staged=9, rejected=1), 0.3, messages=10, fresh=10)
+    first = BatchLoaded("orders", "a", Counts(staged=9, rejected=1), 0.3, messages=10, fresh=10)
     metrics(first)
-    metrics(StretchLoaded("orders", "b", Counts(staged=10), 2.0, messages=10, fresh=0))
+    metrics(BatchLoaded("orders", "b", Counts(staged=10), 2.0, messages=10, fresh=0))
     metrics(StreamLag("orders", "a", {"0": 4, "1": 5}))
     metrics(StreamLag("orders", "a", {"0": 0, "1": 5}))
     metrics(StreamIdle("orders", ""))

@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from ematix_flow.clock import Clock
-from ematix_flow.events import RowsStaged, StreamFailed, StreamIdle, StreamLag, StretchLoaded
+from ematix_flow.events import BatchLoaded, RowsStaged, StreamFailed, StreamIdle, StreamLag
 from ematix_flow.observe.metrics.stream_stats import SPANS, StatsKeeper
 from ematix_flow.records import Counts
 
@@ -23,9 +23,9 @@ def keeper() -> tuple[StatsKeeper, Hands]:
     return StatsKeeper(Clock(now=lambda: hands.at)), hands
 
 
-def batch(target: str, rows: int, *, fresh: int | None = None, rejected: int = 0) -> StretchLoaded:
+def batch(target: str, rows: int, *, fresh: int | None = None, rejected: int = 0) -> BatchLoaded:
     counts = Counts(staged=rows - rejected, rejected=rejected)
-    return StretchLoaded("s", target, counts, 0.5, messages=rows, fresh=rows if fresh is None else fresh)
+    return BatchLoaded("s", target, counts, 0.5, messages=rows, fresh=rows if fresh is None else fresh)
 
 
 def test_messages_count_once_and_rows_once_for_each_target() -> None:

@@ -98,7 +98,7 @@ def test_differences_are_told_with_what_mends_them() -> None:
     found = (Difference("column 'email' is missing", "ALTER TABLE t"), Difference("column 'x' is not declared"))
     ensure = replace(plan.targets[0].ensure, exists=True, statements=("ALTER TABLE t",), differences=found)
     text = text_of(replace(plan, targets=(replace(plan.targets[0], ensure=ensure),)))
-    assert "column 'email' is missing, mended by the load\n" in text
+    assert "column 'email' is missing, fixed by the load\n" in text
     assert "column 'x' is not declared\n" in text
 
 

@@ -14,7 +14,7 @@ from ematix_flow.connect.kafka import source as kafka_stream
 from ematix_flow.declare.stream.toml_reader import stream_from_toml
 from ematix_flow.engine.stream.control import move_stream
 from ematix_flow.engine.stream.options import StreamOptions
-from ematix_flow.run.read.message_ranges import Stretch
+from ematix_flow.run.read.message_ranges import MessageRange
 from ematix_flow.types import BigInt, Text  # noqa: TC001 - read from the annotations
 from tests.streams.feeds import Topic, drain, duckdb_at, rows_in
 
@@ -65,13 +65,13 @@ def test_the_last_message_of_a_key_wins_where_partitions_are_cut(
             state = {"id": number % 7 + 10 * partition, "state": str(number)}
             topic.write([state], partition=partition, timestamp=at - number)
     cut: list[int] = []
-    pieces = Stretch.pieces
+    pieces = MessageRange.pieces
 
-    def counted(stretch: Stretch) -> Any:
+    def counted(stretch: MessageRange) -> Any:
         cut.append(len(pieces(stretch)))
         return pieces(stretch)
 
-    monkeypatch.setattr(Stretch, "pieces", counted)
+    monkeypatch.setattr(MessageRange, "pieces", counted)
     drain(topic.stream(duckdb_at(warehouse), target_table=States, mode="merge"))
     last = [(key, str(max(number for number in range(60) if number % 7 == key))) for key in range(7)]
     assert rows_in(warehouse, STATE) == [

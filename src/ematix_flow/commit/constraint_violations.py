@@ -46,7 +46,7 @@ def without_violations(order: Order, database: Database) -> Order:
             return replace(order, excluded=tuple(found))
         if len(found) == MOST:
             message = f"the target refuses more than {MOST} rows; the last reason: {reason}"
-            raise CommitError(message, hint="nothing was loaded. Mend the source or the target's constraints.")
+            raise CommitError(message, hint="nothing was loaded. Fix the source or the target's constraints.")
         found.append(search.first(left_out, total, reason))
 
 

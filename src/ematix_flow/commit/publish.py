@@ -263,7 +263,7 @@ def bad_rows(parts: Sequence[Part]) -> BadRowsError:
     verb = "does" if total == 1 else "do"
     message = f"{rejected:,} of {quantity(total, 'row')} {verb} not fit the target:{shown}"
     hint = (
-        'nothing was loaded. Mend the source, or declare on_bad_row="reject" (of a stream transform_on_error="dlq") '
+        'nothing was loaded. Fix the source, or declare on_bad_row="reject" (of a stream transform_on_error="dlq") '
         "to load the rest and keep these."
     )
     return BadRowsError(message, hint=hint)

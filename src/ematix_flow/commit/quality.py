@@ -119,7 +119,7 @@ def _given_up(order: Order, one: Measure, error: BaseException) -> FlowError:
     if one.severity == WARN:
         return UnmeasuredError(replace(order, broken=(*order.broken, (one.name, text[:500]))))
     message = f"expectation {one.name!r} could not be measured: {text}"
-    return QualityUnrunnable(message, hint="nothing was loaded. Mend the expectation, or let it only warn.")
+    return QualityUnrunnable(message, hint="nothing was loaded. Fix the expectation, or let it only warn.")
 
 
 def _broken(one: Measure, total: int, reason: str) -> CheckResult:
@@ -138,7 +138,7 @@ def _refuse(order: Order, audited: Audited) -> None:
     if failed:
         lines = "".join(f"\n  {verdict_of(one)}" for one in failed)
         message = f"the rows of {order.token.pipeline} are not as expected:{lines}"
-        raise _refusal(message, audited, "nothing was loaded. Mend the source or the expectation.")
+        raise _refusal(message, audited, "nothing was loaded. Fix the source or the expectation.")
 
 
 def _refusal(message: str, audited: Audited, hint: str) -> QualityCheckFailed:
@@ -168,5 +168,5 @@ def _violating_rows(
             found.setdefault(int(number), Excluded(int(number), reason, row_json(names, values)))
         if len(found) > MOST:
             message = f"more than {MOST} rows of {order.token.pipeline} do not satisfy {one.name}"
-            raise _refusal(message, audited, "nothing was loaded. So many are not set aside: mend the source.")
+            raise _refusal(message, audited, "nothing was loaded. So many are not set aside: fix the source.")
     return tuple(found[number] for number in sorted(found))

@@ -95,7 +95,7 @@ def _check_inline(order: Order, database: Database, session: Session, relation: 
     rows = [dict(zip(names, row, strict=True)) for row in session.query(f"SELECT {listed} {bad} LIMIT 5")]
     first = "".join(f"\n  {_inline_reason(order, row)}" for row in rows)
     message = f"{quantity(count, 'row')} {'does' if count == 1 else 'do'} not fit the target:{first}"
-    raise BadRowsError(message, hint='nothing was loaded. Mend the source, or declare on_bad_row="reject".')
+    raise BadRowsError(message, hint='nothing was loaded. Fix the source, or declare on_bad_row="reject".')
 
 
 def _inline_reason(order: Order, row: dict[str, object]) -> str:

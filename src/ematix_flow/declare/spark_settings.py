@@ -99,7 +99,7 @@ class SparkSettings:
         return self.remote is None and self.master.startswith("local")
 
     @property
-    def elsewhere(self) -> str:
+    def remote_address(self) -> str:
         """Return where tasks run, for people, when that is not this machine; empty when it is."""
         if self.remote is not None:
             # What follows the address are its parameters, a token among them.

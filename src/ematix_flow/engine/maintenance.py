@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit import cleanup as gc
-from ematix_flow.commit import metadata_cleanup as upkeep
+from ematix_flow.commit import metadata_cleanup
 from ematix_flow.commit.ledger import HistoryRow, Ledger, transaction
-from ematix_flow.connect.base.maintenance import Chore
+from ematix_flow.connect.base.maintenance import MaintenanceTask
 from ematix_flow.connect.base.retry import OVERTAKEN, attempts
 from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.config.redact import safe_text
@@ -137,7 +137,7 @@ def _one(place: _Place, options: Options, *, due: bool, dry_run: bool) -> Mainta
     try:
         if not ledger.exists(session):
             return Maintained(place.shown, "empty")
-        last = upkeep.last_success(ledger, session, place.schema, place.table)
+        last = metadata_cleanup.last_success(ledger, session, place.schema, place.table)
         if due and last is not None and now - last < place.rules.every:
             return Maintained(place.shown, "not_due", last=last)
         if dry_run:
@@ -150,15 +150,15 @@ def _one(place: _Place, options: Options, *, due: bool, dry_run: bool) -> Mainta
 def _looked(place: _Place, session: Session, now: datetime) -> dict[str, Numbers]:
     ledger = Ledger(place.database)
     staging = {"removed": len(gc.stale(place.database, session, STAGING_SECONDS))}
-    chores = place.database.chores(session, place.rules, now)
-    steps = {chore.name: chore.look() for chore in chores}
-    return {"staging": staging, **steps, "ledger": upkeep.forgettable(ledger, session, now)}
+    maintenance_tasks = place.database.maintenance_tasks(session, place.rules, now)
+    steps = {task.name: task.look() for task in maintenance_tasks}
+    return {"staging": staging, **steps, "ledger": metadata_cleanup.forgettable(ledger, session, now)}
 
 
 def _worked(place: _Place, session: Session, options: Options) -> dict[str, Numbers]:
     """Do the work; staging first, because not every database can drop tables in a transaction."""
     database = place.database
-    staging = Chore("staging", lambda: {"removed": gc.collect(database, STAGING_SECONDS)}, dict)
+    staging = MaintenanceTask("staging", lambda: {"removed": gc.collect(database, STAGING_SECONDS)}, dict)
     cleared = _told(place, options, [staging])
     for attempt in attempts(OVERTAKEN):
         with attempt:
@@ -169,41 +169,41 @@ def _worked(place: _Place, session: Session, options: Options) -> dict[str, Numb
 def _transacted(place: _Place, session: Session, options: Options) -> dict[str, Numbers]:
     database, now = place.database, options.clock.now()
     ledger = Ledger(database)
-    forgetting = Chore("ledger", lambda: upkeep.forget(ledger, session, now), dict)
+    forgetting = MaintenanceTask("ledger", lambda: metadata_cleanup.forget(ledger, session, now), dict)
     with transaction(session):
-        steps = _told(place, options, [*database.chores(session, place.rules, now), forgetting])
+        steps = _told(place, options, [*database.maintenance_tasks(session, place.rules, now), forgetting])
         done = replace(_history(place, now), finished_at=options.clock.now(), metrics=json.dumps(steps))
         ledger.record(session, done)
     return steps
 
 
-def _told(place: _Place, options: Options, chores: Sequence[Chore]) -> dict[str, Numbers]:
+def _told(place: _Place, options: Options, maintenance_tasks: Sequence[MaintenanceTask]) -> dict[str, Numbers]:
     """Do chores one after the other, each told before and after."""
     steps: dict[str, Numbers] = {}
-    for chore in chores:
-        options.bus.emit(MaintenanceStep("", place.shown, chore.name))
-        steps[chore.name] = chore.work()
-        options.bus.emit(MaintenanceStep("", place.shown, chore.name, dict(steps[chore.name])))
+    for task in maintenance_tasks:
+        options.bus.emit(MaintenanceStep("", place.shown, task.name))
+        steps[task.name] = task.work()
+        options.bus.emit(MaintenanceStep("", place.shown, task.name, dict(steps[task.name])))
     return steps
 
 
 def _history(place: _Place, at: datetime) -> HistoryRow:
     return HistoryRow(
         run_id=str(uuid.uuid4()),
-        pipeline=upkeep.NAME,
+        pipeline=metadata_cleanup.NAME,
         schema=place.schema,
         table=place.table,
         mode="maintain",
         path="maintain",
         started_at=at,
-        status=upkeep.DONE,
+        status=metadata_cleanup.DONE,
     )
 
 
 def _note_failure(place: _Place, options: Options, text: str) -> None:
     """Write the failure into the books, unless they cannot be reached or are not there."""
     database, now = place.database, options.clock.now()
-    row = replace(_history(place, now), status=upkeep.FAILED, finished_at=now, error=text[:4000])
+    row = replace(_history(place, now), status=metadata_cleanup.FAILED, finished_at=now, error=text[:4000])
     try:
         session = database.session()
     except database.failures:

@@ -9,7 +9,7 @@ from ematix_flow.declare.table.types import UUID, BigInt, Integer, String, Text,
 from ematix_flow.plan.sql.ddl import WantedColumn, WantedTable, create_table_sql
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base.metadata_store import Bookkeeper
+    from ematix_flow.connect.base.metadata_store import MetadataStore
     from ematix_flow.declare.table.types import ColumnType
 
 FORMAT = 1
@@ -102,7 +102,7 @@ COLUMNS = {name: tuple(column for column, _, _ in columns) for name, columns in 
 """Names of the columns of each table."""
 
 
-def bookkeeping_table(name: str, database: Bookkeeper) -> WantedTable:
+def bookkeeping_table(name: str, database: MetadataStore) -> WantedTable:
     """Give one of our tables as this database would have it; the first column is its key."""
     columns = _TABLES[name]
     key = columns[0][0]
@@ -110,7 +110,7 @@ def bookkeeping_table(name: str, database: Bookkeeper) -> WantedTable:
     return WantedTable(database.bookkeeping(name), wanted, (key,), ())
 
 
-def create_bookkeeping_sql(name: str, database: Bookkeeper) -> str:
+def create_bookkeeping_sql(name: str, database: MetadataStore) -> str:
     """Give the statement that creates one of our tables when it is missing."""
     return create_table_sql(bookkeeping_table(name, database), database).replace(
         "CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1

@@ -77,8 +77,8 @@ def test_json_keeps_its_form_when_secrets_are_taken_out(capsys: pytest.CaptureFi
 
 
 def test_an_error_of_ours_has_its_parts() -> None:
-    failure = failure_of(RunError("it broke", hint="mend it.", origin=Origin("/elsewhere/flows.py", 3)))
-    assert (failure.error, failure.hint, failure.at) == ("it broke", "mend it.", "/elsewhere/flows.py:3")
+    failure = failure_of(RunError("it broke", hint="fix it.", origin=Origin("/elsewhere/flows.py", 3)))
+    assert (failure.error, failure.hint, failure.at) == ("it broke", "fix it.", "/elsewhere/flows.py:3")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.commit.runlog.open import open_run_log, sqlite_run_log
-from ematix_flow.commit.runlog.records import Chore
+from ematix_flow.commit.runlog.records import PeriodicJob
 from ematix_flow.declare.project import load_module
 from ematix_flow.engine.schedule.heartbeat import LEADER
 from ematix_flow.engine.schedule.run_due import run_due
@@ -257,7 +257,7 @@ def test_status_and_doctor_say_when_nobody_looks_for_what_is_due(flow: Flow, nig
     claim = log.claim(LEADER, "scheduler-h1-7", 60)
     assert doctor() == ("ok", "scheduler-h1-7 leads")
     log.release(str(claim.token))
-    before = log.find(Chore, "run-due")
+    before = log.find(PeriodicJob, "run-due")
     assert before is not None
     log.swap(before, replace(before, done_at="2026-03-01T12:00:00+00:00"))
     assert "the last one was seen at 20" in flow("status", "-m", "nights").err

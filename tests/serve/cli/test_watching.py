@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from ematix_flow.events import StreamFailed, StreamIdle, StreamLag, StretchLoaded
+from ematix_flow.events import BatchLoaded, StreamFailed, StreamIdle, StreamLag
 from ematix_flow.observe.bus import Bus
 from ematix_flow.records import Counts
 from ematix_flow.serve.cli.common import stream_progress as watching
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
     from tests.services.kafka import KafkaBroker
 
-BATCH = StretchLoaded("orders", "main.orders", Counts(staged=1234, rejected=2), 0.25, messages=1236, fresh=1236)
+BATCH = BatchLoaded("orders", "main.orders", Counts(staged=1234, rejected=2), 0.25, messages=1236, fresh=1236)
 LAG = StreamLag("orders", "main.orders", {"0": 3, "1": 4})
 
 WATCHED = """
 import sys, time
-from ematix_flow.events import StreamFailed, StreamLag, StretchLoaded
+from ematix_flow.events import StreamFailed, StreamLag, BatchLoaded
 from ematix_flow.observe.bus import Bus
 from ematix_flow.records import Counts
 from ematix_flow.serve.cli.common.stream_progress import watched
 
 bus = Bus()
 with watched(bus, ["orders"]):
-    bus.emit(StretchLoaded("orders", "main.orders", Counts(staged=1234, rejected=2), 0.25, 1236, 1236))
+    bus.emit(BatchLoaded("orders", "main.orders", Counts(staged=1234, rejected=2), 0.25, 1236, 1236))
     bus.emit(StreamLag("orders", "main.orders", {"0": 3, "1": 4}))
     bus.emit(StreamFailed("orders", "main.copies", "the database is away", 1.5))
 """

@@ -116,7 +116,7 @@ class Book(ABC):
     def forget_runs(self, before: datetime, runs: Collection[str], requests: Collection[str]) -> int:
         """Forget runs that are over and began earlier, but for these runs and those of these requests; gives how many."""
 
-    def tidy(self, before: datetime) -> None:
+    def clean_up(self, before: datetime) -> None:
         """Remove what is left of records that were dropped earlier; there is nothing by default."""
         del before
 

@@ -31,7 +31,7 @@ class AttemptState:
     gave_up: bool = False
 
 
-class FormerNames(ABC):
+class LegacyNames(ABC):
     """Methods in terms of records and runs."""
 
     @abstractmethod

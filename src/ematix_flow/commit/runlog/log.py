@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.commit.runlog import leases as claims
 from ematix_flow.commit.runlog import requests
 from ematix_flow.commit.runlog.backend import Wanted
-from ematix_flow.commit.runlog.legacy import FormerNames
+from ematix_flow.commit.runlog.legacy import LegacyNames
 from ematix_flow.commit.runlog.project_keys import mark_in, marked
-from ematix_flow.commit.runlog.records import Action, Chore, RequestRow, instant, storable, storable_text, told
+from ematix_flow.commit.runlog.records import Action, PeriodicJob, RequestRow, instant, storable, storable_text, told
 from ematix_flow.errors import RunLogError
 from ematix_flow.records import Incident, PipelineState, record_key
 from ematix_flow.wording import quantity
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 PRUNE_EVERY = timedelta(days=1)
 
 
-class RunLog(FormerNames):
+class RunLog(LegacyNames):
     """What is remembered about pipelines, in a book. RunLogError when the book is away; a run never fails for that."""
 
     def __init__(self, book: Book) -> None:
@@ -197,15 +197,15 @@ class RunLog(FormerNames):
         }
         counts = {"runs": book.forget_runs(before, needed, open_)}
         counts |= {name: sum(book.drop(one) for one in those) for name, those in old.items()}
-        self.book.tidy(before)
+        self.book.clean_up(before)
         return counts
 
     def prune_daily(self, keep: timedelta) -> None:
         """Forget what is older than `keep`, once a day and by one process only."""
-        now, found = self.book.now(), self.find(Chore, "prune")
+        now, found = self.book.now(), self.find(PeriodicJob, "prune")
         if found is not None and now - instant(found.done_at) < PRUNE_EVERY:
             return
-        if self.swap(found, Chore("prune", told(now))) is not None:
+        if self.swap(found, PeriodicJob("prune", told(now))) is not None:
             self.prune(now - keep)
 
     # Leases

@@ -43,8 +43,8 @@ class ProjectBook(Book):
 
     def __init__(self, inner: Book, project: ProjectName) -> None:
         self._inner, self._project = inner, project
-        self._former = tuple(project_mark(name) for name in project.former)
-        self._marks = (project.mark, *self._former)
+        self._legacy = tuple(project_mark(name) for name in project.legacy)
+        self._marks = (project.mark, *self._legacy)
 
     @property
     def shown(self) -> str:
@@ -64,7 +64,7 @@ class ProjectBook(Book):
     @property
     def projects(self) -> tuple[str, ...]:
         """Give the name of the project and those it had before."""
-        return (self._project.name, *self._project.former)
+        return (self._project.name, *self._project.legacy)
 
     @property
     def everything(self) -> Book:
@@ -79,9 +79,9 @@ class ProjectBook(Book):
         """Give the time of the whole book."""
         return self._inner.now()
 
-    def tidy(self, before: datetime) -> None:
+    def clean_up(self, before: datetime) -> None:
         """Tidy the whole book."""
-        self._inner.tidy(before)
+        self._inner.clean_up(before)
 
     def close(self) -> None:
         """Close the whole book."""
@@ -99,8 +99,8 @@ class ProjectBook(Book):
         own = self._inner.find(kind, marked_key(kind, key, self._project.mark))
         if own is not None:
             return unmarked_record(own)
-        former = self._former_record(kind, key)
-        return None if former is None else _shown(former)
+        legacy = self._legacy_record(kind, key)
+        return None if legacy is None else _shown(legacy)
 
     def all(self, kind: type[R]) -> list[R]:
         """Give the project's own records, and former ones that it may take over."""
@@ -123,22 +123,22 @@ class ProjectBook(Book):
         if before is None or before.version >= 0:
             kept = self._inner.swap(before, own)
         else:
-            former = self._read_as(before)
-            kept = None if former is None else self._taken_over(former, own)
+            legacy = self._read_as(before)
+            kept = None if legacy is None else self._taken_over(legacy, own)
         return None if kept is None else unmarked_record(kept)
 
     def drop(self, record: Record) -> bool:
         """Forget the project's own record, or the former one that was read in its place."""
         if record.version >= 0:
             return self._inner.drop(marked_record(record, self._project.mark))
-        former = self._read_as(record)
-        return former is not None and self._inner.drop(former)
+        legacy = self._read_as(record)
+        return legacy is not None and self._inner.drop(legacy)
 
     # Former records
 
-    def _former_record(self, kind: type[R], key: tuple[str, ...]) -> R | None:
+    def _legacy_record(self, kind: type[R], key: tuple[str, ...]) -> R | None:
         """Give the newest former record of a key that no other project has taken over."""
-        for mark in self._former:
+        for mark in self._legacy:
             found = self._inner.find(kind, marked_key(kind, key, mark))
             if found is not None and self._may_take(self._inner.find(Adoption, (adoption_key(found),))):
                 return found
@@ -157,16 +157,16 @@ class ProjectBook(Book):
         kind, key = type(before), key_of(before)
         if self._inner.find(kind, marked_key(kind, key, self._project.mark)) is not None:
             return None
-        former = self._former_record(kind, key)
-        return former if former is not None and former.version == -before.version else None
+        legacy = self._legacy_record(kind, key)
+        return legacy if legacy is not None and legacy.version == -before.version else None
 
-    def _taken_over(self, former: R, after: R) -> R | None:
+    def _taken_over(self, legacy: R, after: R) -> R | None:
         """Write the project's own record in place of a former one.
 
         Who may do so is settled first, and the former record goes last: a crash in between loses no open request and
         leaves none to another project.
         """
-        adoption = self._settled(adoption_key(former))
+        adoption = self._settled(adoption_key(legacy))
         if adoption is None:
             return None
         failpoint("runlog.adopting")
@@ -174,7 +174,7 @@ class ProjectBook(Book):
         if kept is None:
             return None
         failpoint("runlog.adopted")
-        if not self._inner.drop(former):  # a process of before has changed it meanwhile
+        if not self._inner.drop(legacy):  # a process of before has changed it meanwhile
             self._inner.drop(kept)
             return None
         self._inner.swap(adoption, replace(adoption, done=True))
@@ -217,6 +217,6 @@ class ProjectBook(Book):
         return self._inner.forget_runs(before, runs, requests)
 
 
-def _shown(former: R) -> R:
+def _shown(legacy: R) -> R:
     """Give a former record to whoever may take it over."""
-    return with_version(unmarked_record(former), -former.version)
+    return with_version(unmarked_record(legacy), -legacy.version)

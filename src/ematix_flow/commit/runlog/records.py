@@ -123,7 +123,7 @@ class RequestRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Chore:
+class PeriodicJob:
     """Work on the run log itself that is done once in a while by whoever comes first."""
 
     table: ClassVar[str] = "chores"
@@ -150,7 +150,7 @@ class Adoption:
     version: int = 0
 
 
-KINDS: tuple[type[Record], ...] = (PipelineState, Claim, Action, Incident, Backfill, RequestRow, Chore, Adoption)
+KINDS: tuple[type[Record], ...] = (PipelineState, Claim, Action, Incident, Backfill, RequestRow, PeriodicJob, Adoption)
 
 
 @cache

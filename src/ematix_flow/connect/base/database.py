@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ematix_flow.connect.base.lake_engine import SparkRequirements
-from ematix_flow.connect.base.maintenance import Upkeep
+from ematix_flow.connect.base.maintenance import Maintainable
 from ematix_flow.connect.types.existing import ExistingTypes
 from ematix_flow.errors import TransientError, UnsupportedError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.capabilities import Capabilities
     from ematix_flow.connect.base.columns import FoundColumn, FoundTable, SourceColumn, TableName
     from ematix_flow.connect.base.lake_engine import LakeEngine
-    from ematix_flow.connect.base.metadata_store import Bookkeeper
+    from ematix_flow.connect.base.metadata_store import MetadataStore
     from ematix_flow.connect.base.session import Opened, Session, Split
     from ematix_flow.connect.base.stage import StageColumn, Stager, StageSpec, WorkTable
     from ematix_flow.declare.table.partitions import Partition
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ematix_flow.records import Part
 
 
-class Database(Upkeep, ABC):
+class Database(Maintainable, ABC):
     """A SQL database as a source and as a target."""
 
     kind: ClassVar[str]
@@ -81,7 +81,7 @@ class Database(Upkeep, ABC):
         return self.session()
 
     @property
-    def books(self) -> Bookkeeper:
+    def books(self) -> MetadataStore:
         """Give what keeps our own tables: this database, unless its tables cannot hold them."""
         return self
 

@@ -20,7 +20,7 @@ SMALL = 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class Chore:
+class MaintenanceTask:
     """One piece of maintenance: what it is called, the work, and a look at what the work would do."""
 
     name: str
@@ -28,17 +28,17 @@ class Chore:
     look: Callable[[], Numbers]
 
 
-def guarded(chore: Chore, check: Callable[[], None]) -> Chore:
+def guarded(task: MaintenanceTask, check: Callable[[], None]) -> MaintenanceTask:
     """Give the chore with a check right before its work."""
 
     def work() -> Numbers:
         check()
-        return chore.work()
+        return task.work()
 
-    return replace(chore, work=work)
+    return replace(task, work=work)
 
 
-class Upkeep:
+class Maintainable:
     """The part of a system that maintenance asks; a system that says nothing needs nothing of its own."""
 
     partition_transforms: ClassVar[tuple[str, ...] | None] = None
@@ -46,7 +46,7 @@ class Upkeep:
     books_per_table: ClassVar[bool] = False
     """True where every table has books of its own, and not all tables of a connection together."""
 
-    def chores(self, session: Session, rules: Maintenance, now: datetime) -> Sequence[Chore]:
+    def maintenance_tasks(self, session: Session, rules: Maintenance, now: datetime) -> Sequence[MaintenanceTask]:
         """Give what is to be done about the tables; where tables are locked for loads, the session holds the lock."""
         del session, rules, now
         return ()

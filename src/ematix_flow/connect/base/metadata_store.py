@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.table.types import ColumnType
 
 
-class Bookkeeper(Protocol):
+class MetadataStore(Protocol):
     """As much of a database as our own tables need."""
 
     @property

@@ -38,7 +38,7 @@ PAYLOAD = "_flow_payload"
 
 No column can be declared under it."""
 
-FORMER_PAYLOAD = "_payload"
+LEGACY_PAYLOAD = "_payload"
 """The same in dead letters of earlier versions, which have nothing else beside it."""
 
 MOST_FIELDS = 4_096
@@ -109,7 +109,7 @@ class StreamSource(ABC):
         return self.start(where)
 
     @abstractmethod
-    def ahead(self, position: Position, most: int, goal: Position | None = None) -> Position:
+    def ahead(self, position: Position, most: int, end_offset: Position | None = None) -> Position:
         """Give a position at most so many messages on and not behind a goal, the same one where there is nothing new.
 
         A position whose messages are gone is refused.
@@ -180,8 +180,8 @@ def shown_payload(payload: bytes) -> str:
 def payload_of(row: str) -> bytes:
     """Give the payload of a message that a reject keeps: as it came, or the row it was made into."""
     kept = json.loads(row)
-    key = PAYLOAD if isinstance(kept, dict) and PAYLOAD in kept else FORMER_PAYLOAD
-    if not isinstance(kept, dict) or key not in kept or (key == FORMER_PAYLOAD and len(kept) > 1):
+    key = PAYLOAD if isinstance(kept, dict) and PAYLOAD in kept else LEGACY_PAYLOAD
+    if not isinstance(kept, dict) or key not in kept or (key == LEGACY_PAYLOAD and len(kept) > 1):
         return row.encode()
     text = str(kept[key])
     return base64.b64decode(text.removeprefix(_BASE64)) if text.startswith(_BASE64) else text.encode()

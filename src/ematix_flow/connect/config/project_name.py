@@ -40,7 +40,7 @@ class ProjectName:
         return self.name if self.explicit else ""
 
     @property
-    def former(self) -> tuple[str, ...]:
+    def legacy(self) -> tuple[str, ...]:
         """Give the names under which earlier runs of this project may have been kept, the newest first."""
         names = (self.folder if self.explicit else "", "")
         return tuple(dict.fromkeys(name for name in names if name != self.name))

@@ -31,7 +31,7 @@ def _document(path: Path) -> TOMLDocument:
         return tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()
     except ParseError as error:
         # The parser's own text quotes the line, which may hold a password.
-        raise DeclareError(f"{path} is no valid TOML: line {error.line}", hint="mend it first.") from None
+        raise DeclareError(f"{path} is no valid TOML: line {error.line}", hint="fix it first.") from None
 
 
 def _put(document: TOMLDocument, name: str, fields: Mapping[str, object]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.base.maintenance import SMALL, Chore
+from ematix_flow.connect.base.maintenance import SMALL, MaintenanceTask
 from ematix_flow.connect.delta import log as delta_log
 from ematix_flow.connect.delta.retention import retention
 from ematix_flow.connect.types.identifiers import backticked, spark_text
@@ -31,13 +31,13 @@ AS_SAID = {
 }
 
 
-def delta_chores(
+def delta_tasks(
     store: Store, folder: str, engine: Callable[[], LakeEngine], rules: Maintenance, now: datetime
-) -> Sequence[Chore]:
+) -> Sequence[MaintenanceTask]:
     """Give the chores of a table."""
     table = _Table(store, folder, engine, rules, now)
-    compact = Chore("compact", table.compact, table.size)
-    vacuum = Chore("vacuum", table.vacuum, table.vacuum_look)
+    compact = MaintenanceTask("compact", table.compact, table.size)
+    vacuum = MaintenanceTask("vacuum", table.vacuum, table.vacuum_look)
     return (compact, vacuum) if rules.compact else (vacuum,)
 
 

@@ -17,7 +17,7 @@ from ematix_flow.connect.delta import commit as delta_commit
 from ematix_flow.connect.delta import log as delta_log
 from ematix_flow.connect.delta.commit import NewFile
 from ematix_flow.connect.delta.copy import snapshot
-from ematix_flow.connect.delta.maintenance import delta_chores
+from ematix_flow.connect.delta.maintenance import delta_tasks
 from ematix_flow.connect.delta.statistics import stats_of
 from ematix_flow.connect.lake import types as lake_types
 from ematix_flow.connect.lake.change import Applier
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base.columns import FoundColumn
     from ematix_flow.connect.base.lake_engine import LakeEngine
-    from ematix_flow.connect.base.maintenance import Chore
+    from ematix_flow.connect.base.maintenance import MaintenanceTask
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.stage import StageSpec
     from ematix_flow.connect.delta.copy import Snapshot
@@ -111,9 +111,9 @@ class Delta(LakeTable):
         listed = ", ".join(backticked(partition.column) for partition in partitions)
         return " USING delta" + (f" PARTITIONED BY ({listed}) TBLPROPERTIES ({GATHERED})" if partitions else "")
 
-    def table_chores(self, rules: Maintenance, now: datetime) -> Sequence[Chore]:
+    def table_tasks(self, rules: Maintenance, now: datetime) -> Sequence[MaintenanceTask]:
         """Give the compaction and the removal of old files."""
-        return delta_chores(self.store, self.folder, self.engine, rules, now)
+        return delta_tasks(self.store, self.folder, self.engine, rules, now)
 
     def layout(self) -> FoundTable | None:
         """Read the table's log once; staged files become part of a table that asks nothing more of its writers."""
@@ -199,7 +199,7 @@ class DeltaS3(Delta):
 
     def applier(self) -> Applier:
         """Give the way to change the table."""
-        return _Changes(self.store, self.folder, lingers=True)
+        return _Changes(self.store, self.folder, may_commit_late=True)
 
 
 class DeltaSource(LakeSource):
@@ -237,10 +237,10 @@ class DeltaS3Source(DeltaSource):
 
 
 class _Changes(Applier):
-    def __init__(self, store: Store, folder: str, *, lingers: bool = False) -> None:
+    def __init__(self, store: Store, folder: str, *, may_commit_late: bool = False) -> None:
         self._store = store
         self._folder = folder
-        self.lingers = lingers
+        self.may_commit_late = may_commit_late
 
     def change(self, engine: LakeEngine, sql: str, change: Change) -> dict[str, int]:
         return engine.run(sql, _transaction(change, "ematix_flow"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.files.source import ALL_FILES, Files
 from ematix_flow.connect.files.transaction import FileSession, visible
-from ematix_flow.connect.formats.text import StoredFile, reaching
+from ematix_flow.connect.formats.text import StoredFile, translating_read_errors
 from ematix_flow.connect.metadata.session import COMMITS, HOME
 from ematix_flow.records import SourceFile
 
@@ -63,12 +63,12 @@ class BucketFiles(Files):
 
     def probe(self) -> str:
         """Say that the bucket answers."""
-        with reaching():
+        with translating_read_errors():
             return self.store.probe()
 
     def folders(self) -> tuple[str, ...]:
         """Give the names up to the first slash that queries may use as tables."""
-        with reaching():
+        with translating_read_errors():
             names = self.store.folders()
         return tuple(sorted(name for name in names if name and visible(name) and name.lower() != ALL_FILES))
 
@@ -83,7 +83,7 @@ class BucketFiles(Files):
         return []
 
     def _paths(self, pattern: str) -> tuple[str, ...]:
-        with reaching():
+        with translating_read_errors():
             home = self._home()
             if home is None:
                 return self._matching(pattern)

@@ -13,7 +13,7 @@ from ematix_flow.connect.base.columns import SourceColumn
 from ematix_flow.connect.files.transaction import FileSession
 from ematix_flow.connect.formats.csv import dialect_of, header_of
 from ematix_flow.connect.formats.json_lines import keys_of, lines_of
-from ematix_flow.connect.formats.text import for_arrow, reaching, side_by_side, unreadable
+from ematix_flow.connect.formats.text import for_arrow, side_by_side, translating_read_errors, unreadable
 from ematix_flow.connect.metadata.session import COMMITS, HOME
 from ematix_flow.connect.storage.base import LocalStore
 from ematix_flow.declare.connection.registry import format_from_path
@@ -205,7 +205,7 @@ def _typed_columns(path: str, file_format: str) -> tuple[SourceColumn, ...]:
     import pyarrow as pa
 
     try:
-        with reaching():
+        with translating_read_errors():
             schema = schema_of(path, file_format)
     except (pa.ArrowInvalid, OSError, EOFError) as error:
         raise unreadable(path, f"it is no {file_format} file, or a part of one: {error}") from None

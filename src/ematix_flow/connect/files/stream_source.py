@@ -59,10 +59,10 @@ class FileStream(StreamSource):
         told = "\n".join(sorted(f"{file.key}\t{file.etag}\t{file.size}" for file in files))
         return {_LOOK: hashlib.sha256(told.encode()).hexdigest()[:32], _FILES: len(files)}
 
-    def ahead(self, position: Position, most: int, goal: Position | None = None) -> Position:
+    def ahead(self, position: Position, most: int, end_offset: Position | None = None) -> Position:
         """Give the look at the folder as it is; how many files a batch has is not bounded."""
         del most
-        there = goal if goal is not None else self.start(LATEST)
+        there = end_offset if end_offset is not None else self.start(LATEST)
         return there if there[_FILES] and there[_LOOK] != position[_LOOK] else position
 
     def pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:

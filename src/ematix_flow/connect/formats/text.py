@@ -107,7 +107,7 @@ def side_by_side(ask: Callable[[str], _Answer], paths: Sequence[str]) -> list[_A
 
 
 @contextmanager
-def reaching() -> Iterator[None]:
+def translating_read_errors() -> Iterator[None]:
     """Tell what a store says as an error of the load."""
     try:
         yield
@@ -121,7 +121,7 @@ def reaching() -> Iterator[None]:
 def naming(path: str) -> Iterator[None]:
     """Name the file that cannot be read."""
     try:
-        with reaching():
+        with translating_read_errors():
             yield
     except OSError as error:
         raise unreadable(path, str(error)) from None

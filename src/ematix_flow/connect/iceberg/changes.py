@@ -29,9 +29,9 @@ class IcebergChanges(Applier):
     decides = True
 
     def __init__(
-        self, catalog: str, table: tuple[str, str], files: Callable[[], IcebergFiles | None], *, lingers: bool
+        self, catalog: str, table: tuple[str, str], files: Callable[[], IcebergFiles | None], *, may_commit_late: bool
     ) -> None:
-        self.lingers = lingers
+        self.may_commit_late = may_commit_late
         self._files = files
         self._catalog = catalog
         self._table = table_name(catalog, table)
@@ -64,7 +64,7 @@ class IcebergChanges(Applier):
         said = f"SHOW TBLPROPERTIES {self._table} ('{PROPERTY}')"
         return bool(engine().query(sql)) or any(change.id in row for row in engine().query(said))
 
-    def tidy(self, engine: Callable[[], LakeEngine]) -> None:
+    def clean_up(self, engine: Callable[[], LakeEngine]) -> None:
         """Remove the branches of loads that died."""
         known, table = loaded(self._files)
         if known and table is not None:

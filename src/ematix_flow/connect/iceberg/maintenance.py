@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.base.maintenance import SMALL, Chore
+from ematix_flow.connect.base.maintenance import SMALL, MaintenanceTask
 from ematix_flow.connect.iceberg.branches import branches_of, drop_branches
 from ematix_flow.connect.types.identifiers import backticked, spark_text
 
@@ -23,20 +23,20 @@ OWN = (OWN_AGE, OWN_NUMBER)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def iceberg_chores(
+def iceberg_tasks(
     engine: Callable[[], LakeEngine], table: tuple[str, str, str], home: str, rules: Maintenance, now: datetime
-) -> Sequence[Chore]:
+) -> Sequence[MaintenanceTask]:
     """Give the chores of a table; whoever calls them holds its lock, so that no branch of a load is in use."""
     work = _Table(engine, table, home, rules, now)
     compact = (
-        Chore("compact", work.compact, work.compact_look),
-        Chore("manifests", work.manifests, work.manifests_look),
+        MaintenanceTask("compact", work.compact, work.compact_look),
+        MaintenanceTask("manifests", work.manifests, work.manifests_look),
     )
     return (
-        Chore("branches", work.branches, lambda: work.branches(dry_run=True)),
+        MaintenanceTask("branches", work.branches, lambda: work.branches(dry_run=True)),
         *(compact if rules.compact else ()),
-        Chore("snapshots", work.expire, work.expire_look),
-        Chore("orphans", work.orphans, lambda: work.orphans(dry_run=True)),
+        MaintenanceTask("snapshots", work.expire, work.expire_look),
+        MaintenanceTask("orphans", work.orphans, lambda: work.orphans(dry_run=True)),
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ematix_flow.connect.base.columns import FoundTable, TableName
 from ematix_flow.connect.iceberg.catalog import IcebergCatalog
 from ematix_flow.connect.iceberg.changes import IcebergChanges, loaded, table_name
-from ematix_flow.connect.iceberg.maintenance import iceberg_chores
+from ematix_flow.connect.iceberg.maintenance import iceberg_tasks
 from ematix_flow.connect.iceberg.partitions import described_partitions
 from ematix_flow.connect.lake import types as lake_types
 from ematix_flow.connect.lake.source import LakeSource
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base.columns import FoundColumn
     from ematix_flow.connect.base.lake_engine import LakeEngine, SparkRequirements
-    from ematix_flow.connect.base.maintenance import Chore
+    from ematix_flow.connect.base.maintenance import MaintenanceTask
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.stage import StageSpec
     from ematix_flow.connect.iceberg.files import IcebergFiles, LoadedTable
@@ -88,7 +88,7 @@ class Iceberg(LakeTable):
 
     def applier(self) -> Applier:
         """Give the way to change the table."""
-        return IcebergChanges(self.catalog.name, self.table, self.files, lingers=self.catalog.type != "hadoop")
+        return IcebergChanges(self.catalog.name, self.table, self.files, may_commit_late=self.catalog.type != "hadoop")
 
     def identity(self) -> tuple[str, ...]:
         """Two connections are the same when they name the same catalog."""
@@ -138,9 +138,9 @@ class Iceberg(LakeTable):
             f"CREATE NAMESPACE IF NOT EXISTS {backticked(self.catalog.name)}.{backticked(schema)}"
         )
 
-    def table_chores(self, rules: Maintenance, now: datetime) -> Sequence[Chore]:
+    def table_tasks(self, rules: Maintenance, now: datetime) -> Sequence[MaintenanceTask]:
         """Give compaction, the end of old snapshots and the removal of files that belong to none."""
-        return iceberg_chores(self.engine, (self.catalog.name, *self.table), self.store.path(HOME), rules, now)
+        return iceberg_tasks(self.engine, (self.catalog.name, *self.table), self.store.path(HOME), rules, now)
 
     def _loaded(self) -> tuple[bool, LoadedTable | None]:
         """Return whether Spark need not be asked about the table, and the table if there is one."""

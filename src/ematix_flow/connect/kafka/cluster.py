@@ -62,7 +62,7 @@ class Kafka:
     def probe(self) -> str:
         """Give a sentence about a cluster that answers and lets us in, within a few seconds."""
         with _Admin(self.connection, PROBE_SECONDS) as admin:
-            found = admin.ask(admin.glimpse)
+            found = admin.ask(admin.peek)
         topics = [name for name in found.topics if not name.startswith("__")]
         return f"brokers: {len(found.brokers)}, topics: {len(topics)}"
 
@@ -176,7 +176,7 @@ class _Admin:
             raise broker_error(self._connection, error, self._said) from error
         return answers
 
-    def glimpse(self, client: Any) -> Any:
+    def peek(self, client: Any) -> Any:
         """Give what the cluster is made of; who is refused or finds nobody at all need not wait for the deadline."""
         kafka = require_kafka()
 

@@ -71,11 +71,11 @@ def read_records(
 ) -> Iterator[pa.Table]:
     """Give the records of some partitions between two offsets each."""
     key = (os.getpid(), connection, topic, tuple(span[0] for span in spans))
-    reader = _resting(key)
+    reader = _idle_reader(key)
     if reader is None or reader.at != {partition: begin for partition, begin, _ in spans}:
         reader = _opened(client_settings(connection), topic, spans, reader)
     try:
-        for records in _stretch(reader, topic, spans):
+        for records in _range(reader, topic, spans):
             yield _table(records, topic, wanted)
     except BaseException:
         reader.consumer.close()
@@ -93,7 +93,7 @@ def _at(reader: _Reader) -> int:
     return sum(reader.at.values())
 
 
-def _resting(key: tuple[Any, ...]) -> _Reader | None:
+def _idle_reader(key: tuple[Any, ...]) -> _Reader | None:
     """Give the consumer that read these partitions before, or the oldest of many that read others of their topic."""
     with _lock:
         others = _of_topic(key)
@@ -123,7 +123,7 @@ def _opened(settings: dict[str, Any], topic: str, spans: tuple[Span, ...], befor
     return _Reader(consumer, {partition: begin for partition, begin, _ in spans})
 
 
-def _stretch(reader: _Reader, topic: str, spans: tuple[Span, ...]) -> Iterator[list[Message]]:
+def _range(reader: _Reader, topic: str, spans: tuple[Span, ...]) -> Iterator[list[Message]]:
     """Give the records until every partition has reached its end."""
     ends = {partition: end for partition, _, end in spans}
     open_ = {partition for partition, end in ends.items() if reader.ends.get(partition, -1) < end}

@@ -87,7 +87,7 @@ class KafkaSource(StreamSource):
         given = from_text(where)
         return self._written(position["offsets"] | given.get("offsets", given))
 
-    def ahead(self, position: Position, most: int, goal: Position | None = None) -> Position:
+    def ahead(self, position: Position, most: int, end_offset: Position | None = None) -> Position:
         """Give the offsets up to which records can be read."""
         topic = self._cluster.topic(self.query)
         if position.get("id") not in (None, topic.id):
@@ -97,8 +97,10 @@ class KafkaSource(StreamSource):
         at = {partition: int(position["offsets"].get(str(partition), first[partition])) for partition in first}
         for partition, offset in at.items():
             self._refuse_lost(partition, offset, first[partition], last[partition])
-        if goal is not None:
-            last = {p: max(at[p], min(offset, int(goal["offsets"].get(str(p), at[p])))) for p, offset in last.items()}
+        if end_offset is not None:
+            last = {
+                p: max(at[p], min(offset, int(end_offset["offsets"].get(str(p), at[p])))) for p, offset in last.items()
+            }
         return self._position(topic, _limited(at, last, most))
 
     def pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:

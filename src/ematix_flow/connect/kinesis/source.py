@@ -115,7 +115,7 @@ class KinesisSource(StreamSource):
         at = now if where == LATEST else int(moment_of(where).timestamp() * 1000)
         return {"made": made, "shards": dict.fromkeys(shards, f"{SINCE}{at}"), _UNTIL: at}
 
-    def ahead(self, position: Position, most: int, goal: Position | None = None) -> Position:
+    def ahead(self, position: Position, most: int, end_offset: Position | None = None) -> Position:
         """Give how far records were read, and behind which shards there are none."""
         made, shards = self._shards()
         if position.get("made") not in (None, made):
@@ -130,7 +130,7 @@ class KinesisSource(StreamSource):
         for number, shard in enumerate(readable):
             share = max(1, left // (len(readable) - number))
             found = self._looked(shard, at.get(shard, BEGIN), share, closed=shards[shard].closed)
-            records = _within(found.records[:share], shard, goal)
+            records = _within(found.records[:share], shard, end_offset)
             left -= len(records)
             if records:
                 to[shard] = str(records[-1]["SequenceNumber"])
@@ -257,13 +257,13 @@ def _up_to(records: Sequence[dict[str, Any]], last: str | None) -> list[dict[str
     return [record for record in records if int(record["SequenceNumber"]) <= int(last)]
 
 
-def _within(records: Sequence[dict[str, Any]], shard: str, goal: Position | None) -> list[dict[str, Any]]:
+def _within(records: Sequence[dict[str, Any]], shard: str, end_offset: Position | None) -> list[dict[str, Any]]:
     """Give the records that do not lie behind a goal."""
-    if goal is None:
+    if end_offset is None:
         return list(records)
-    if _UNTIL in goal:
-        return list(takewhile(lambda record: _arrived(record) < int(goal[_UNTIL]), records))
-    return _up_to(records, goal["shards"].get(shard))
+    if _UNTIL in end_offset:
+        return list(takewhile(lambda record: _arrived(record) < int(end_offset[_UNTIL]), records))
+    return _up_to(records, end_offset["shards"].get(shard))
 
 
 def _arrived(record: Mapping[str, Any]) -> float:

@@ -24,7 +24,7 @@ class Change:
 class Applier:
     """What a kind of lake table does for a session."""
 
-    lingers = False
+    may_commit_late = False
     """True where a change can still arrive after the engine has given up on it, as over a network."""
     decides: ClassVar[bool] = False
     """True where `change` fails unless the table took it, so that the table need not be asked afterwards."""
@@ -44,5 +44,5 @@ class Applier:
         """Make sure that a change which was not made never will be."""
         raise NotImplementedError
 
-    def tidy(self, engine: Callable[[], LakeEngine]) -> None:
+    def clean_up(self, engine: Callable[[], LakeEngine]) -> None:
         """Remove what loads that died left in the table; nobody else changes it meanwhile."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.base.maintenance import Chore
-from ematix_flow.connect.lake.lock import BURIED_SECONDS, LOCKS
+from ematix_flow.connect.base.maintenance import MaintenanceTask
+from ematix_flow.connect.lake.lock import EXPIRED_SECONDS, LOCKS
 from ematix_flow.connect.lake.sql_session import POINTS
 from ematix_flow.connect.metadata.session import UNFINISHED_SECONDS
 
@@ -16,7 +16,7 @@ FORGOTTEN_SECONDS = 24 * 3600.0
 """Readers of folded events that were replaced so long ago have been given up."""
 
 
-def leftovers_chore(session: LakeSession) -> Chore:
+def leftovers_task(session: LakeSession) -> MaintenanceTask:
     """Give the removal of what dead loads of a lake table left: folded events, old marks of locks, drafts."""
 
     def work() -> dict[str, int]:
@@ -25,7 +25,7 @@ def leftovers_chore(session: LakeSession) -> Chore:
             session.store.delete(key)
         return {"removed": len(found)}
 
-    return Chore("leftovers", work, lambda: {"removed": len(leftovers(session))})
+    return MaintenanceTask("leftovers", work, lambda: {"removed": len(leftovers(session))})
 
 
 def leftovers(session: LakeSession) -> list[str]:
@@ -35,7 +35,7 @@ def leftovers(session: LakeSession) -> list[str]:
     points = store.listed(home + POINTS)
     keys = [f.key for f in points if f.age > FORGOTTEN_SECONDS and not (needed and f.key.startswith(f"{needed}/"))]
     marks = (f for f in store.listed(home + LOCKS) if f.key.endswith(".dead"))
-    keys += [f.key for f in marks if f.age > BURIED_SECONDS]
+    keys += [f.key for f in marks if f.age > EXPIRED_SECONDS]
     for folder, seconds in ((POINTS, FORGOTTEN_SECONDS), (LOCKS, UNFINISHED_SECONDS)):
         drafts = store.unfinished(home + folder)
         keys += [f.key for f in drafts if f.age > seconds and not (needed and f.key.startswith(f"{needed}/"))]

@@ -29,7 +29,7 @@ BEAT_SECONDS = 5.0
 DEAD_SECONDS = 30.0
 """An owner who has not been heard of for so long is taken for dead; should it wake, its change is refused."""
 
-BURIED_SECONDS = 7 * 24 * 3600.0
+EXPIRED_SECONDS = 7 * 24 * 3600.0
 """How long it is remembered that an owner was taken for dead."""
 
 
@@ -42,7 +42,7 @@ class Lock:
         self._store = store
         self._prefix = f"{home}{LOCKS}"
         self._key = f"{self._prefix}{number:0{DIGITS}d}-{self.id}"
-        self.announced: Change | None = None
+        self.intent: Change | None = None
         self.answered = False
         """True when nothing of the announced change can still be on its way."""
         self._over = threading.Event()
@@ -54,9 +54,9 @@ class Lock:
         self._beating = threading.Thread(target=self._beat, name="flow-lake-lock", daemon=True)
         self._beating.start()
 
-    def announce(self, change: Change) -> None:
+    def write_intent(self, change: Change) -> None:
         """Tell what is about to be changed, for whoever comes after a crash."""
-        self.announced = change
+        self.intent = change
         fields = {"id": change.id, "number": change.number, "ledger": change.ledger, "state": change.state}
         self._store.create(f"{self._key}.change", json.dumps(fields).encode())
 
@@ -75,7 +75,7 @@ class Lock:
                 self._store.delete(f"{self._key}.lock")
 
     @property
-    def buried(self) -> bool:
+    def expired(self) -> bool:
         """Say whether somebody took the owner for dead."""
         return self._store.size(f"{self._key}.dead") is not None
 
@@ -89,7 +89,7 @@ class Lock:
             elif what == "change":
                 # One without a lock is what a clearing that was cut short left.
                 ages.setdefault(key, float("inf"))
-            elif found.age > BURIED_SECONDS:
+            elif found.age > EXPIRED_SECONDS:
                 self._store.delete(found.key)
         return [Other(self._store, key, age) for key, age in ages.items() if key != self._key]
 
@@ -112,7 +112,7 @@ class Other:
         """Give the number of the commit that its owner makes next."""
         return int(self.key.rpartition("/")[2].partition("-")[0])
 
-    def announced(self) -> Change | None:
+    def intent(self) -> Change | None:
         """Give the change that its owner told of."""
         data = self.store.read(f"{self.key}.change")
         return None if data is None else Change(**json.loads(data))
@@ -125,7 +125,7 @@ class Other:
         owner = self.store.read(f"{self.key}.lock")
         return owner is not None and _is_gone(json.loads(owner))
 
-    def bury(self) -> None:
+    def expire(self) -> None:
         """Mark the owner as taken for dead."""
         self.store.create(f"{self.key}.dead", b"")
 

@@ -158,11 +158,11 @@ class LakeStream(StreamSource):
             return {self.key: None}
         return self.newest() if where == LATEST else self._since(moment_of(where))
 
-    def ahead(self, position: Position, most: int, goal: Position | None = None) -> Position:
+    def ahead(self, position: Position, most: int, end_offset: Position | None = None) -> Position:
         """Give the position behind the next commit that added rows, however many; one that took rows away is refused."""
         del most
-        history = self.history(position, goal)
-        commits = history.commits if goal is None else history.until(goal[self.key])
+        history = self.history(position, end_offset)
+        commits = history.commits if end_offset is None else history.until(end_offset[self.key])
         changes = [commit for commit in commits if commit.matters]
         told = not history.cut and not any(commit.removes or commit.replaces for commit in commits)
         if commits and position[self.key] is None and not told:

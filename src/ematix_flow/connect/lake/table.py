@@ -11,7 +11,7 @@ from ematix_flow.connect.base.columns import FoundColumn, FoundTable
 from ematix_flow.connect.base.lake_engine import EngineError
 from ematix_flow.connect.base.maintenance import guarded
 from ematix_flow.connect.lake import types as lake_types
-from ematix_flow.connect.lake.leftovers import leftovers_chore
+from ematix_flow.connect.lake.leftovers import leftovers_task
 from ematix_flow.connect.lake.transaction import LakeSession
 from ematix_flow.connect.lake.types import LakeTypes
 from ematix_flow.connect.metadata.session import HOME
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from ematix_flow.connect.base.columns import TableName
     from ematix_flow.connect.base.lake_engine import LakeEngine
-    from ematix_flow.connect.base.maintenance import Chore
-    from ematix_flow.connect.base.metadata_store import Bookkeeper
+    from ematix_flow.connect.base.maintenance import MaintenanceTask
+    from ematix_flow.connect.base.metadata_store import MetadataStore
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.stage import Stager, StageSpec, WorkTable
     from ematix_flow.connect.lake.change import Applier
@@ -139,7 +139,7 @@ class LakeTable(StoreTarget):
         return self.books.is_duplicate_key(error)
 
     @property
-    def books(self) -> Bookkeeper:
+    def books(self) -> MetadataStore:
         """Give what keeps our own tables."""
         return SQLiteBooks()
 
@@ -158,15 +158,15 @@ class LakeTable(StoreTarget):
         """Give the session over the table's rows."""
         return cast("LakeSession", session).rows
 
-    def chores(self, session: Session, rules: Maintenance, now: datetime) -> Sequence[Chore]:
+    def maintenance_tasks(self, session: Session, rules: Maintenance, now: datetime) -> Sequence[MaintenanceTask]:
         """Give what the table needs, if there is one, and the clean-up of its books."""
         mine = cast("LakeSession", session)
-        of_table = self.table_chores(rules, now) if self.columns() is not None else ()
-        held = (guarded(chore, mine.check_held) for chore in (*of_table, leftovers_chore(mine)))
-        return (*held, *super().chores(session, rules, now))
+        of_table = self.table_tasks(rules, now) if self.columns() is not None else ()
+        held = (guarded(task, mine.check_held) for task in (*of_table, leftovers_task(mine)))
+        return (*held, *super().maintenance_tasks(session, rules, now))
 
     @abstractmethod
-    def table_chores(self, rules: Maintenance, now: datetime) -> Sequence[Chore]:
+    def table_tasks(self, rules: Maintenance, now: datetime) -> Sequence[MaintenanceTask]:
         """Give what the table needs."""
 
     # Tables

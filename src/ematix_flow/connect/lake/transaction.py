@@ -61,7 +61,7 @@ class LakeSession(StoreSession):
             for attempt in attempts(LAKE_LOCK, on=(_LockedError,)):
                 with attempt:
                     self._lock = self._locked()
-            self._tidy()
+            self._clean_up()
         super().begin()
 
     def _locked(self) -> Lock:
@@ -122,12 +122,12 @@ class LakeSession(StoreSession):
         """Make the one change of rows of this transaction; the metadata as it is now counts from then on."""
         change = self.begin_change()
         self._applier.prepare(self._engine(), change)
-        lock = self._announce(change)
+        lock = self._write_intent(change)
         try:
             counts = self._applier.change(self._engine(), sql, change)
         except EngineError as error:
             # Where the engine has answered and its answer is the last word, nothing of this change is still on its way.
-            lock.answered = error.answered and not self._applier.lingers
+            lock.answered = error.answered and not self._applier.may_commit_late
             raise
         lock.answered = True
         failpoint("store.after_change")
@@ -152,7 +152,7 @@ class LakeSession(StoreSession):
     @contextmanager
     def committing(self, change: Change) -> Iterator[None]:
         """Commit the change in this block, without the engine; its files are placed before."""
-        lock = self._announce(change)
+        lock = self._write_intent(change)
         try:
             yield
         except FlowError:
@@ -161,13 +161,13 @@ class LakeSession(StoreSession):
         lock.answered = True
         failpoint("store.after_change")
 
-    def _announce(self, change: Change) -> Lock:
+    def _write_intent(self, change: Change) -> Lock:
         """Let the next writer of the table know of the change that is about to be made."""
         self._refuse_overtaken(change)
         lock = self._lock
         assert lock is not None  # noqa: S101 - the change has begun under it
-        lock.announce(change)
-        if lock.buried or newest_of(self.store, self.home) != self.head.number:
+        lock.write_intent(change)
+        if lock.expired or newest_of(self.store, self.home) != self.head.number:
             lock.answered = True
             message = "this load was taken for dead, and another one went on"
             raise TransientError(message, hint="nothing was changed; it is tried again by itself, or run it again.")
@@ -176,7 +176,7 @@ class LakeSession(StoreSession):
 
     def check_held(self) -> None:
         """Refuse to go on when the table is not held, or somebody took this session for dead."""
-        if self._lock is None or self._lock.buried:
+        if self._lock is None or self._lock.expired:
             message = "the table is held by somebody else by now"
             raise TransientError(message, hint="run it again.")
 
@@ -197,16 +197,16 @@ class LakeSession(StoreSession):
         lock, self._lock = self._lock, None
         if lock is None:
             return
-        if lock.announced is None:
+        if lock.intent is None:
             lock.release()
             return
         lock.fall_silent()
         # What cannot be asked or written now is dealt with by whoever comes next.
         with suppress(EngineError, OSError):
-            if lock.answered and not self._applier.made(self._engine, lock.announced):
+            if lock.answered and not self._applier.made(self._engine, lock.intent):
                 lock.release()
                 return
-            self._settle(lock.announced)
+            self._settle(lock.intent)
             lock.release()
 
     def _follow(self, change: Change) -> None:
@@ -229,8 +229,8 @@ class LakeSession(StoreSession):
                 continue
             self._found_dead = True
             # An owner who announces a change looks for this mark afterwards; whoever marks looks for changes afterwards.
-            other.bury()
-            change = other.announced()
+            other.expire()
+            change = other.intent()
             if change is not None and other.number == mine.number:
                 self._settle(change)
                 other.clear()
@@ -238,12 +238,12 @@ class LakeSession(StoreSession):
             other.clear()
         return True
 
-    def _tidy(self) -> None:
+    def _clean_up(self) -> None:
         """Tidy up after dead owners, where that can be done now."""
         if self._found_dead:
             self._found_dead = False
             with suppress(EngineError):
-                self._applier.tidy(self._engine)
+                self._applier.clean_up(self._engine)
 
     def _settle(self, change: Change) -> None:
         """Take over the books of a change that was made; one that was not made never will be, nor anything of its number."""

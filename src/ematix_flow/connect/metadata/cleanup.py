@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.base.maintenance import Chore
+from ematix_flow.connect.base.maintenance import MaintenanceTask
 
 if TYPE_CHECKING:
     from ematix_flow.connect.metadata.session import StoreSession
 
 
-def books_chore(session: StoreSession) -> Chore:
+def metadata_task(session: StoreSession) -> MaintenanceTask:
     """Give the removal of states and records that no session can begin from."""
-    return Chore("books", lambda: {"removed": session.tidy()}, lambda: {"removed": len(session.superseded())})
+    return MaintenanceTask(
+        "books", lambda: {"removed": session.clean_up()}, lambda: {"removed": len(session.superseded())}
+    )

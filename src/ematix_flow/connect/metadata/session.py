@@ -37,7 +37,7 @@ KEPT = {STATES: (10, 0.0), COMMITS: (200, 3600.0)}
 
 States go first: a session that is so far behind that its number is free again finds the state it began from gone."""
 
-TIDY_EVERY = 16
+CLEAN_UP_EVERY = 16
 LOADS = 5
 """How often the newest state is looked for when it is tidied away between two looks."""
 
@@ -169,8 +169,8 @@ class StoreSession(SQLiteSession):
         based = self.head.number == 0 or self.store.size(self.head.state) is not None
         if won and based:
             self.head = Head(number, state)
-            if number % TIDY_EVERY == 0:
-                self.tidy()
+            if number % CLEAN_UP_EVERY == 0:
+                self.clean_up()
             return
         if won:
             # The base was tidied away: others are far ahead, and nobody reads a record behind them.
@@ -179,7 +179,7 @@ class StoreSession(SQLiteSession):
         message = f"another load was committed to {self.store.shown} first"
         raise OvertakenError(message, hint="nothing was changed; it is tried again by itself, or run it again.")
 
-    def tidy(self) -> int:
+    def clean_up(self) -> int:
         """Remove records and states that no session can still begin from, and give how many there were."""
         keys = self.superseded()
         for key in keys:

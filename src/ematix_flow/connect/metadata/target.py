@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from ematix_flow.connect.base.database import Database
-from ematix_flow.connect.metadata.cleanup import books_chore
+from ematix_flow.connect.metadata.cleanup import metadata_task
 from ematix_flow.connect.metadata.session import HOME
 from ematix_flow.connect.metadata.tables import load_rejects
 from ematix_flow.connect.staging.files import check_files, reject_batches
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ematix_flow.connect.base.columns import SourceColumn
-    from ematix_flow.connect.base.maintenance import Chore
+    from ematix_flow.connect.base.maintenance import MaintenanceTask
     from ematix_flow.connect.base.session import Opened, Session, Split
     from ematix_flow.connect.base.stage import StageSpec
     from ematix_flow.connect.metadata.session import StoreSession
@@ -70,10 +70,10 @@ class StoreTarget(Database):
         """Say whether the store is there, as far as that can be told without asking for anything in it."""
         return self.store.exists()
 
-    def chores(self, session: Session, rules: Maintenance, now: datetime) -> Sequence[Chore]:
+    def maintenance_tasks(self, session: Session, rules: Maintenance, now: datetime) -> Sequence[MaintenanceTask]:
         """Give the clean-up of the books."""
         del rules, now
-        return (books_chore(cast("StoreSession", session)),)
+        return (metadata_task(cast("StoreSession", session)),)
 
     # Reading
 

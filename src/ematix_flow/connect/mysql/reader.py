@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.mysql.protocol import Column, Field, Wire
     from ematix_flow.connect.mysql.session import Settings
 
-BENT = frozenset({1260, 1264, 1265, 1292, 1301, 1365, 1366, 1406, 1411, 1441})
+ALTERED_VALUE_CODES = frozenset({1260, 1264, 1265, 1292, 1301, 1365, 1366, 1406, 1411, 1441})
 """Warnings of a SELECT that an INSERT would refuse: a value was cut, or became NULL or zero."""
 
 
@@ -36,7 +36,7 @@ def read_rows(settings: Settings, name: str, sql: str) -> Iterator[pa.RecordBatc
         for columns, _ in stream.chunks():
             yield batch_of(stream.fields, columns)
         if stream.warnings:
-            _refuse_bent(wire)
+            _refuse_altered(wire)
         wire.close()
     finally:
         # Rows that nobody asked for any more would have to be read to the end otherwise.
@@ -103,8 +103,8 @@ def _real_moments(field: Field, text: pa.Array, wanted: pa.DataType) -> tuple[pa
     return _moments(pa.array(good, pa.string()), wanted), pa.array(reasons, pa.string())
 
 
-def _refuse_bent(wire: Wire) -> None:
-    said = [str(text) for _, code, text in wire.rows("SHOW WARNINGS") if int(code) in BENT]
+def _refuse_altered(wire: Wire) -> None:
+    said = [str(text) for _, code, text in wire.rows("SHOW WARNINGS") if int(code) in ALTERED_VALUE_CODES]
     if said:
         message = f"the source query bends values: {said[0]}"
-        raise RunError(message, hint="MySQL only warns about it in a SELECT; mend the expression in the query.")
+        raise RunError(message, hint="MySQL only warns about it in a SELECT; fix the expression in the query.")

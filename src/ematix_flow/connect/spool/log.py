@@ -92,7 +92,7 @@ class Spool:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._owner = owned(folder) if own else None
             self.id = name_of(folder)
-            self._batches = recovered(folder, mend=own)
+            self._batches = recovered(folder, repair=own)
             self._seen = remembered(folder, self._batches, REMEMBERED) if own else OrderedDict()
         except OSError as error:
             self._disown()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TOGETHER = 1_000
 """Messages from which a batch is written at once."""
 
-LINGER = 0.05
+GATHER_SECONDS = 0.05
 """Seconds that messages wait for others, so that many of them share one sync of the disk."""
 
 PATIENCE = 60.0
@@ -112,13 +112,15 @@ class Receiver:
         waiting: list[Message] = []
         since = time.monotonic()
         while not self._over.is_set():
-            got = self._broker.receive(LINGER)
+            got = self._broker.receive(GATHER_SECONDS)
             now = time.monotonic()
             if got:
                 since = since if waiting else now
                 self._holds = True
                 waiting += got
-            if waiting and (self._broker.gathers or len(waiting) >= TOGETHER or now - since >= LINGER or not got):
+            if waiting and (
+                self._broker.gathers or len(waiting) >= TOGETHER or now - since >= GATHER_SECONDS or not got
+            ):
                 waiting = self._kept(waiting)
 
     def _kept(self, messages: list[Message]) -> list[Message]:
@@ -128,7 +130,7 @@ class Receiver:
         except SpoolFullError as error:
             # Nothing is acknowledged, so the broker sends no more than its bound.
             self._wait_out(error)
-            self._over.wait(LINGER)
+            self._over.wait(GATHER_SECONDS)
             return messages
         self._trouble, self._heard, self._holds = None, time.monotonic(), False
         self._broker.accept()

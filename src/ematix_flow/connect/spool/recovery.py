@@ -52,8 +52,8 @@ def name_of(folder: Path) -> str:
     return name
 
 
-def recovered(folder: Path, *, mend: bool = True) -> list[Batch]:
-    """Give the batches that are whole; with `mend` what a crash left of the last one is cut off."""
+def recovered(folder: Path, *, repair: bool = True) -> list[Batch]:
+    """Give the batches that are whole; with `repair` what a crash left of the last one is cut off."""
     paths = sorted(folder.glob(f"*{SEGMENT}"))
     found: list[Batch] = []
     for number, path in enumerate(paths, 1):
@@ -63,7 +63,7 @@ def recovered(folder: Path, *, mend: bool = True) -> list[Batch]:
             # Its owner removed it while somebody else looks: every target has what it held.
             continue
         if number == len(paths):
-            found += _whole(path, batches, mend=mend)
+            found += _whole(path, batches, repair=repair)
         else:
             # What lies behind was written, could neither be synced nor taken back, and was written again.
             found += [batch for batch in batches if batch.first < int(paths[number].stem)]
@@ -111,8 +111,8 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _whole(path: Path, batches: list[Batch], *, mend: bool) -> list[Batch]:
-    """Give the batches before the first that is not whole, and with `mend` cut the file there.
+def _whole(path: Path, batches: list[Batch], *, repair: bool) -> list[Batch]:
+    """Give the batches before the first that is not whole, and with `repair` cut the file there.
 
     A batch behind it was written after it was safe: then it is no torn end but damage, and nothing is cut.
     """
@@ -121,7 +121,7 @@ def _whole(path: Path, batches: list[Batch], *, mend: bool) -> list[Batch]:
         good += 1
     end = batches[good - 1].offset + batches[good - 1].length if good else 0
     number = batches[good - 1].end if good else int(path.stem)
-    if mend and end < path.stat().st_size:
+    if repair and end < path.stat().st_size:
         if later_batch(str(path), end, number):
             raise _damaged(str(path), number)
         os.truncate(path, end)

@@ -76,12 +76,12 @@ class SpooledSource(StreamSource):
         message = f"{where!r} is no place in a queue, which keeps no past"
         raise RunError(message, hint='say earliest, latest or a number as {"next": 120}.')
 
-    def ahead(self, position: Position, most: int, goal: Position | None = None) -> Position:
+    def ahead(self, position: Position, most: int, end_offset: Position | None = None) -> Position:
         """Give the number up to which messages are safe in the spool."""
         spool = self._opened()
         at, end = self._number(position, spool), spool.end
-        if goal is not None and not goal.get(_EMPTY):
-            end = max(at, min(end, int(goal[_NEXT])))
+        if end_offset is not None and not end_offset.get(_EMPTY):
+            end = max(at, min(end, int(end_offset[_NEXT])))
         if self._receiver is not None:
             self._receiver.check(idle=end == at)
         return {_SPOOL: spool.id, _NEXT: min(end, at + most)}

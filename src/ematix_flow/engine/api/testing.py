@@ -128,12 +128,12 @@ def _moved(pipeline: Pipeline, place: DuckDBConnection, *, posts: bool) -> Pipel
         source_connection=place,
         source_table=None,
         force_path=None,
-        targets=tuple(_standing_in(target, place) for target in pipeline.targets),
+        targets=tuple(_replaced(target, place) for target in pipeline.targets),
         transforms_post=pipeline.transforms_post if posts else (),
     )
 
 
-def _standing_in(target: TargetDeclaration, place: DuckDBConnection) -> TargetDeclaration:
+def _replaced(target: TargetDeclaration, place: DuckDBConnection) -> TargetDeclaration:
     """Give the target in the stand-in, whose source has rows and no files and which lacks all other tables."""
     quality = target.quality
     askable = tuple(one for one in quality.expectations if one.kind != EXISTS_IN)

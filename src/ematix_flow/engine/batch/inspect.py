@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ematix_flow.engine.batch.new_files import Loaded
     from ematix_flow.engine.batch.source import OpenSource
     from ematix_flow.plan.source import SourceValue
-    from ematix_flow.run.read.message_ranges import Stretch
+    from ematix_flow.run.read.message_ranges import MessageRange
 
 
 Opener: TypeAlias = "Callable[[Database], Session]"
@@ -90,7 +90,7 @@ def look_at_source(source: OpenSource, opened: Opener = wait_for, loaded: Loaded
     if source.lake is not None:
         return Look(replace(seen, source_sql=source_query(source)))
     if source.stream is not None:
-        return Look(_look_at_stretch(source.stream, seen))
+        return Look(_inspect_range(source.stream, seen))
     if source.database is None:
         return Look(seen)
     sql = source_query(source)
@@ -105,13 +105,13 @@ def _look_at_sides(source: OpenSource, seen: Observed, opened: Opener) -> Look:
     return Look(replace(seen, source_sql=source.value.sql, connections=aliases, tables=join.reads), join=join)
 
 
-def _look_at_stretch(stretch: Stretch, seen: Observed) -> Observed:
+def _inspect_range(message_range: MessageRange, seen: Observed) -> Observed:
     return replace(
         seen,
-        source_columns=stretch.columns,
-        source_path=stretch.source.source_id,
-        source_format=stretch.decoder.format,
-        order=stretch.order,
+        source_columns=message_range.columns,
+        source_path=message_range.source.source_id,
+        source_format=message_range.decoder.format,
+        order=message_range.order,
     )
 
 
@@ -235,7 +235,7 @@ def with_bounds(target: TargetDeclaration, seen: Observed, lo: str | None, hi: A
     column = str(target.write.incremental_column)
     if nulls and target.write.null_watermark == "fail":
         message = f"{quantity(nulls, 'row')} with NULL in {column!r} would never be seen by an incremental load"
-        hint = "mend the source, or declare null_watermark='load' (with merge) or null_watermark='reject'."
+        hint = "fix the source, or declare null_watermark='load' (with merge) or null_watermark='reject'."
         raise RunError(message, hint=hint)
     if str(hi).lower().lstrip("+-") in ("infinity", "inf", "nan"):
         message = f"the highest {column!r} is {hi}: after it, an incremental load would never see another row"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.pipeline.pipeline import Pipeline
     from ematix_flow.engine.batch.options import Options
     from ematix_flow.plan.steps import FileChoice, Span
-    from ematix_flow.run.read.message_ranges import Stretch
+    from ematix_flow.run.read.message_ranges import MessageRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class OpenSource:
     lake: LakeSource | None = None
     sides: tuple[Side, ...] = ()
     """The connections of a query over several of them."""
-    stream: Stretch | None = None
+    stream: MessageRange | None = None
     span: Span | None = None
     """The stretch of a stream that the rows are; the target remembers its end."""
     rejects: pa.Table | DataFrame | None = None

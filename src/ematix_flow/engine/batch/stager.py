@@ -180,11 +180,11 @@ def _stage_rows(engine: Engine, work: StageWork, staging: Staging, at_once: int 
     from ematix_flow.run.engine import Tasks
     from ematix_flow.run.stage.file_tasks import files_to_stage, frame_to_stage, pieces_to_stage
 
-    plan, frame, stretch = staging.plan, staging.source.value.frame, staging.source.stream
+    plan, frame, message_range = staging.plan, staging.source.value.frame, staging.source.stream
     if frame is not None:
         pieces = frame_to_stage(work, frame, plan.shape.sql)
-    elif stretch is not None:
-        pieces = pieces_to_stage(work, stretch.pieces(), plan.shape.sql)
+    elif message_range is not None:
+        pieces = pieces_to_stage(work, message_range.pieces(), plan.shape.sql)
     else:
         assert staging.look.files is not None  # noqa: S101 - the other kind of rows that nobody else shapes
         ordered = staging.source.ordered

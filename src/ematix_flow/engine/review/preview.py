@@ -14,9 +14,9 @@ from ematix_flow.engine.batch.stager import raw_frame, told
 from ematix_flow.engine.review.inspect_offline import (
     UNKNOWN,
     UNSEEN,
-    glancing,
     inspect_source_offline,
     inspect_target_offline,
+    read_only,
 )
 from ematix_flow.engine.spark.session import local_reason, session_for, tasks_away
 from ematix_flow.errors import DeclareTypeError, DriftError, FlowError
@@ -126,7 +126,7 @@ def _asked(
 
 
 def _plan(load_request: LoadRequest, seen: SeenSource, found: PartialInspection) -> TargetPlan:
-    observe = glancing(source_resolved=seen.resolved, target_resolved=found.resolved)
+    observe = read_only(source_resolved=seen.resolved, target_resolved=found.resolved)
     try:
         plan = plan_despite_drift(load_request, observe)
     except FlowError as error:
@@ -153,7 +153,7 @@ def _with_physical_plan(
     looks: list[Look] = []
 
     def observe(load_request: LoadRequest) -> Look:
-        looks.append(glancing(source_resolved=True, target_resolved=found.resolved, spark=spark)(load_request))
+        looks.append(read_only(source_resolved=True, target_resolved=found.resolved, spark=spark)(load_request))
         return looks[-1]
 
     try:

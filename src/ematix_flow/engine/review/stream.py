@@ -101,7 +101,7 @@ def _summary(
         kept.callback(sink.close)
         end = context.source.ahead(sink.position, context.options.most or context.stream.max_rows_per_batch or MOST)
         waiting = context.source.distance(sink.position, end)
-        notes = [_promise(context, target), _stretch(context, sink, waiting)]
+        notes = [_promise(context, target), _range(context, sink, waiting)]
         if isinstance(sink, BrokerSink):
             return _sent(known, sink, end) if rehearses else known, notes
         if not rehearses and sink.reads_first:
@@ -186,7 +186,7 @@ def _promise(context: StreamContext, target: StreamTarget) -> str:
     return f"{context.stream.key_of(target)}: {promised.word.replace('_', ' ')}: {promised.reason}"
 
 
-def _stretch(context: StreamContext, sink: StreamSink, distance: int) -> str:
+def _range(context: StreamContext, sink: StreamSink, distance: int) -> str:
     if not distance:
         return f"{sink.key}: nothing waits"
     what = "file" if isinstance(context.source, FileStream) else "message"

@@ -18,7 +18,7 @@ from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.own_target import empty_target_in
 from ematix_flow.engine.batch.planner import LoadRequest, plan_load, token_for
 from ematix_flow.engine.batch.target import target_for
-from ematix_flow.engine.review.inspect_offline import UNSEEN, glancing, inspect_source_offline
+from ematix_flow.engine.review.inspect_offline import UNSEEN, inspect_source_offline, read_only
 from ematix_flow.engine.review.preview import PREVIEW_SLOT, plan_despite_drift, refuse_plain
 from ematix_flow.engine.spark.session import local_reason, session_for, tasks_away
 from ematix_flow.errors import DriftError, FlowError, RunError, did_you_mean
@@ -157,7 +157,7 @@ def _check_target(
         local_reason(options),
         tasks_away(options),
     )
-    observe = glancing(source_resolved=True, target_resolved=True)
+    observe = read_only(source_resolved=True, target_resolved=True)
     name = target.table.qualified_name
     try:
         plan = plan_load(load_request, observe)[0]

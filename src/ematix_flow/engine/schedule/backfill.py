@@ -11,7 +11,7 @@ from ematix_flow.commit.runlog.records import Backfill
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.engine.batch.events import emitting_attempt
 from ematix_flow.engine.schedule.lease import Lease
-from ematix_flow.engine.schedule.slot_run import leased, own_slot_id, run_leased, stretch
+from ematix_flow.engine.schedule.slot_run import leased, own_slot_id, run_leased, slot_interval
 from ematix_flow.errors import DeclareError, UnknownNameError
 from ematix_flow.failpoints import failpoint
 from ematix_flow.plan.schedule.cron import count_slots, instant_of, slot_id, slot_text, slots_between
@@ -115,7 +115,7 @@ def _run_slot(pipeline: Pipeline, backfill: Backfill, slot: str, keeper: Keeper)
         keeper.options.clock.sleep(WAIT_SECONDS)
     with Lease(keeper.log, pipeline.name, token, keeper.lease_seconds) as lease:
         try:
-            within, bus = stretch(pipeline, slot), keeper.options.bus
+            within, bus = slot_interval(pipeline, slot), keeper.options.bus
             with emitting_attempt(pipeline.name, shown, 1, bus) as outcome:
                 outcome.result = run_leased(pipeline, name, keeper, lease, within)
         except Exception as error:  # noqa: BLE001 - the engine's boundary: a failed slot is an outcome

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from ematix_flow.commit.runlog.records import Chore, Claim, instant, told
+from ematix_flow.commit.runlog.records import Claim, PeriodicJob, instant, told
 from ematix_flow.errors import RunLogError
 from ematix_flow.plan.schedule.cron import slot_text
 
@@ -32,7 +32,7 @@ class Looking:
 
 def who_looks(log: RunLog) -> Looking:
     """Give who looks for what is due, by the clock of the run log."""
-    lead, round_, now = log.find(Claim, LEADER), log.find(Chore, _chore(log)), log.book.now()
+    lead, round_, now = log.find(Claim, LEADER), log.find(PeriodicJob, _job_name(log)), log.book.now()
     if lead is not None and lead.claim_token and instant(lead.expires_at) > now:
         return Looking(alive=True, text=f"{lead.worker_id} leads")
     seen = [instant(lead.claimed_at)] if lead is not None and lead.claimed_at else []
@@ -48,9 +48,9 @@ def who_looks(log: RunLog) -> Looking:
 def note_round(log: RunLog) -> None:
     """Write down that somebody has looked for what is due; a run log that is away hears nothing."""
     with suppress(RunLogError):
-        found = log.find(Chore, _chore(log))
-        log.swap(found, Chore(_chore(log), told(log.book.now())))
+        found = log.find(PeriodicJob, _job_name(log))
+        log.swap(found, PeriodicJob(_job_name(log), told(log.book.now())))
 
 
-def _chore(log: RunLog) -> str:
+def _job_name(log: RunLog) -> str:
     return f"run-due {log.project.mark}".strip()

@@ -74,9 +74,9 @@ class Lease:
             self._renew()  # this process slept; the answer says whether it was missed
         else:
             with suppress(RunLogError):  # the fence of the target still keeps two runs apart
-                self._heed(self._log.held(self.token))
+                self._cancel_check(self._log.held(self.token))
 
-    def _heed(self, claim: Claim | None) -> None:
+    def _cancel_check(self, claim: Claim | None) -> None:
         if claim is None:
             self._lost.set()
             message = f"the lease on {self.name} was lost: this run was silent for too long and another one took over"
@@ -88,7 +88,7 @@ class Lease:
         try:
             if self._log.heartbeat(self.token, self.seconds):
                 self._renewed = time.monotonic()
-            self._heed(self._log.held(self.token))
+            self._cancel_check(self._log.held(self.token))
         except RunLogError as error:
             # The fence of the target still keeps two runs apart, so the work goes on.
             if not self._warned:

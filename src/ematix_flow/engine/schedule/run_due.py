@@ -85,12 +85,12 @@ class RunDueResult:
         return RunDueResult(self.fired + more.fired, self.failed + more.failed, self.skipped + more.skipped)
 
 
-Telling = Callable[[str, str, str], None]
+Reporter = Callable[[str, str, str], None]
 """Hears `firing`, `failed` or `skipping`, the name of the pipeline and more words about it."""
 
 
 def run_due(
-    keeper: Keeper, *, window: timedelta = WINDOW, catchup: str | None = None, tell: Telling | None = None
+    keeper: Keeper, *, window: timedelta = WINDOW, catchup: str | None = None, tell: Reporter | None = None
 ) -> RunDueResult:
     """Run every slot that is due now; one that any host has begun is not begun again."""
     keeper, at = look(keeper, window, catchup)
@@ -113,7 +113,7 @@ def _concerns(pipeline: Pipeline, at: Situation) -> bool:
     return decide(pipeline, at) is not None or (elsewhere and instant_of(state.last_slot) > at.now - at.window)
 
 
-def _asked(keeper: Keeper, at: Situation, tell: Telling | None) -> RunDueResult:
+def _asked(keeper: Keeper, at: Situation, tell: Reporter | None) -> RunDueResult:
     """Do the runs that operators asked for."""
     result = RunDueResult()
     for action in asked_runs(keeper.log, lambda name: name in at.held):
@@ -132,7 +132,7 @@ def _asked(keeper: Keeper, at: Situation, tell: Telling | None) -> RunDueResult:
     return result
 
 
-def run_named(names: Sequence[str], keeper: Keeper, tell: Telling | None = None) -> RunDueResult:
+def run_named(names: Sequence[str], keeper: Keeper, tell: Reporter | None = None) -> RunDueResult:
     """Run pipelines that somebody found to be due, with the same gates; a slot that has been begun is not begun again."""
     keeper, at = look(keeper, WINDOW, None)
     asked = {name: _newest_slot(at.project.pipeline(name), at) for name in names}
@@ -187,7 +187,7 @@ def _newest_slot(pipeline: Pipeline, at: Situation) -> str:
     return slot_text(last_slot(pipeline.schedule, pipeline.timezone, at.now) or at.now)
 
 
-def _round(names: Iterable[str], keeper: Keeper, at: Situation, tell: Telling | None) -> RunDueResult:
+def _round(names: Iterable[str], keeper: Keeper, at: Situation, tell: Reporter | None) -> RunDueResult:
     """Go through pipelines in order; what one does counts for those behind it."""
     result, states = RunDueResult(), dict(at.states)
     for name in names:
@@ -200,7 +200,7 @@ def _round(names: Iterable[str], keeper: Keeper, at: Situation, tell: Telling | 
     return result
 
 
-def _steps(pipeline: Pipeline, keeper: Keeper, at: Situation, tell: Telling | None) -> Iterator[Outcome | Skip]:
+def _steps(pipeline: Pipeline, keeper: Keeper, at: Situation, tell: Reporter | None) -> Iterator[Outcome | Skip]:
     """Give what is done with a pipeline: with `catchup="all"` one slot after the other."""
     while True:
         decided = decide(pipeline, at)
@@ -223,7 +223,7 @@ def _steps(pipeline: Pipeline, keeper: Keeper, at: Situation, tell: Telling | No
             return
 
 
-def _fired(pipeline: Pipeline, fire: Fire, keeper: Keeper, at: Situation, tell: Telling | None) -> Outcome | Skip:
+def _fired(pipeline: Pipeline, fire: Fire, keeper: Keeper, at: Situation, tell: Reporter | None) -> Outcome | Skip:
     taken = take(pipeline, fire, keeper, lambda state: decide(pipeline, under_lease(at, state)))
     if isinstance(taken, Skip):
         return taken
@@ -248,7 +248,7 @@ def _rest(pipeline: Pipeline, at: Situation) -> str:
     return f"slot {slot} has run" if holder is None else f"running on {holder}"
 
 
-def _note(result: RunDueResult, step: Outcome | Skip, tell: Telling | None, keeper: Keeper) -> None:
+def _note(result: RunDueResult, step: Outcome | Skip, tell: Reporter | None, keeper: Keeper) -> None:
     if isinstance(step, Skip) or step.overtaken:
         reason = step.reason if isinstance(step, Skip) else f"slot {step.slot} was taken over by another run"
         result.skipped.append(SkippedEvent(step.pipeline, reason))

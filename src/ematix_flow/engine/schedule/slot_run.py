@@ -159,7 +159,7 @@ def _carried_out(taken: Taken, keeper: Keeper, lease: Lease) -> Outcome:
     began = time.monotonic()
     base = Outcome(pipeline.name, taken.slot, state.attempt, state)
     try:
-        slot = stretch(pipeline, taken.slot)
+        slot = slot_interval(pipeline, taken.slot)
         with emitting_attempt(pipeline.name, shown, state.attempt, bus) as outcome:
             outcome.result = run_leased(pipeline, run, keeper, lease, slot)
     except RunCancelledError as error:
@@ -257,7 +257,7 @@ def own_slot_id(pipeline: Pipeline, slot: str, keeper: Keeper) -> str:
     return slot_id(pipeline.name, slot, keeper.log.project.in_slots)
 
 
-def stretch(pipeline: Pipeline, slot: str) -> Slot:
+def slot_interval(pipeline: Pipeline, slot: str) -> Slot:
     """Give the time that a slot stands for."""
     end = instant_of(slot)
     if pipeline.schedule is None:

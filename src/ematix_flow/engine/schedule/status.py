@@ -34,7 +34,7 @@ _TRIED = (retrying.RUNNING, retrying.FAILED, retrying.GAVE_UP, retrying.INTERRUP
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PipelineStatus:
     """How one pipeline, workflow or stream stands; instants are in ISO form, None where there is none."""
 
     name: str
@@ -64,10 +64,10 @@ class Standing:
 
 def status_snapshot(log: RunLog, now: datetime) -> list[dict[str, Any]]:
     """Give how everything declared stands, by name, as plain data."""
-    return [standing.as_dict() for standing in standings(log, now)]
+    return [one.as_dict() for one in standings(log, now)]
 
 
-def standings(log: RunLog, now: datetime) -> list[Standing]:
+def standings(log: RunLog, now: datetime) -> list[PipelineStatus]:
     """Give how everything declared stands, by name."""
     states = {state.pipeline: state for state in log.all(PipelineState)}
     at = foreseen(Situation(PROJECT, now, states, held_now(log), WINDOW))
@@ -97,12 +97,14 @@ def running_now(log: RunLog) -> set[str]:
     return {*held_now(log), *requests.worked_on(log.book)}
 
 
-def _of_pipeline(pipeline: Pipeline, at: Situation, sizes: Mapping[str, int], by_hand: Mapping[str, str]) -> Standing:
+def _of_pipeline(
+    pipeline: Pipeline, at: Situation, sizes: Mapping[str, int], by_hand: Mapping[str, str]
+) -> PipelineStatus:
     state = at.state(pipeline.name)
     what, reason = _now(pipeline, state, at, sizes, by_hand)
     counts = state.slot_status in _TRIED
     eligible = state.next_attempt_at if state.slot_status == retrying.FAILED else ""
-    return Standing(
+    return PipelineStatus(
         name=pipeline.name,
         kind="pipeline",
         schedule=pipeline.schedule,
@@ -158,7 +160,7 @@ def _word(state: PipelineState, otherwise: str = "waiting") -> str:
     return words.get(state.slot_status, otherwise)
 
 
-def _of_workflow(workflow: Workflow, at: Situation) -> Standing:
+def _of_workflow(workflow: Workflow, at: Situation) -> PipelineStatus:
     state = at.state(workflow.key)
     running = state.slot_status == retrying.RUNNING
     trigger = workflow.triggered_by
@@ -166,7 +168,7 @@ def _of_workflow(workflow: Workflow, at: Situation) -> Standing:
     fires = workflow.schedule and next_slot(workflow.schedule, workflow.timezone, at.now)
     what = "running" if running else "paused" if state.paused else "waiting" if waits else "idle"
     reasons = {"running": f"slot {state.last_slot}", "paused": "paused", "waiting": f"waits for {', '.join(waits)}"}
-    return Standing(
+    return PipelineStatus(
         name=workflow.name,
         kind="workflow",
         schedule=workflow.schedule,
@@ -184,14 +186,14 @@ def _of_workflow(workflow: Workflow, at: Situation) -> Standing:
     )
 
 
-def _of_stream(stream: Stream, log: RunLog, now: datetime) -> Standing:
+def _of_stream(stream: Stream, log: RunLog, now: datetime) -> PipelineStatus:
     runs, _ = log.list_runs(pipeline=stream.name, limit=1)
     run = runs[0] if runs else None
     heard = None if run is None else instant_of(str(run.extras.get("snapshot_at") or run.started_at))
     open_ = run is not None and run.status == "running"
     silent = open_ and heard is not None and now - heard > SILENCE
     running = open_ and not silent
-    return Standing(
+    return PipelineStatus(
         name=stream.name,
         kind="stream",
         schedule=None,

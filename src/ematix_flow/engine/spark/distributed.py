@@ -20,7 +20,7 @@ _PAGE = "docs/cluster.md shows each step."
 def check_distribution(stream: Stream) -> None:
     """Refuse a stream that wants to be distributed where nothing distributes it, or encrypted where nothing encrypts."""
     transform, settings = stream.transform, spark_settings()
-    if transform.engine == "distributed" and not settings.elsewhere:
+    if transform.engine == "distributed" and not settings.remote_address:
         raise UnsupportedError(_alone(stream, transform.peers), hint=_setting(transform.peers), origin=stream.origin)
     if transform.engine == "distributed" and transform.tls and not _is_encrypted(settings):
         message = f"stream {stream.name!r} has [transform.tls], and the settings of Spark do not encrypt what machines exchange"
@@ -29,7 +29,7 @@ def check_distribution(stream: Stream) -> None:
             f"and remove [transform.tls]. {_PAGE}"
         )
         raise UnsupportedError(message, hint=hint, origin=stream.origin)
-    if transform.engine == "auto" and transform.peers and not settings.elsewhere:
+    if transform.engine == "auto" and transform.peers and not settings.remote_address:
         text = f'stream {stream.name!r} runs on this machine: engine = "auto" uses a Spark cluster if `master` of [spark] names one'
         warnings.warn(text, UserWarning, stacklevel=2)
 

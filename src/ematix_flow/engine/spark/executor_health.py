@@ -46,7 +46,7 @@ def executor_health() -> list[HealthReport]:
     """Return a report on every executor, or one on why there is none."""
     started = time.perf_counter()
     settings = session_settings()
-    where = settings.elsewhere or settings.master
+    where = settings.remote_address or settings.master
     try:
         answers = in_background(_asked, "asking-executors").result(ANSWER_SECONDS)
     except TimeoutError:

@@ -56,11 +56,11 @@ def _away(session: Any) -> Away | None:
 
 
 def _master_of(borrowed: Any, settings: SparkSettings) -> str:
-    if settings.elsewhere or (borrowed is None and "pyspark" not in sys.modules):
-        return settings.elsewhere
-    from ematix_flow.run.spark.session import master_elsewhere
+    if settings.remote_address or (borrowed is None and "pyspark" not in sys.modules):
+        return settings.remote_address
+    from ematix_flow.run.spark.session import remote_master
 
-    return master_elsewhere(borrowed)
+    return remote_master(borrowed)
 
 
 def spark_transforms(options: Options) -> bool:

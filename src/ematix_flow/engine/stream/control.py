@@ -29,7 +29,7 @@ LEDGER = "ledger"
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StreamStatus:
     """Where one target of a stream stands."""
 
     target: str
@@ -55,23 +55,23 @@ class Moved:
     after: Position
 
 
-def stream_status(stream: Stream, options: StreamOptions) -> list[Standing]:
+def stream_status(stream: Stream, options: StreamOptions) -> list[StreamStatus]:
     """Give where every target of a stream stands and what waits for it."""
     stream = filled_in(stream)
     with closing(source_of(stream, options)) as source:
-        return [_standing(stream, target, source, options) for target in stream.targets]
+        return [_status_of(stream, target, source, options) for target in stream.targets]
 
 
-def _standing(stream: Stream, target: StreamTarget, source: StreamSource, options: StreamOptions) -> Standing:
+def _status_of(stream: Stream, target: StreamTarget, source: StreamSource, options: StreamOptions) -> StreamStatus:
     key = stream.key_of(target)
     try:
         position = _position(stream, target, source, options)
         if position is None:
-            return Standing(key, None, source.waiting(source.start("earliest")))
+            return StreamStatus(key, None, source.waiting(source.start("earliest")))
         source.ahead(position, 1)  # refuses a position whose messages are gone
     except StreamLostError as error:
-        return Standing(key, None, {}, error.what)
-    return Standing(key, position, source.waiting(position))
+        return StreamStatus(key, None, {}, error.what)
+    return StreamStatus(key, position, source.waiting(position))
 
 
 def move_stream(

@@ -12,7 +12,7 @@ from ematix_flow.connect.base.event_time import forget_events, newest_event
 from ematix_flow.connect.base.retry import TARGET_AWAY, attempts
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.errors import FencedError, FlowError, PositionMovedError, RefusedError, TargetAwayError
-from ematix_flow.events import StreamFailed, StreamIdle, StreamLag, StreamWatermark, StretchLoaded
+from ematix_flow.events import BatchLoaded, StreamFailed, StreamIdle, StreamLag, StreamWatermark
 from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MOST = 100_000
 """Messages of a batch, where nobody says."""
 
-TIDY_AFTER = 100
+CLEAN_UP_AFTER = 100
 """Batches after which the books of a target are tidied."""
 
 _MISSING = re.compile(r"does not exist|doesn't exist|no such table|not found", re.IGNORECASE)
@@ -48,7 +48,7 @@ class Tally:
 
     rows: int = 0
     batches: int = 0
-    goal: Position | None = None
+    end_offset: Position | None = None
 
 
 @dataclass
@@ -99,7 +99,7 @@ class Loop:
     options: StreamOptions
     tally: Tally
     target_states: list[TargetState]
-    furthest: Position | None = None
+    max_offset: Position | None = None
     """How far the target has come that is ahead of the others."""
     newest: datetime | None = None
     """The newest event time that was told."""
@@ -147,7 +147,7 @@ class Loop:
     def _advance(self, target_state: TargetState) -> bool:
         sink = self._opened(target_state)
         most = self.options.most or self.stream.max_rows_per_batch or MOST
-        begin, end = sink.position, self.source.ahead(sink.position, most, self.tally.goal)
+        begin, end = sink.position, self.source.ahead(sink.position, most, self.tally.end_offset)
         messages = self.source.distance(begin, end)
         if not messages:
             return False
@@ -165,10 +165,10 @@ class Loop:
         self.tally.rows += counts.staged + counts.rejected
         self.tally.batches += bool(fresh)
         target_state.policy.got_on()
-        self.options.bus.emit(StretchLoaded(self.stream.name, target_state.key, counts, seconds, messages, fresh))
+        self.options.bus.emit(BatchLoaded(self.stream.name, target_state.key, counts, seconds, messages, fresh))
         self._watermark()
-        if target_state.loads % TIDY_AFTER == 0:
-            sink.tidy()
+        if target_state.loads % CLEAN_UP_AFTER == 0:
+            sink.clean_up()
         return True
 
     def _loaded(self, target_state: TargetState, sink: StreamSink, end: Position) -> Counts:
@@ -204,9 +204,9 @@ class Loop:
 
     def _further(self, position: Position) -> int:
         """Note how far a target has come and give how many messages no other one had before."""
-        fresh = 0 if self.furthest is None else self.source.distance(self.furthest, position)
-        if fresh or self.furthest is None:
-            self.furthest = position
+        fresh = 0 if self.max_offset is None else self.source.distance(self.max_offset, position)
+        if fresh or self.max_offset is None:
+            self.max_offset = position
         return fresh
 
     def _settle(self) -> None:
@@ -242,11 +242,13 @@ class Loop:
             )
 
     def _waiting(self, position: Position) -> Mapping[str, int]:
-        if self.tally.goal is not None:
-            return {self.source.query: self.source.distance(position, self.tally.goal)}
+        if self.tally.end_offset is not None:
+            return {self.source.query: self.source.distance(position, self.tally.end_offset)}
         return self.source.waiting(position)
 
     def _arrived(self) -> bool:
-        goal = self.tally.goal
+        end_offset = self.tally.end_offset
         sinks = [target_state.sink for target_state in self.target_states]
-        return goal is not None and all(sink and not self.source.distance(sink.position, goal) for sink in sinks)
+        return end_offset is not None and all(
+            sink and not self.source.distance(sink.position, end_offset) for sink in sinks
+        )

@@ -85,7 +85,7 @@ def ended_at(books: Books, source_id: str, position: Position) -> bool:
     return any(slot.startswith(f"{source_id} ") and slot.endswith(f" {as_text(position)}") for (slot,) in rows)
 
 
-def onward(position: Position, end: Position) -> Position:
+def advanced(position: Position, end: Position) -> Position:
     """Give the end of a stretch with what its beginning says beside the place."""
     return end | {TURN: position[TURN]} if TURN in position else end
 

@@ -77,10 +77,10 @@ def _run_once(stream: Stream, options: StreamOptions, tally: Tally) -> None:
     with ExitStack() as kept:
         context = open_context(stream, options, kept)
         context.source.begin()
-        if tally.goal is None:
-            tally.goal = _goal(context.source, options)
+        if tally.end_offset is None:
+            tally.end_offset = _end_offset(context.source, options)
         need(OWN)
-        if _runs_long(context, tally.goal):
+        if _runs_long(context, tally.end_offset):
             need(LONG)
         loop = Loop(stream, context.source, options, tally, _target_states(context))
         kept.callback(loop.close)
@@ -99,15 +99,15 @@ def _target_states(context: StreamContext) -> list[TargetState]:
     ]
 
 
-def _runs_long(context: StreamContext, goal: Position | None) -> bool:
+def _runs_long(context: StreamContext, end_offset: Position | None) -> bool:
     """Say whether a run starts Spark, and that had better run quickly than start quickly."""
     lakes = any(resolve_connection(target.connection).kind in LAKES for target in context.stream.targets)
     if not (lakes or context.rows.reads_rows):
         return False
-    return goal is None or context.source.distance(context.source.start(context.begin), goal) >= MANY
+    return end_offset is None or context.source.distance(context.source.start(context.begin), end_offset) >= MANY
 
 
-def _goal(source: StreamSource, options: StreamOptions) -> Position | None:
+def _end_offset(source: StreamSource, options: StreamOptions) -> Position | None:
     if options.end is not None:
         return source.start(options.end)
     return source.start(LATEST) if options.available_now or options.ranged else None

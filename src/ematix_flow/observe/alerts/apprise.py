@@ -52,7 +52,7 @@ def apprise_alerter(url: str, client: HttpClient = CLIENT) -> AppriseAlerter:
     import warnings
 
     with warnings.catch_warnings():
-        # What its channels import is not for our users to mend.
+        # What its channels import is not for our users to fix.
         warnings.simplefilter("ignore")
         import apprise
 

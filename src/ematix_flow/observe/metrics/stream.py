@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from ematix_flow.errors import RunError
-from ematix_flow.events import StreamFailed, StreamIdle, StreamLag, StreamWatermark, StretchLoaded
+from ematix_flow.events import BatchLoaded, StreamFailed, StreamIdle, StreamLag, StreamWatermark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,7 +75,7 @@ class StreamMetrics:
     def __call__(self, event: Event) -> None:
         """Count an event."""
         match event:
-            case StretchLoaded():
+            case BatchLoaded():
                 self._loaded(event)
             case StreamLag():
                 for part, waiting in event.waiting.items():
@@ -89,7 +89,7 @@ class StreamMetrics:
             case StreamFailed():
                 self._add(event, "errors_total", 1)
 
-    def _loaded(self, event: StretchLoaded) -> None:
+    def _loaded(self, event: BatchLoaded) -> None:
         self._add(event, "rows_consumed_total", event.fresh)
         self._add(event, "rows_written_total", event.counts.staged)
         self._add(event, "rows_rejected_total", event.counts.rejected)

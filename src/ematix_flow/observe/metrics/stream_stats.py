@@ -9,7 +9,7 @@ from datetime import UTC, timedelta
 from typing import TYPE_CHECKING
 
 from ematix_flow.clock import SYSTEM_CLOCK
-from ematix_flow.events import StreamFailed, StreamIdle, StreamLag, StreamWatermark, StretchLoaded
+from ematix_flow.events import BatchLoaded, StreamFailed, StreamIdle, StreamLag, StreamWatermark
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -65,7 +65,7 @@ class StreamStats:
         """Take in an event of this stream."""
         target = self.targets.setdefault(event.target, TargetStats()) if event.target else None
         match event:
-            case StretchLoaded():
+            case BatchLoaded():
                 self._loaded(event, now)
             case StreamLag():
                 assert target is not None  # noqa: S101 - lag is a target's
@@ -82,7 +82,7 @@ class StreamStats:
                 else:
                     target.failure = event.message
 
-    def _loaded(self, event: StretchLoaded, now: datetime) -> None:
+    def _loaded(self, event: BatchLoaded, now: datetime) -> None:
         target, counts = self.targets[event.target], event.counts
         target.rows += counts.staged
         target.rejected += counts.rejected
@@ -144,7 +144,7 @@ class StatsKeeper:
 
     def __call__(self, event: Event) -> None:
         """Take in an event."""
-        if isinstance(event, StretchLoaded | StreamLag | StreamIdle | StreamFailed | StreamWatermark):
+        if isinstance(event, BatchLoaded | StreamLag | StreamIdle | StreamFailed | StreamWatermark):
             stats = self.begin(event.pipeline)
             with self._lock:
                 stats.hear(event, self._clock.now())

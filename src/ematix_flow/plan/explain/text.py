@@ -170,7 +170,7 @@ def _table_lines(plan: TargetPlan, *, verbose: bool) -> Iterator[str]:
     else:
         yield line("table", f"exists and differs (on_drift={plan.commit.write.on_drift!r}):")
         for difference in ensure.differences:
-            yield f"    {difference.text}{', mended by the load' if difference.cure in ensure.statements else ''}"
+            yield f"    {difference.text}{', fixed by the load' if difference.cure in ensure.statements else ''}"
     if ensure.wanted.partitions:
         yield line("divided", f"by {', '.join(map(str, ensure.wanted.partitions))}")
     if verbose:

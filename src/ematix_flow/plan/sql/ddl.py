@@ -14,7 +14,7 @@ from ematix_flow.plan.sql.render import native_column, native_name
 if TYPE_CHECKING:
     from ematix_flow.connect.base.columns import FoundTable, TableName
     from ematix_flow.connect.base.database import Database
-    from ematix_flow.connect.base.metadata_store import Bookkeeper
+    from ematix_flow.connect.base.metadata_store import MetadataStore
     from ematix_flow.declare.table.partitions import Partition
     from ematix_flow.declare.table.schema import Table
 
@@ -101,7 +101,7 @@ def _refuse_letters(table: Table, database: Database) -> None:
             raise PlanError(message, hint="choose another name; column_map= renames a column.", origin=table.origin)
 
 
-def create_table_sql(wanted: WantedTable, database: Bookkeeper) -> str:
+def create_table_sql(wanted: WantedTable, database: MetadataStore) -> str:
     """Give the CREATE TABLE statement."""
     dialect = database.dialect
     lines = [_column_line(wanted_column, database) for wanted_column in wanted.columns]
@@ -114,7 +114,7 @@ def create_table_sql(wanted: WantedTable, database: Bookkeeper) -> str:
     )
 
 
-def _column_line(wanted: WantedColumn, database: Bookkeeper) -> str:
+def _column_line(wanted: WantedColumn, database: MetadataStore) -> str:
     column = wanted.column
     name = native_column(column.name, database.dialect)
     # Spark has no word for a column that may be NULL.

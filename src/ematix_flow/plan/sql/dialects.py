@@ -18,7 +18,7 @@ ANY = "*"
 _JSON_STRING = r'"(?:[^"\\]|\\.)*"'
 _NO_JSON = r"(?i)nan|inf|,\s*[\]}]"
 
-_PHRASES: dict[str, dict[str, str]] = {
+_DIALECT_FUNCTIONS: dict[str, dict[str, str]] = {
     # text
     "text": {ANY: "CAST(x AS TEXT)", "mysql": "CAST(x AS CHAR)", "spark": "CAST(x AS STRING)"},
     "length": {ANY: "LENGTH(x)", "mysql": "CHAR_LENGTH(x)"},
@@ -122,7 +122,7 @@ _LOOSE = (exp.Binary, exp.Unary, exp.Between, exp.In, exp.AtTimeZone, exp.Interv
 
 def say(phrase: str, dialect: str, **parts: exp.Expr | str | int) -> exp.Expr:
     """Give the phrase in this dialect with its parts filled in; text becomes a literal, a number a number."""
-    spellings = _PHRASES[phrase]
+    spellings = _DIALECT_FUNCTIONS[phrase]
     return fill(spellings.get(dialect) or spellings[ANY], dialect, **parts)
 
 

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ematix_flow.connect.formats.text import StoredFile, for_arrow, naming, reaching, side_by_side, size_of, unreadable
+from ematix_flow.connect.formats.text import (
+    StoredFile,
+    for_arrow,
+    naming,
+    side_by_side,
+    size_of,
+    translating_read_errors,
+    unreadable,
+)
 from ematix_flow.errors import RunError
 from ematix_flow.plan.columns import CORRUPT, POSITION
 from ematix_flow.run.read.arrival import PIECES
@@ -208,7 +216,7 @@ def _parquet_tables(path: str, groups: tuple[int, ...], names: Sequence[str]) ->
     }
     try:
         # Timestamps of 96 bits reach further than nanoseconds do.
-        with reaching(), pq.ParquetFile(for_arrow(path), **options) as file:
+        with translating_read_errors(), pq.ParquetFile(for_arrow(path), **options) as file:
             for batch in file.iter_batches(ROWS, row_groups=list(groups), use_threads=False):
                 yield typed(path, pa.Table.from_batches([batch]), names)
     except (pa.ArrowException, OSError) as error:
@@ -219,7 +227,7 @@ def _orc_tables(path: str, stripes: tuple[int, ...], names: Sequence[str]) -> It
     from pyarrow import orc
 
     try:
-        with reaching():
+        with translating_read_errors():
             file = orc.ORCFile(for_arrow(path))
             for number in stripes:
                 stripe = file.read_stripe(number)

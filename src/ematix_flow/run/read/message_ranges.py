@@ -28,7 +28,7 @@ BESIDE = {"text": pa.string(), "integer": pa.int64(), "timestamp_tz": pa.timesta
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class MessageRange:
     """The messages between two positions, and how they become rows."""
 
     source: StreamSource

@@ -45,7 +45,7 @@ class Ids:
 
 
 def encoded(
-    found: TypedRows, encoder: Encoder, key: str | None, ids: Ids, stretch: str = "", hidden: Sequence[str] = ()
+    found: TypedRows, encoder: Encoder, key: str | None, ids: Ids, message_range: str = "", hidden: Sequence[str] = ()
 ) -> Outgoing:
     """Give rows as messages, without the hidden columns.
 
@@ -56,7 +56,7 @@ def encoded(
         message = f"rows have no column {key!r}, which is the key of their messages"
         raise RunError(message, hint=did_you_mean(key, [name for name in names if name != PLACE]))
     count = rows.num_rows
-    places = rows.column(PLACE).to_pylist() if PLACE in names else [f"{stretch}\x1f{n}" for n in range(count)]
+    places = rows.column(PLACE).to_pylist() if PLACE in names else [f"{message_range}\x1f{n}" for n in range(count)]
     keys = [key_of(value) for value in rows.column(key).to_pylist()] if key in names else [None] * count
     shown = rows.select([name for name in names if name not in (PLACE, *hidden)])
     payloads = encoder.encode(shown) if shown.num_columns or encoder.format != JSON else [b"{}"] * count

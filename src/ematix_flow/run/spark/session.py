@@ -192,7 +192,7 @@ def capabilities(spark: SparkSession) -> SessionCapabilities:
     )
 
 
-def master_elsewhere(borrowed: SparkSession | None) -> str:
+def remote_master(borrowed: SparkSession | None) -> str:
     """Return the master of a session that was made around us, when it is not this machine; a Connect session does not say."""
     if borrowed is not None and type(borrowed).__module__.startswith("pyspark.sql.connect"):
         return ""

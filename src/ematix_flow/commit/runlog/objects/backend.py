@@ -106,7 +106,7 @@ class ObjectBook(Book):
             last = self._versions.at(prefix, record.version)
             return last is not None and self._versions.follow(prefix, last, {"dropped": True}) is not None
 
-    def tidy(self, before: datetime) -> None:
+    def clean_up(self, before: datetime) -> None:
         """Remove records that were dropped long ago, with all their numbers, and what killed writers left."""
         with self._asking():
             oldest = max((self._store.now() - before).total_seconds(), KEEP_SECONDS)

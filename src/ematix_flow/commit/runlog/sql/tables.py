@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from ematix_flow.commit.runlog import legacy_files as former
+from ematix_flow.commit.runlog import legacy_files as legacy
 from ematix_flow.commit.runlog.records import KINDS, columns_of
 from ematix_flow.connect.types.identifiers import backticked, quoted
 from ematix_flow.records import RunRecord
@@ -136,7 +136,7 @@ class Tables:
         """Make every table and column that is missing; indexes too."""
         before = self.found(session)
         if self.dialect == "sqlite":
-            former.prepare(session, before, self._create("requests", self.wanted()["requests"]))
+            legacy.prepare(session, before, self._create("requests", self.wanted()["requests"]))
         found = self.found(session)
         for table, columns in self.wanted().items():
             for column in columns.keys() - found.get(table, columns.keys()):
@@ -147,7 +147,7 @@ class Tables:
         for statement in self.ddl()[1 if self.schema else 0 :]:
             session.execute(statement)
         if self.dialect == "sqlite" and "pipeline_state" not in before:
-            former.take_over(session, before)
+            legacy.take_over(session, before)
 
     def _has_schema(self, session: Session) -> bool:
         """Say whether the schema is there: one that is needs no right to create any."""

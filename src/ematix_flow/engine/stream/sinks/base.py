@@ -64,7 +64,7 @@ class StreamSink(ABC):
         """Say whether messages have to be read before anything is known of a load."""
         return True
 
-    def tidy(self) -> None:  # noqa: B027 - not every target keeps books
+    def clean_up(self) -> None:  # noqa: B027 - not every target keeps books
         """Forget what nobody can ask for any more; called now and then, never in a load."""
 
     def close(self) -> None:  # noqa: B027 - a table holds none

@@ -20,14 +20,14 @@ from ematix_flow.engine.batch.source import OpenSource
 from ematix_flow.engine.batch.target import target_for
 from ematix_flow.engine.spark.session import session_for
 from ematix_flow.engine.stream.dead_letter_topic import forward, wants_topic
-from ematix_flow.engine.stream.offsets import Books, ended_at, onward, position_in, remember
+from ematix_flow.engine.stream.offsets import Books, advanced, ended_at, position_in, remember
 from ematix_flow.engine.stream.sinks.base import Batch, StreamSink
 from ematix_flow.engine.stream.sinks.table_schema import UNKNOWN, columns_there, is_there, name_of, table_of, with_drift
 from ematix_flow.errors import PlanError, did_you_mean
 from ematix_flow.plan.batch import history_name
 from ematix_flow.plan.source import SourceValue
 from ematix_flow.plan.steps import Span
-from ematix_flow.run.read.message_ranges import Stretch
+from ematix_flow.run.read.message_ranges import MessageRange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +72,7 @@ class TableSink(StreamSink):
 
     def load(self, end: Position) -> Counts:
         """Load the messages up to a position, and stand there."""
-        end = onward(self.position, end)
+        end = advanced(self.position, end)
         batch = self.batch(end)
         loaded = load_target(
             batch.pipeline, batch.target, FreshRows(batch.source, batch.slot), self.context.options.load
@@ -107,11 +107,13 @@ class TableSink(StreamSink):
             return None
         wanted = _wanted(self.target, table)
         beside = tuple(column.name for column in self.context.source.columns if column.name in wanted)
-        stretch = Stretch(self.context.source, span, decoder, beside, ordered=needs_order(self.target))
-        opened = OpenSource(SourceValue(self.context.source.name), self.context.source.name, stream=stretch, span=span)
+        message_range = MessageRange(self.context.source, span, decoder, beside, ordered=needs_order(self.target))
+        opened = OpenSource(
+            SourceValue(self.context.source.name), self.context.source.name, stream=message_range, span=span
+        )
         return declaration_of(self.context.stream, self.target, table), opened
 
-    def tidy(self) -> None:
+    def clean_up(self) -> None:
         """Forget old batches in the books of the target."""
         forget_batches(self.books.database, self.context.name, self.books.name, self.context.options.clock.now())
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ematix_flow.commit.runlog.log import RunLog
-    from ematix_flow.engine.schedule.status import Standing
+    from ematix_flow.engine.schedule.status import PipelineStatus
 
 HEADERS = ("NAME", "SCHEDULE", "LAST RUN", "OUTCOME", "RETRY", "NEXT RUN", "DEPENDS ON")
 EVERY = 2.0
@@ -82,7 +82,7 @@ class Narrowed:
     state: str | None = None
     since: datetime | None = None
 
-    def has(self, one: Standing) -> bool:
+    def has(self, one: PipelineStatus) -> bool:
         """Say whether something is shown."""
         if self.since is not None and (
             one.last_run_at is None or datetime.fromisoformat(one.last_run_at) < self.since.replace(microsecond=0)
@@ -91,7 +91,7 @@ class Narrowed:
         return is_named(one.name, self.names) and self.state in (None, one.state)
 
 
-def _found(log: RunLog, wanted: Narrowed) -> list[Standing]:
+def _found(log: RunLog, wanted: Narrowed) -> list[PipelineStatus]:
     from ematix_flow.engine.schedule.status import standings
 
     return [one for one in standings(log, SYSTEM_CLOCK.now()) if wanted.has(one)]
@@ -121,7 +121,7 @@ def nobody_looks(log: RunLog) -> list[str]:
     return [] if looking.alive else [f"{looking.text}. Start flow scheduler, or call flow run-due every minute."]
 
 
-def row(one: Standing) -> tuple[str, ...]:
+def row(one: PipelineStatus) -> tuple[str, ...]:
     """Give the cells of one line."""
     zone = f" {one.timezone}" if one.timezone else ""
     plan = f"{one.schedule}{zone}" if one.schedule else f"({one.kind})" if one.kind != "pipeline" else "(unscheduled)"
@@ -129,7 +129,7 @@ def row(one: Standing) -> tuple[str, ...]:
     return one.name, plan, last, outcome(one), retry_cell(one), next_cell(one), ", ".join(one.depends_on)
 
 
-def outcome(one: Standing) -> str:
+def outcome(one: PipelineStatus) -> str:
     """Give how the last run ended, or that one is under way."""
     if one.state == "running":
         return "running"
@@ -137,7 +137,7 @@ def outcome(one: Standing) -> str:
     return f"{said} (paused)".strip() if one.state == "paused" else said
 
 
-def retry_cell(one: Standing) -> str:
+def retry_cell(one: PipelineStatus) -> str:
     """Give how many attempts a slot has had and what comes next."""
     if one.backoff is None:
         return "no retry"
@@ -149,12 +149,12 @@ def retry_cell(one: Standing) -> str:
     return f"{tried} ({one.backoff})"
 
 
-def next_cell(one: Standing) -> str:
+def next_cell(one: PipelineStatus) -> str:
     """Give when it runs next."""
     return "now" if one.state == "due" else one.next_run_at or ""
 
 
-def notes(found: list[Standing]) -> list[str]:
+def notes(found: list[PipelineStatus]) -> list[str]:
     """Give a line about everything that waits, with the reason that a scheduler would give."""
     return [f"{one.name}: {one.reason}" for one in found if one.reason and one.state not in ("due", "paused")]
 
@@ -174,7 +174,7 @@ def _live(log: RunLog, wanted: Narrowed, watch: float) -> None:
             live.update(shown(), refresh=True)
 
 
-def _table(found: list[Standing]) -> Table:
+def _table(found: list[PipelineStatus]) -> Table:
     from rich.table import Table
     from rich.text import Text
 

@@ -140,7 +140,7 @@ def find_logs(word: str) -> list[Path]:
     from ematix_flow.plan.schedule.cron import without_project
 
     project, word = current_project(), without_project(word)
-    found = (_found_in(_folder_of(name), file_word(word)) for name in (project.name, *project.former))
+    found = (_found_in(_folder_of(name), file_word(word)) for name in (project.name, *project.legacy))
     return next((logs for logs in found if logs), [])
 
 

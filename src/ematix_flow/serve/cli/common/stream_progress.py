@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.connect.config.redact import redact
-from ematix_flow.events import StreamFailed, StreamIdle, StretchLoaded
+from ematix_flow.events import BatchLoaded, StreamFailed, StreamIdle
 from ematix_flow.observe.metrics.stream_stats import StatsKeeper
 from ematix_flow.serve.cli.common.output import has_colours, talk
 from ematix_flow.wording import quantity
@@ -69,7 +69,7 @@ def as_dict(event: Event) -> dict[str, Any] | None:
     """Give a batch or a failure as plain data; None for other events."""
     head = {"pipeline": event.pipeline, "target": event.target}
     match event:
-        case StretchLoaded(counts=counts):
+        case BatchLoaded(counts=counts):
             rows = {"rows_written": counts.staged, "rows_rejected": counts.rejected}
             return {"event": "batch", **head, "messages": event.messages, **rows, "seconds": round(event.seconds, 3)}
         case StreamFailed():
@@ -88,7 +88,7 @@ class PlainLines:
         """Say what is worth a line."""
         if isinstance(event, StreamFailed):
             talk(failure(event), "yellow")
-        elif isinstance(event, StretchLoaded | StreamIdle):
+        elif isinstance(event, BatchLoaded | StreamIdle):
             now, last = SYSTEM_CLOCK.now(), self._said.get(event.pipeline)
             stats = self._keeper.streams[event.pipeline]
             if stats.batches and (last is None or now - last >= LINE_EVERY):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ematix_flow.declare.stream.stream import Stream
-    from ematix_flow.engine.stream.control import Moved, Standing
+    from ematix_flow.engine.stream.control import Moved, StreamStatus
 
 _WHERE = "earliest, latest, an instant, or a position as JSON"
 
@@ -98,19 +98,19 @@ def _move(found: Stream, where: str, form: str, *, healthy: bool, targets: tuple
     return DONE
 
 
-def _as_dict(standing: Standing) -> dict[str, Any]:
+def _as_dict(status: StreamStatus) -> dict[str, Any]:
     return {
-        "target": standing.target,
-        "position": standing.position,
-        "lag": standing.lag,
-        "waiting": dict(standing.waiting),
-        "problem": standing.problem,
+        "target": status.target,
+        "position": status.position,
+        "lag": status.lag,
+        "waiting": dict(status.waiting),
+        "problem": status.problem,
     }
 
 
-def _row(standing: Standing) -> tuple[object, ...]:
-    where = standing.problem or ("not begun" if standing.position is None else json.dumps(standing.position))
-    return standing.target, f"{standing.lag:,}" if standing.problem is None else "?", where
+def _row(status: StreamStatus) -> tuple[object, ...]:
+    where = status.problem or ("not begun" if status.position is None else json.dumps(status.position))
+    return status.target, f"{status.lag:,}" if status.problem is None else "?", where
 
 
 def _moved(one: Moved) -> tuple[object, ...]:
