@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -66,6 +67,7 @@ class Bench:
             "EMATIX_FLOW_DSN_SRC": source,
             "EMATIX_FLOW_DSN_DST": target,
             "BENCH_DUCKDB": str(self.home(contender) / "target.duckdb"),
+            "BENCH_LAKE": str(self.home(contender) / "lake"),
             "NO_BANNER": "1",
             # The homes of contenders go after each case; the engine is ended by whoever measures.
             "EMATIX_FLOW_ENGINE_DIR": str(places.WORK / "engines"),
@@ -255,6 +257,7 @@ def from_files(kind: str, target: str) -> Callable[[Bench, str, int], Command]:
         del number
         empty_target(bench, contender)
         (bench.home(contender) / "target.duckdb").unlink(missing_ok=True)
+        shutil.rmtree(bench.home(contender) / "lake", ignore_errors=True)
         env = {"BENCH_FILES": places.export(bench.server, bench.rows, kind), "BENCH_FORMAT": kind}
         if contender in OURS:
             return flow(bench, contender, f"into_{target}", "files", **env)
@@ -304,6 +307,11 @@ CASES = {
             Case(f"{kind}-{target}", f"{kind} files into {target}", 5_000_000, ("ours", "spark", "dlt"), no_preparation,
                  from_files(kind, target), rounds=1)
             for kind in ("csv", "parquet") for target in ("duckdb", "postgres")
+        ),
+        *(
+            Case(f"{kind}-delta", f"{kind} files into delta", 5_000_000, ("ours", "spark"), no_preparation,
+                 from_files(kind, "delta"), rounds=1)
+            for kind in ("csv", "parquet")
         ),
         Case("tiny", "ten rows of CSV into DuckDB", 10, ("ours", "local", "cold", "spark"), no_preparation,
              from_files("csv", "duckdb"), rounds=5),

@@ -22,6 +22,14 @@ class lake:
     path = "${BENCH_DUCKDB}"
 
 
+@ematix.connection
+class delta:
+    """The folder of Delta tables."""
+
+    kind = "delta_local"
+    path = "${BENCH_LAKE}"
+
+
 @ematix.table(schema="bench")
 class Events:
     """Eight columns of mixed types."""
@@ -44,6 +52,12 @@ def into_duckdb(files):
 
 @ematix.pipeline(target=Events, source_connection="landing", target_connection="dst", mode="append")
 def into_postgres(files):
+    """Every row of the files."""
+    return "."
+
+
+@ematix.pipeline(target=Events, source_connection="landing", target_connection="delta", mode="append")
+def into_delta(files):
     """Every row of the files."""
     return "."
 

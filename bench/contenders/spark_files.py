@@ -1,10 +1,10 @@
-"""Plain PySpark: files into PostgreSQL by JDBC, or into DuckDB through Arrow on the driver."""
+"""Plain PySpark: files into PostgreSQL by JDBC, into Delta, or into DuckDB through Arrow on the driver."""
 
 import os
 import sys
 
 from pyspark.sql import SparkSession
-from spark_jdbc import JARS, jdbc
+from spark_jdbc import DELTA, JARS, jdbc
 
 SCHEMA = (
     "id bigint, customer int, name string, code string, amount decimal(12,2), score double, "
@@ -18,6 +18,9 @@ def main() -> None:
     builder = SparkSession.builder.master("local[*]").config("spark.sql.session.timeZone", "UTC")
     if target == "postgres":
         builder = builder.config("spark.jars.packages", JARS)
+    elif target == "delta":
+        for key, value in DELTA.items():
+            builder = builder.config(key, value)
     else:
         builder = builder.config("spark.driver.memory", "4g").config("spark.driver.maxResultSize", "0")
     spark = builder.getOrCreate()
@@ -27,6 +30,8 @@ def main() -> None:
     if target == "postgres":
         writer = frame.write.format("jdbc").options(**jdbc(os.environ["BENCH_DST_URL"]))
         writer.option("dbtable", "bench.events").option("batchsize", 10_000).mode("append").save()
+    elif target == "delta":
+        frame.write.format("delta").mode("append").save(f"{os.environ['BENCH_LAKE']}/events")
     else:
         import duckdb
 

@@ -6,6 +6,11 @@ import sys
 from pyspark.sql import SparkSession
 
 JARS = "org.postgresql:postgresql:42.7.8"
+DELTA = {
+    "spark.jars.packages": f"{JARS},io.delta:delta-spark_4.1_2.13:4.4.0",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
 
 
 def jdbc(url: str) -> dict[str, str]:

@@ -4,14 +4,9 @@ import os
 import sys
 
 from pyspark.sql import SparkSession
-from spark_jdbc import JARS, jdbc
+from spark_jdbc import DELTA, JARS, jdbc
 
 LAKE = os.environ["BENCH_LAKE"]
-DELTA = {
-    "spark.jars.packages": f"{JARS},io.delta:delta-spark_4.1_2.13:4.4.0",
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-}
 ICEBERG = {
     "spark.jars.packages": f"{JARS},org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
     "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
