@@ -20,11 +20,11 @@ from ematix_flow.engine.batch.ddl import expand
 from ematix_flow.engine.batch.events import facts_about
 from ematix_flow.engine.batch.inspect import wait_for
 from ematix_flow.engine.batch.own_target import over_missing_target
-from ematix_flow.engine.batch.planner import LoadRequest, observing, plan_load, token_for
+from ematix_flow.engine.batch.planner import observing, plan_load, request_for, token_for
 from ematix_flow.engine.batch.progress import reporting
 from ematix_flow.engine.batch.stager import Staging, stage, stage_name
 from ematix_flow.engine.batch.target import expect_work, target_for
-from ematix_flow.engine.spark.session import local_reason, session_for, tasks_away
+from ematix_flow.engine.spark.session import session_for
 from ematix_flow.errors import (
     FencedError,
     QualityCheckFailed,
@@ -208,15 +208,14 @@ def _inspect_and_plan(load: _Load) -> tuple[TargetPlan, Look | None]:
     """Return the plan, and what was seen of the source for it; a stored plan needs no second look."""
     if isinstance(load.rows, PlannedRows):
         return load.rows.waiting.plan, None
-    load_request = LoadRequest(
+    load_request = request_for(
         load.pipeline,
         load.target,
         load.rows.source,
         load.database,
         load.token,
-        load.history.started_at,
-        local_reason(load.options),
-        tasks_away(load.options),
+        load.options,
+        now=load.history.started_at,
     )
     observe = observing(session_for(load.options))
     stand_in = over_missing_target(load_request, wait_for)

@@ -15,6 +15,7 @@ from ematix_flow.engine.batch.joins import bounded_join, joined_columns, with_ve
 from ematix_flow.engine.batch.new_files import loaded_before
 from ematix_flow.engine.batch.stager import raw_frame, told, with_functions
 from ematix_flow.engine.batch.target import engine_on
+from ematix_flow.engine.spark.session import local_reason, tasks_away
 from ematix_flow.errors import PositionMovedError, TargetAwayError
 from ematix_flow.plan.assumed_columns import assumed_columns
 from ematix_flow.plan.batch import PlanRequest, plan_target
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.database import Database
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.inspect import Look
+    from ematix_flow.engine.batch.options import Options
     from ematix_flow.engine.batch.source import OpenSource
     from ematix_flow.plan.batch import Observed
     from ematix_flow.plan.remote_tasks import Away
@@ -56,6 +58,22 @@ class LoadRequest:
     """Where tasks run, if not on this machine."""
     waits: bool = False
     """The rows wait in staging until somebody applies them."""
+
+
+def request_for(  # noqa: PLR0913 - everything that a plan is made from
+    pipeline: Pipeline,
+    target: TargetDeclaration,
+    source: OpenSource,
+    database: Database,
+    token: Token,
+    options: Options,
+    *,
+    now: datetime | None = None,
+    waits: bool = False,
+) -> LoadRequest:
+    """Return the request for a plan, with the engine that the settings and the options of a run choose."""
+    at, local, away = now or options.clock.now(), local_reason(options), tasks_away(options)
+    return LoadRequest(pipeline, target, source, database, token, at, local, away, waits)
 
 
 def plan_load(load_request: LoadRequest, observe: Callable[[LoadRequest], Look]) -> tuple[TargetPlan, Look]:

@@ -17,7 +17,7 @@ from ematix_flow.engine.batch.commit_request import order_for
 from ematix_flow.engine.batch.inspect import wait_for
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.own_target import over_missing_target
-from ematix_flow.engine.batch.planner import LoadRequest, observing, plan_load, token_for
+from ematix_flow.engine.batch.planner import observing, plan_load, request_for, token_for
 from ematix_flow.engine.batch.progress import reporting
 from ematix_flow.engine.batch.run import translate_error
 from ematix_flow.engine.batch.source import source_for
@@ -25,7 +25,7 @@ from ematix_flow.engine.batch.stager import Staging, stage, stage_name
 from ematix_flow.engine.batch.target import refuse_duplicate_targets, target_for
 from ematix_flow.engine.review.compare import compare
 from ematix_flow.engine.review.preview import refuse_plain
-from ematix_flow.engine.spark.session import local_reason, session_for, tasks_away
+from ematix_flow.engine.spark.session import session_for
 from ematix_flow.errors import PlanError
 from ematix_flow.plan.batch import history_name
 from ematix_flow.plan.explain.diff import diff_lines
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.config.serialize import Written
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+    from ematix_flow.engine.batch.planner import LoadRequest
     from ematix_flow.engine.batch.source import OpenSource
     from ematix_flow.plan.explain.diff import Diff
 
@@ -102,7 +103,7 @@ def diff_pipeline(pipeline: Pipeline, options: Options | None = None, sample: in
     waiting: list[Waiting] = []
     try:
         for target, place in zip(pipeline.targets, written, strict=True):
-            begun.append(_asked(pipeline, target, source, plan_id, options))
+            begun.append(_request(pipeline, target, source, plan_id, options))
             waiting.append(_wait(begun[-1], place, options, sample))
         stored = _stored(pipeline, plan_id, made_at, written, tuple(waiting))
         store.write(stored)
@@ -120,14 +121,11 @@ def plan_store(log: RunLog) -> PlanStore:
     return PlanStore(log.folder / "plans")
 
 
-def _asked(
+def _request(
     pipeline: Pipeline, target: TargetDeclaration, source: OpenSource, slot: str, options: Options
 ) -> LoadRequest:
     database = target_for(target.connection, target.table, session_for(options))
-    token, reason = token_for(pipeline, target, slot), local_reason(options)
-    return LoadRequest(
-        pipeline, target, source, database, token, options.clock.now(), reason, tasks_away(options), waits=True
-    )
+    return request_for(pipeline, target, source, database, token_for(pipeline, target, slot), options, waits=True)
 
 
 def _wait(load_request: LoadRequest, written: Written, options: Options, sample: int) -> Waiting:

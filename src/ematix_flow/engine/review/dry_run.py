@@ -22,13 +22,13 @@ from ematix_flow.engine.batch.ddl import can_simulate, expand
 from ematix_flow.engine.batch.inspect import wait_for
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.own_target import note_about, over_missing_target
-from ematix_flow.engine.batch.planner import LoadRequest, observing, plan_load, token_for
+from ematix_flow.engine.batch.planner import observing, plan_load, request_for, token_for
 from ematix_flow.engine.batch.result import counts_of
 from ematix_flow.engine.batch.source import source_for
 from ematix_flow.engine.batch.stager import Staging, stage, stage_name
 from ematix_flow.engine.batch.target import target_for
 from ematix_flow.engine.review.preview import plan_despite_drift, refuse_plain, report
-from ematix_flow.engine.spark.session import local_reason, session_for, tasks_away
+from ematix_flow.engine.spark.session import session_for
 from ematix_flow.errors import DriftError, FlowError, QualityCheckFailed, RefusedError
 from ematix_flow.plan.explain.report import TargetSummary, summary_of
 from ematix_flow.records import Counts, Fence
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.session import Session
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.inspect import Look
+    from ematix_flow.engine.batch.planner import LoadRequest
     from ematix_flow.engine.batch.source import OpenSource
     from ematix_flow.engine.review.preview import PreviewResult
     from ematix_flow.plan.steps import TargetPlan
@@ -76,16 +77,7 @@ def simulate_target(
     try:
         with _database(target, source, session_for(options)) as (database, reachable):
             token = token_for(pipeline, target, f"dry-run-{uuid.uuid4().hex}")
-            load_request = LoadRequest(
-                pipeline,
-                target,
-                reachable,
-                database,
-                token,
-                options.clock.now(),
-                local_reason(options),
-                tasks_away(options),
-            )
+            load_request = request_for(pipeline, target, reachable, database, token, options)
             for summary in _steps(load_request, session_for(options)):  # noqa: B007 - the last one counts, also after an error
                 pass
     except Exception as error:  # noqa: BLE001 - the engine's boundary: whatever goes wrong is part of the answer

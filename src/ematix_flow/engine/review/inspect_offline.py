@@ -131,7 +131,7 @@ def _unseen(seen: PartialInspection, note: str) -> SeenSource:
     return SeenSource(OpenSource(SourceValue(None, frame=UNSEEN), seen.name), (*seen.notes, note))
 
 
-def read_only(
+def inspecting_offline(
     *, source_resolved: bool, target_resolved: bool, spark: Callable[[], Any] | None = None
 ) -> Callable[[LoadRequest], Look]:
     """Give the way to observe that a preview needs: no data is read, nobody is waited for, failures become notes.

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.config.redact import redact, safe_text
 from ematix_flow.engine.batch.options import Options
-from ematix_flow.engine.batch.planner import LoadRequest, plan_load, token_for
+from ematix_flow.engine.batch.planner import plan_load, request_for, token_for
 from ematix_flow.engine.batch.stager import raw_frame, told
 from ematix_flow.engine.review.inspect_offline import (
     UNKNOWN,
     UNSEEN,
     inspect_source_offline,
     inspect_target_offline,
-    read_only,
+    inspecting_offline,
 )
-from ematix_flow.engine.spark.session import local_reason, session_for, tasks_away
+from ematix_flow.engine.spark.session import session_for
 from ematix_flow.errors import DeclareTypeError, DriftError, FlowError
 from ematix_flow.plan.explain.report import mode_of, notes_of, plan_dict, posts_of, summary_of
 from ematix_flow.plan.explain.text import plan_lines
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.inspect import Look
+    from ematix_flow.engine.batch.planner import LoadRequest
     from ematix_flow.engine.batch.source import OpenSource
     from ematix_flow.engine.review.inspect_offline import PartialInspection, SeenSource
     from ematix_flow.plan.explain.report import TargetSummary
@@ -112,21 +113,12 @@ def _asked(
 ) -> tuple[LoadRequest, PartialInspection]:
     database, found = inspect_target_offline(target)
     token = token_for(pipeline, target, options.slot or PREVIEW_SLOT)
-    load_request = LoadRequest(
-        seen.unforced(pipeline),
-        target,
-        seen.source,
-        database,
-        token,
-        options.clock.now(),
-        local_reason(options),
-        tasks_away(options),
-    )
+    load_request = request_for(seen.unforced(pipeline), target, seen.source, database, token, options)
     return load_request, found
 
 
 def _plan(load_request: LoadRequest, seen: SeenSource, found: PartialInspection) -> TargetPlan:
-    observe = read_only(source_resolved=seen.resolved, target_resolved=found.resolved)
+    observe = inspecting_offline(source_resolved=seen.resolved, target_resolved=found.resolved)
     try:
         plan = plan_despite_drift(load_request, observe)
     except FlowError as error:
@@ -153,7 +145,9 @@ def _with_physical_plan(
     looks: list[Look] = []
 
     def observe(load_request: LoadRequest) -> Look:
-        looks.append(read_only(source_resolved=True, target_resolved=found.resolved, spark=spark)(load_request))
+        looks.append(
+            inspecting_offline(source_resolved=True, target_resolved=found.resolved, spark=spark)(load_request)
+        )
         return looks[-1]
 
     try:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect.base.stream_source import EARLIEST
 from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.files.stream_source import FileStream
-from ematix_flow.engine.batch.planner import LoadRequest, observing, plan_load, token_for
+from ematix_flow.engine.batch.planner import observing, plan_load, request_for, token_for
 from ematix_flow.engine.batch.source import OpenSource
 from ematix_flow.engine.batch.target import target_for
 from ematix_flow.engine.review.dry_run import simulate_target, told_error
 from ematix_flow.engine.review.preview import PREVIEW_SLOT, plan_despite_drift, report
 from ematix_flow.engine.review.validate import Findings, ValidateResult, check_commit
-from ematix_flow.engine.spark.session import local_reason, session_for, tasks_away
+from ematix_flow.engine.spark.session import session_for
 from ematix_flow.engine.stream.loop import MOST
 from ematix_flow.engine.stream.names import filled_in
 from ematix_flow.engine.stream.open import open_context, refuse_impossible, sink_for
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
     from ematix_flow.engine.batch.inspect import Look
+    from ematix_flow.engine.batch.planner import LoadRequest
     from ematix_flow.engine.review.preview import PreviewResult
     from ematix_flow.engine.stream.sinks.base import Batch, StreamContext, StreamSink
 
@@ -141,20 +142,16 @@ def _sent(known: TargetSummary, sink: BrokerSink, end: dict[str, object]) -> Tar
 
 
 def _planned(batch: Batch, context: StreamContext) -> TargetSummary:
-    load_request, observe = _asked(batch, context)
+    load_request, observe = _request(batch, context)
     return summary_of(plan_despite_drift(load_request, observe))
 
 
-def _asked(batch: Batch, context: StreamContext) -> tuple[LoadRequest, Callable[[LoadRequest], Look]]:
+def _request(batch: Batch, context: StreamContext) -> tuple[LoadRequest, Callable[[LoadRequest], Look]]:
     options = context.options.load
     spark = session_for(options)
     database = target_for(batch.target.connection, batch.target.table, spark)
     token = token_for(batch.pipeline, batch.target, PREVIEW_SLOT)
-    reason = local_reason(options)
-    load_request = LoadRequest(
-        batch.pipeline, batch.target, batch.source, database, token, options.clock.now(), reason, tasks_away(options)
-    )
-    return load_request, observing(spark)
+    return request_for(batch.pipeline, batch.target, batch.source, database, token, options), observing(spark)
 
 
 def _check_target(context: StreamContext, target: StreamTarget, kept: ExitStack, found: Findings) -> None:
@@ -169,7 +166,7 @@ def _check_target(context: StreamContext, target: StreamTarget, kept: ExitStack,
     batch = sink.batch(context.source.ahead(sink.position, 1))
     if batch is None:
         return
-    load_request, observe = _asked(batch, context)
+    load_request, observe = _request(batch, context)
     try:
         plan = plan_load(load_request, observe)[0]
     except DriftError as error:

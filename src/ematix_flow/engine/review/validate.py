@@ -16,11 +16,11 @@ from ematix_flow.declare.pipeline.pipeline import TransformRef
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.own_target import empty_target_in
-from ematix_flow.engine.batch.planner import LoadRequest, plan_load, token_for
+from ematix_flow.engine.batch.planner import plan_load, request_for, token_for
 from ematix_flow.engine.batch.target import target_for
-from ematix_flow.engine.review.inspect_offline import UNSEEN, inspect_source_offline, read_only
+from ematix_flow.engine.review.inspect_offline import UNSEEN, inspect_source_offline, inspecting_offline
 from ematix_flow.engine.review.preview import PREVIEW_SLOT, plan_despite_drift, refuse_plain
-from ematix_flow.engine.spark.session import local_reason, session_for, tasks_away
+from ematix_flow.engine.spark.session import session_for
 from ematix_flow.errors import DriftError, FlowError, RunError, did_you_mean
 from ematix_flow.plan.post_steps import first_word, is_maintenance, post_steps
 from ematix_flow.plan.sql.render import bind_staged, native_column
@@ -147,17 +147,8 @@ def _check_target(
 ) -> None:
     database = target_for(target.connection, target.table, session_for(options))
     token = token_for(pipeline, target, PREVIEW_SLOT)
-    load_request = LoadRequest(
-        seen.unforced(pipeline),
-        target,
-        seen.source,
-        database,
-        token,
-        options.clock.now(),
-        local_reason(options),
-        tasks_away(options),
-    )
-    observe = read_only(source_resolved=True, target_resolved=True)
+    load_request = request_for(seen.unforced(pipeline), target, seen.source, database, token, options)
+    observe = inspecting_offline(source_resolved=True, target_resolved=True)
     name = target.table.qualified_name
     try:
         plan = plan_load(load_request, observe)[0]
