@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import tempfile
@@ -10,22 +9,16 @@ import uuid
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import duckdb
 
 from ematix_flow.connect.base.capabilities import ALL_MODES, Capabilities
 from ematix_flow.connect.base.columns import FoundColumn, FoundTable, SourceColumn, TableName
-from ematix_flow.connect.base.database import Database
 from ematix_flow.connect.base.session import Opened, Split
 from ematix_flow.connect.duckdb.existing_types import DuckDBTypes
 from ematix_flow.connect.duckdb.session import open_file, open_memory
+from ematix_flow.connect.staging.file_database import FileDatabase
 from ematix_flow.connect.staging.parquet import (
-    ParquetStager,
-    check_parts,
-    drop_folder,
-    folders,
-    make_folder,
     process_folder,
 )
 from ematix_flow.connect.types.arrow import REJECTS
@@ -34,14 +27,13 @@ from ematix_flow.connect.types.fingerprint import qualified, shortest, sum_sql, 
 from ematix_flow.connect.types.identifiers import quoted, text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
     from ematix_flow.connect.base.session import Session
-    from ematix_flow.connect.base.stage import StageColumn, Stager, StageSpec, WorkTable
+    from ematix_flow.connect.base.stage import StageColumn, StageSpec, WorkTable
     from ematix_flow.connect.duckdb.session import DuckDBSession
-    from ematix_flow.declare.connection.registry import DuckDBConnection
     from ematix_flow.declare.table.types import ColumnType
     from ematix_flow.records import Part
 
@@ -79,7 +71,7 @@ _FAMILIES = {
 }
 
 
-class DuckDB(Database):
+class DuckDB(FileDatabase):
     """A DuckDB file, or a database in this process's memory."""
 
     kind = "duckdb"
@@ -93,43 +85,15 @@ class DuckDB(Database):
         enforces_types=False,
     )
 
-    def __init__(self, connection: DuckDBConnection) -> None:
-        self.name = connection.name
-        self.shown_path = connection.path
-        # Workers may run in another folder than the driver, so a relative path is settled here.
-        self.path = connection.path if connection.path == ":memory:" else str(Path(connection.path).absolute())
-        self.timezone = connection.timezone
-
-    def __repr__(self) -> str:
-        return f"DuckDB({self.shown_path!r})"
-
-    @property
-    def in_memory(self) -> bool:
-        """True when no other process can see the data."""
-        return self.path == ":memory:"
-
     @property
     def read_paths(self) -> tuple[str, ...]:
         """Return the file, and the folder that its rows are written to for tasks, who cannot open it beside this process."""
         return (self.path, tempfile.gettempdir())
 
     @property
-    def part_paths(self) -> tuple[str, ...]:
-        """Return where parts wait."""
-        return (str(self.stage_root()),)
-
-    @property
     def errors(self) -> tuple[type[BaseException], ...]:
         """Give the driver's exceptions."""
         return (duckdb.Error,)
-
-    def identity(self) -> tuple[str, ...]:
-        """Two connections are the same database when they open the same file."""
-        return ("duckdb", self.name if self.in_memory else os.path.realpath(self.path))
-
-    def info(self) -> Mapping[str, object]:
-        """Give the file under `dbname`; DuckDB has no host."""
-        return {"host": None, "port": None, "dbname": self.shown_path, "user": None}
 
     def probe(self) -> str:
         """Open the file and say what it is."""
@@ -146,10 +110,6 @@ class DuckDB(Database):
             return open_memory(self.name)
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         return open_file(self.path)
-
-    def exists(self) -> bool:
-        """Say whether the file is there."""
-        return self.in_memory or Path(self.path).exists()
 
     def look(self) -> DuckDBSession:
         """Open the file read-only, which other readers may do at the same time; one held by a writer is an error."""
@@ -281,26 +241,6 @@ class DuckDB(Database):
 
     # Staging
 
-    def stage_root(self) -> Path:
-        """Give the folder of all stagings of this database."""
-        if self.in_memory:
-            return process_folder() / f"duckdb-{quote(self.name, safe='')}"
-        return Path(os.path.realpath(self.path) + ".flow_stage")
-
-    def open_stage(self, session: Session, spec: StageSpec) -> StageSpec:
-        """Make a folder beside the file that only this load writes to."""
-        del session
-        return make_folder(self.stage_root(), spec)
-
-    def stager(self, spec: StageSpec, partition: int, attempt: int) -> Stager:
-        """Write Parquet parts named by attempt."""
-        return ParquetStager(spec, partition, attempt)
-
-    def verify_stage(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> None:
-        """Compare the rows in each named file with its report."""
-        del session
-        check_parts(spec, parts)
-
     def staged_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
         """Read exactly the named files."""
         del session
@@ -313,16 +253,6 @@ class DuckDB(Database):
         return _relation(
             [part.reject_path for part in parts if part.reject_path], dict.fromkeys(REJECTS.names, "VARCHAR")
         )
-
-    def drop_stage(self, session: Session, spec: StageSpec) -> None:
-        """Remove the load's folder."""
-        del session
-        drop_folder(self.stage_root(), spec.name)
-
-    def stages(self, session: Session) -> Iterable[tuple[str, float]]:
-        """List the folders with their age."""
-        del session
-        return folders(self.stage_root())
 
     def create_work_table(self, session: Session, table: WorkTable, incarnation: str) -> str:
         """Create a temporary table; it ends with the connection."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import uuid
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
-from urllib.parse import quote
 
 from ematix_flow.connect.base.capabilities import ALL_MODES, Capabilities
 from ematix_flow.connect.base.columns import TableName
-from ematix_flow.connect.base.database import Database
 from ematix_flow.connect.base.session import Opened, Split
 from ematix_flow.connect.sqlite import catalog as sqlite_catalog
 from ematix_flow.connect.sqlite import types as sqlite_types
@@ -27,14 +24,10 @@ from ematix_flow.connect.sqlite.session import (
     primary_code,
 )
 from ematix_flow.connect.sqlite.values import batch_of, rows_of
+from ematix_flow.connect.staging.file_database import FileDatabase
 from ematix_flow.connect.staging.parquet import (
-    ParquetStager,
     batches,
     changed,
-    check_parts,
-    drop_folder,
-    folders,
-    make_folder,
     process_folder,
 )
 from ematix_flow.connect.types.arrow import REJECTS
@@ -42,15 +35,14 @@ from ematix_flow.connect.types.fingerprint import told
 from ematix_flow.connect.types.identifiers import listed, quoted, text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
     from ematix_flow.connect.base.columns import FoundTable, SourceColumn
     from ematix_flow.connect.base.session import Session
-    from ematix_flow.connect.base.stage import StageColumn, Stager, StageSpec, WorkTable
+    from ematix_flow.connect.base.stage import StageColumn, StageSpec, WorkTable
     from ematix_flow.connect.sqlite.session import SQLiteSession
-    from ematix_flow.declare.connection.registry import SQLiteConnection
     from ematix_flow.declare.table.types import ColumnType
     from ematix_flow.records import Part
 
@@ -62,7 +54,7 @@ STAGED_REJECTS = "_flow_stage_rejects"
 _AWAY = (*BUSY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_NOMEM)
 
 
-class SQLite(Database):
+class SQLite(FileDatabase):
     """An SQLite file, or a database in this process's memory."""
 
     kind = "sqlite"
@@ -77,43 +69,10 @@ class SQLite(Database):
         cannot_store=("nan",),
     )
 
-    def __init__(self, connection: SQLiteConnection) -> None:
-        self.name = connection.name
-        self.shown_path = connection.path
-        # Workers may run in another folder than the driver, so a relative path is settled here.
-        self.path = connection.path if connection.path == ":memory:" else str(Path(connection.path).absolute())
-        self.timezone = connection.timezone
-
-    def __repr__(self) -> str:
-        return f"SQLite({self.shown_path!r})"
-
-    @property
-    def in_memory(self) -> bool:
-        """True when no other process can see the data."""
-        return self.path == ":memory:"
-
-    @property
-    def read_paths(self) -> tuple[str, ...]:
-        """Return the file."""
-        return (self.path,)
-
-    @property
-    def part_paths(self) -> tuple[str, ...]:
-        """Return where parts wait."""
-        return (str(self.stage_root()),)
-
     @property
     def errors(self) -> tuple[type[BaseException], ...]:
         """Give the driver's exceptions."""
         return (sqlite3.Error,)
-
-    def identity(self) -> tuple[str, ...]:
-        """Two connections are the same database when they open the same file."""
-        return ("sqlite", self.name if self.in_memory else os.path.realpath(self.path))
-
-    def info(self) -> Mapping[str, object]:
-        """Give the file under `dbname`; SQLite has no host."""
-        return {"host": None, "port": None, "dbname": self.shown_path, "user": None}
 
     def probe(self) -> str:
         """Open the file and say what it is."""
@@ -130,10 +89,6 @@ class SQLite(Database):
             return open_memory(self.name)
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         return open_file(Path(self.path))
-
-    def exists(self) -> bool:
-        """Say whether the file is there."""
-        return self.in_memory or Path(self.path).exists()
 
     def look(self) -> SQLiteSession:
         """Open the file that is there; it may be read while another process writes."""
@@ -235,26 +190,6 @@ class SQLite(Database):
 
     # Staging
 
-    def stage_root(self) -> Path:
-        """Give the folder of all stagings of this database."""
-        if self.in_memory:
-            return process_folder() / f"sqlite-{quote(self.name, safe='')}"
-        return Path(os.path.realpath(self.path) + ".flow_stage")
-
-    def open_stage(self, session: Session, spec: StageSpec) -> StageSpec:
-        """Make a folder beside the file that only this load writes to."""
-        del session
-        return make_folder(self.stage_root(), spec)
-
-    def stager(self, spec: StageSpec, partition: int, attempt: int) -> Stager:
-        """Write Parquet parts named by attempt."""
-        return ParquetStager(spec, partition, attempt)
-
-    def verify_stage(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> None:
-        """Compare the rows in each named file with its report."""
-        del session
-        check_parts(spec, parts)
-
     def staged_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
         """Load the named files into a temporary table of this session."""
         table = _temporary(session, STAGED_ROWS, [f"{quoted(c.name)} {self.ddl_type(c.type)}" for c in spec.columns])
@@ -273,16 +208,6 @@ class SQLite(Database):
             rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
             _opened(session).fill(table, len(REJECTS), rows)
         return table
-
-    def drop_stage(self, session: Session, spec: StageSpec) -> None:
-        """Remove the load's folder."""
-        del session
-        drop_folder(self.stage_root(), spec.name)
-
-    def stages(self, session: Session) -> Iterable[tuple[str, float]]:
-        """List the folders with their age."""
-        del session
-        return folders(self.stage_root())
 
     def create_work_table(self, session: Session, table: WorkTable, incarnation: str) -> str:
         """Create a temporary table; it ends with the session."""
