@@ -43,6 +43,9 @@ INTERVAL, CHECKPOINT_INTERVAL = "delta.checkpointInterval", 10
 
 CLIENT = "ematix-flow"
 
+BASIC_FEATURES = ("appendOnly", "invariants")
+"""What every writer of Delta knows, and a table that lists its features has to list."""
+
 TYPES = {
     "SMALLINT": "short", "INT": "integer", "BIGINT": "long", "FLOAT": "float", "DOUBLE": "double", "BOOLEAN": "boolean",
     "STRING": "string", "DATE": "date", "TIMESTAMP": "timestamp", "TIMESTAMP_NTZ": "timestamp_ntz", "BINARY": "binary",
@@ -75,7 +78,16 @@ def make_table(store: Store, folder: str, columns: Sequence[FoundColumn]) -> boo
         DeltaTable.create(place, schema, commit_properties=named)
         written = (Path(place) / commit_key("", 0)).read_bytes()
         said = written.replace(Path(place).as_uri().encode(), json.dumps(store.address(folder))[1:-1].encode())
-    return store.create(commit_key(folder, 0), said)
+    return store.create(commit_key(folder, 0), b"".join(map(_with_basic_features, said.splitlines(keepends=True))))
+
+
+def _with_basic_features(line: bytes) -> bytes:
+    """Return an action; a protocol that lists features lists those of the oldest writers too, or Delta refuses NOT NULL columns."""
+    protocol = json.loads(line).get("protocol")
+    if protocol is None or "writerFeatures" not in protocol:
+        return line
+    features = sorted({*protocol["writerFeatures"], *BASIC_FEATURES})
+    return json.dumps({"protocol": {**protocol, "writerFeatures": features}}).encode() + b"\n"
 
 
 def add_files(
