@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import ematix_flow
 from ematix_flow.connect.spool import log as spools
 from ematix_flow.connect.spool.log import Message, Spool, SpoolFullError
 from ematix_flow.connect.spool.segments import read_batches
@@ -241,7 +242,7 @@ def test_a_write_that_stops_half_way_leaves_nothing(folder: Path) -> None:
 @pytest.mark.crash
 @pytest.mark.parametrize(("where", "kept"), [("spool.before_fsync", (2, 3)), ("spool.after_fsync", (3,))])
 def test_what_was_told_to_be_safe_outlives_a_kill(folder: Path, where: str, kept: tuple[int, ...]) -> None:
-    code = str(Path(spools.__file__).parents[2])
+    code = str(Path(ematix_flow.__file__).parents[1])
     surroundings = {**os.environ, "FLOW_FAILPOINTS": f"{where}=kill@3", "PYTHONPATH": code}
     killed = subprocess.run(
         [sys.executable, "-c", _APPENDS, str(folder)], env=surroundings, capture_output=True, text=True, check=False
