@@ -194,7 +194,8 @@ def test_nothing_is_cut_short_in_a_commit() -> None:
 
 
 INTERRUPTED = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell has put into the background
 sys.path.insert(0, {src!r})
 from ematix_flow.connect.base.retry import RetryPolicy, attempts
 policy = RetryPolicy("a call", (OSError,), attempts=3, first_wait=10_000.0, longest_wait=10_000.0)
