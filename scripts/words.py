@@ -42,6 +42,7 @@ INSTEAD = {
     "rehearsal": "simulation",
     "rehearse": "simulate",
     "rehearsed": "simulated",
+    "rehearses": "simulates",
     "road": "context",
     "roads": "contexts",
     "speech": "dialects",

@@ -1,6 +1,6 @@
-"""Finds the rows that a target refuses, by rehearsing ever smaller loads; it commits nothing.
+"""Finds the rows that a target refuses, by simulating ever smaller loads; it commits nothing.
 
-Rows have the same numbers in every rehearsal. The first failing prefix ends with an offender; it is set aside and the
+Rows have the same numbers in every simulation. The first failing prefix ends with a violating row; it is set aside and the
 search goes on, so of two rows that exclude each other the first one is loaded.
 """
 

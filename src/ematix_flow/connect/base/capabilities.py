@@ -27,7 +27,7 @@ class Capabilities:
     constraints: bool = True
     """True where the system itself keeps keys unique."""
     rolls_back: bool = True
-    """False where a change of rows is final at once, so that a rehearsal may only count."""
+    """False where a change of rows is final at once, so that a simulation may only count."""
     tells_merges: bool = False
     """True where a MERGE answers with the rows it inserted, updated and deleted."""
     answers_sql: bool = True

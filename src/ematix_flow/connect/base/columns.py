@@ -11,7 +11,7 @@ class SourceColumn:
 
     name: str
     family: str
-    """One of the families of `plan.sql.shape.SourceType`."""
+    """One of the families of `plan.sql.shape.query.SourceType`."""
     native: str = ""
 
 

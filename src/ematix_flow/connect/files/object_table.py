@@ -1,4 +1,4 @@
-"""Tables that are folders of a bucket: what `file_tables` does, on a store with conditional writes."""
+"""Tables that are folders of a bucket: what `files.table` does, on a store with conditional writes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Folders of files as targets: tasks write whole files out of sight, and one record makes all of them part of the table.
 
-The list of a table's files, its columns and all bookkeeping are an SQLite database that `store_session` keeps in the
+The list of a table's files, its columns and all bookkeeping are an SQLite database that `metadata.session` keeps in the
 store. Files get their final names after the record is there; whoever comes next finishes what a crash left.
 """
 

@@ -1,4 +1,4 @@
-"""Reads JSON objects that are written alike by one pattern; what does not fit it is left to the exact reader of `json_rows`.
+"""Reads JSON objects that are written alike by one pattern; what does not fit it is left to the exact reader of `json_lines`.
 
 The messages of one writer have the same keys in the same order. A pattern made from the first of them takes the texts of
 the values out of the others, digit by digit as they are written, in a third of the time. It fits valid JSON only: plain

@@ -1,4 +1,4 @@
-"""Turns a plan into the order that a commit or its rehearsal carries out; it decides nothing that the plan did not."""
+"""Turns a plan into the order that a commit or its simulation carries out; it decides nothing that the plan did not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares a staged load with its target, key by key, in the transaction of a rehearsal that is rolled back."""
+"""Compares a staged load with its target, key by key, in the transaction of a simulation that is rolled back."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _compared(order: Order, eye: _Eye) -> Compared:
         done = simulate(order, database, eye.prepare, look=eye.look)
         counts = done.counts
     else:
-        # Where the table cannot be prepared and rolled back, the staged rows are all that can be rehearsed.
+        # Where the table cannot be prepared and rolled back, the staged rows are all that can be simulated.
         done = simulate(staged_alone(order), database, eye.prepare, look=eye.look)
         counts = eye.derived(done.counts)
     eye.tell(done.audited)
@@ -69,7 +69,7 @@ def _compared(order: Order, eye: _Eye) -> Compared:
 
 
 class _Eye:
-    """Looks at the rows of a load and at its target inside the transaction of a rehearsal."""
+    """Looks at the rows of a load and at its target inside the transaction of a simulation."""
 
     def __init__(self, database: Database, plan: TargetPlan, sample: int) -> None:
         self.database = database

@@ -1,4 +1,4 @@
-"""Streams as plans: what the next batch of each target would do, shown, rehearsed or checked; no position moves.
+"""Streams as plans: what the next batch of each target would do, shown, simulated or checked; no position moves.
 
 The batch is the one that a run would load, so there is no second way to its plan.
 """
@@ -46,12 +46,12 @@ IN_THE_QUEUE = "only messages that were received are looked at; those that are s
 
 def preview_stream(stream: Stream, options: StreamOptions | None = None) -> PreviewResult:
     """Give the plan of the next batch of every target; no message is read."""
-    return _looked_at(stream, options or StreamOptions(), rehearses=False)
+    return _looked_at(stream, options or StreamOptions(), simulates=False)
 
 
 def dry_run_stream(stream: Stream, options: StreamOptions | None = None) -> PreviewResult:
     """Give the plan with the counts of the next batch: its messages are read, loaded and rolled back, or not sent."""
-    return _looked_at(stream, options or StreamOptions(), rehearses=True)
+    return _looked_at(stream, options or StreamOptions(), simulates=True)
 
 
 def validate_stream(stream: Stream, options: StreamOptions | None = None) -> ValidateResult:
@@ -76,7 +76,7 @@ def validate_stream(stream: Stream, options: StreamOptions | None = None) -> Val
     )
 
 
-def _looked_at(stream: Stream, options: StreamOptions, *, rehearses: bool) -> PreviewResult:
+def _looked_at(stream: Stream, options: StreamOptions, *, simulates: bool) -> PreviewResult:
     stream = filled_in(stream)
     refuse_impossible(stream)
     with ExitStack() as kept:
@@ -84,16 +84,16 @@ def _looked_at(stream: Stream, options: StreamOptions, *, rehearses: bool) -> Pr
         notes = [IN_THE_QUEUE] if context.source.kind in QUEUES else []
         targets = []
         for target in stream.targets:
-            summary, more = _summary(context, target, kept, rehearses=rehearses)
+            summary, more = _summary(context, target, kept, simulates=simulates)
             targets.append(summary)
             notes += [note for note in more if note not in notes]
         header = replace(pipeline_into(stream, stream.targets[0], stream.name), source_connection=None)
         source = OpenSource(SourceValue(None, sql=stream.transform.sql or ""), context.source.name)
-        return report(header, source, targets, notes, is_dry_run=rehearses)
+        return report(header, source, targets, notes, is_dry_run=simulates)
 
 
 def _summary(
-    context: StreamContext, target: StreamTarget, kept: ExitStack, *, rehearses: bool
+    context: StreamContext, target: StreamTarget, kept: ExitStack, *, simulates: bool
 ) -> tuple[TargetSummary, list[str]]:
     """Give what the next batch of one target would do; whatever goes wrong is part of the answer."""
     known = _declared(target)
@@ -104,13 +104,13 @@ def _summary(
         waiting = context.source.distance(sink.position, end)
         notes = [_promise(context, target), _range(context, sink, waiting)]
         if isinstance(sink, BrokerSink):
-            return _sent(known, sink, end) if rehearses else known, notes
-        if not rehearses and sink.reads_first:
+            return _sent(known, sink, end) if simulates else known, notes
+        if not simulates and sink.reads_first:
             return known, [*notes, READS_FIRST]
         batch = sink.batch(end) if waiting or not sink.reads_first else None
         if batch is None:
             return known, notes
-        if rehearses:
+        if simulates:
             return simulate_target(batch.pipeline, batch.target, batch.source, context.options.load), notes
         return _planned(batch, context), notes
     except Exception as error:  # noqa: BLE001 - the engine's boundary: whatever goes wrong is part of the answer

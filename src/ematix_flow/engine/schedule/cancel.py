@@ -1,4 +1,4 @@
-"""Stops runs that somebody cancels or that take too long: it watches what was asked for; how work is interrupted stands in `halting`."""
+"""Stops runs that somebody cancels or that take too long: it watches what was asked for; how work is interrupted stands in `connect.base.cancellation`."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def _show(result: Any, form: str, *, verbose: bool) -> None:
 
 
 def _verdict(result: Any, form: str) -> int:
-    """Give the exit code of a rehearsal; its text tells the errors already, programs leave them on stderr for people."""
+    """Give the exit code of a dry run; its text tells the errors already, programs leave them on stderr for people."""
     from ematix_flow.connect.config.redact import redact
 
     for error in result.errors if form == "json" else ():
