@@ -8,7 +8,7 @@ from functools import cache
 
 @cache
 def detail_logger() -> logging.Logger:
-    """Give the logger that hears details; without a handler of somebody who wants them they are dropped."""
+    """Return the logger that hears details; without a handler of somebody who wants them they are dropped."""
     logger = logging.getLogger("ematix_flow.details")
     logger.propagate = False
     logger.addHandler(logging.NullHandler())

@@ -52,7 +52,7 @@ class FlowError(Exception):
         return "\n".join(lines)
 
     def at(self, origin: Origin | None) -> FlowError:
-        """Give the error the place of the declaration it speaks of, unless it has one."""
+        """Return the error the place of the declaration it speaks of, unless it has one."""
         self.origin = self.origin or origin
         return self
 
@@ -188,14 +188,14 @@ def usable(names: Iterable[str]) -> list[str]:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Give the known word that looks most like `word`, if any does."""
+    """Return the known word that looks most like `word`, if any does."""
     known = usable(known)
     found = difflib.get_close_matches(word.lower(), {k.lower(): k for k in known}, n=1, cutoff=0.6)
     return {k.lower(): k for k in known}[found[0]] if found else None
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Give the hint for an unknown word: the nearest known one, or all of them."""
+    """Return the hint for an unknown word: the nearest known one, or all of them."""
     names = sorted(usable(known))
     match = nearest(word, names)
     listed = ", ".join(names) if names else "none"

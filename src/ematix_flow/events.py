@@ -185,7 +185,7 @@ class PipelineEnded(Event):
 
     @property
     def success(self) -> bool:
-        """Say whether everything was done."""
+        """Return whether everything was done."""
         return not self.error_type
 
 

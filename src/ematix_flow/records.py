@@ -23,23 +23,23 @@ class Token:
 
     @property
     def key(self) -> str:
-        """Give the fixed-size form under which the ledger keeps the token."""
+        """Return the fixed-size form under which the ledger keeps the token."""
         joined = f"{self.pipeline}\x1f{self.target}\x1f{self.slot}"
         return hashlib.sha256(joined.encode()).hexdigest()
 
     @property
     def run_id(self) -> str:
-        """Give the id of the load's run and the `_batch_id` of its rows: the same after every restart."""
+        """Return the id of the load's run and the `_batch_id` of its rows: the same after every restart."""
         return str(uuid.uuid5(uuid.NAMESPACE_OID, self.key))
 
     @property
     def mark(self) -> str:
-        """Give the part of the run's id by which the load's staging and scratch tables are known."""
+        """Return the part of the run's id by which the load's staging and scratch tables are known."""
         return mark_of(self.run_id)
 
 
 def mark_of(run_id: str) -> str:
-    """Give the part of a run's id that the names of its staging hold."""
+    """Return the part of a run's id that the names of its staging hold."""
     return run_id.replace("-", "")[:16]
 
 
@@ -56,11 +56,11 @@ class Counts:
     rejected: int = 0
 
     def plus(self, name: str, rows: int) -> Counts:
-        """Give the counts with `rows` added under `name`."""
+        """Return the counts with `rows` added under `name`."""
         return replace(self, **{name: getattr(self, name) + rows})
 
     def with_all(self, more: Iterable[Sequence[Any]]) -> Counts:
-        """Give the counts with every pair of a name and rows added."""
+        """Return the counts with every pair of a name and rows added."""
         result = self
         for name, rows in more:
             result = result.plus(str(name), int(rows or 0))
@@ -93,11 +93,11 @@ class FileScope:
 
     @property
     def prefix(self) -> str:
-        """Give the beginning that the ids of all these files share."""
+        """Return the beginning that the ids of all these files share."""
         return hashlib.sha256(f"{self.pipeline}\x1f{self.table}".encode()).hexdigest()[:24]
 
     def id_of(self, key: str) -> str:
-        """Give the fixed-size form under which the books keep a file: keys may be longer than any index takes."""
+        """Return the fixed-size form under which the books keep a file: keys may be longer than any index takes."""
         return self.prefix + hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()[:40]
 
 
@@ -140,7 +140,7 @@ class CheckResult:
     message: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the result as plain data."""
+        """Return the result as plain data."""
         known = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "message" or self.message}
         return known | {"sample": [dict(row) for row in self.sample]}
 
@@ -156,7 +156,7 @@ class Audited:
     """Rows that were set aside."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Give what was measured as plain data."""
+        """Return what was measured as plain data."""
         return {"outcome": self.outcome, "checks": [check.to_dict() for check in self.checks]}
 
 
@@ -215,12 +215,12 @@ class RunRecord:
 
 
 def record_key(run: RunRecord) -> str:
-    """Give what tells the record of one attempt from all others: the id of the run, `id#2` for its second attempt."""
+    """Return what tells the record of one attempt from all others: the id of the run, `id#2` for its second attempt."""
     return run.run_id if run.attempt == 1 else f"{run.run_id}#{run.attempt}"
 
 
 def split_key(key: str) -> tuple[str, str]:
-    """Give the id of a run that a key means, and the number of its attempt as `#2`; empty when none is named."""
+    """Return the id of a run that a key means, and the number of its attempt as `#2`; empty when none is named."""
     found = _ATTEMPT.fullmatch(key)
     return (found[1], found[2]) if found else (key, "")
 

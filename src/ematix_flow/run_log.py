@@ -43,12 +43,12 @@ __all__ = [
 
 
 def SqliteRunLog(path: str | Path) -> RunLog:  # noqa: N802 - the name that programs call
-    """Give the run log in an SQLite file."""
+    """Return the run log in an SQLite file."""
     return sqlite_run_log(path)
 
 
 def InMemoryRunLog() -> RunLog:  # noqa: N802 - the name that programs call
-    """Give a run log that ends with this process."""
+    """Return a run log that ends with this process."""
     return forgotten_run_log()
 
 
@@ -56,37 +56,37 @@ InMemoryRunHistory = InMemoryRunLog
 
 
 def PostgresRunLog(dsn: str, *, schema: str = "public", create_tables: bool = True) -> RunLog:  # noqa: N802
-    """Give the run log in a schema of a PostgreSQL database."""
+    """Return the run log in a schema of a PostgreSQL database."""
     return from_url(_with(dsn, schema=schema, create_tables=create_tables))
 
 
 def MySQLRunLog(dsn: str, *, table_prefix: str = "", create_tables: bool = True) -> RunLog:  # noqa: N802
-    """Give the run log in a MySQL or MariaDB database, its tables named with a prefix."""
+    """Return the run log in a MySQL or MariaDB database, its tables named with a prefix."""
     return from_url(_with(dsn, table_prefix=table_prefix, create_tables=create_tables))
 
 
 def DuckDBRunLog(path: str | Path = ":memory:", *, create_tables: bool = True) -> RunLog:  # noqa: N802
-    """Give the run log in a DuckDB file."""
+    """Return the run log in a DuckDB file."""
     return from_url(_with(f"duckdb://{path}", create_tables=create_tables))
 
 
 def S3RunLog(bucket: str, prefix: str = "", **options: str) -> RunLog:  # noqa: N802
-    """Give the run log below a prefix of an S3 bucket; options as in its address."""
+    """Return the run log below a prefix of an S3 bucket; options as in its address."""
     return from_url(_with(f"s3://{bucket}/{prefix}", **options))
 
 
 def GCSRunLog(bucket: str, prefix: str = "", **options: str) -> RunLog:  # noqa: N802
-    """Give the run log below a prefix of a bucket of Google Cloud Storage; options as in its address."""
+    """Return the run log below a prefix of a bucket of Google Cloud Storage; options as in its address."""
     return from_url(_with(f"gs://{bucket}/{prefix}", **options))
 
 
 def AzureBlobRunLog(account: str, container: str, prefix: str = "", **options: str) -> RunLog:  # noqa: N802
-    """Give the run log below a prefix of an Azure container; options as in its address."""
+    """Return the run log below a prefix of an Azure container; options as in its address."""
     return from_url(_with(f"azure://{account}/{container}/{prefix}", **options))
 
 
 def _with(url: str, **options: object) -> str:
-    """Give an address with options."""
+    """Return an address with options."""
     from urllib.parse import quote
 
     given = "&".join(f"{name}={quote(str(value), safe='')}" for name, value in options.items())

@@ -49,7 +49,7 @@ def collect(database: Database, older_than: float) -> int:
 
 
 def stale(database: Database, session: Session, older_than: float) -> list[str]:
-    """Give the names of staging that is older than this many seconds and that no open run may need."""
+    """Return the names of staging that is older than this many seconds and that no open run may need."""
     ledger = Ledger(database)
     # Staging is listed before runs: whoever had staging by then and has not ended is among the open runs.
     found = [(name, age) for name, age in database.stages(session) if age >= older_than]

@@ -21,7 +21,7 @@ HINT = "nothing was changed; look at the difference again: flow plan NAME --diff
 
 
 def see(database: Database, session: Session, place: TableName) -> Seen:
-    """Give a table as it is now."""
+    """Return a table as it is now."""
     found = database.find_table(session, place)
     if found is None:
         return Seen(place)

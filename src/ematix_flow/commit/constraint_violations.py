@@ -30,12 +30,12 @@ SEARCHED = 100_000
 
 
 def searchable(order: Order, database: Database) -> bool:
-    """Say whether rows that the target refused can be found and rejected, so that the others load."""
+    """Return whether rows that the target refused can be found and rejected, so that the others load."""
     return order.rejects_allowed and order.stage is not None and database.capabilities.constraints
 
 
 def without_violations(order: Order, database: Database) -> Order:
-    """Give the order with every refused row set aside as a reject."""
+    """Return the order with every refused row set aside as a reject."""
     search = _Search(order, database)
     total = sum(part.rows for part in order.parts)
     found: list[Excluded] = []

@@ -26,5 +26,5 @@ def uninterrupted() -> Iterator[None]:
 
 
 def is_committing() -> bool:
-    """Say whether a target is being asked to commit right now."""
+    """Return whether a target is being asked to commit right now."""
     return _under_way > 0

@@ -61,11 +61,11 @@ class Ledger:
         self.dialect = self.database.dialect
 
     def name(self, table: str) -> str:
-        """Give the SQL name of one of our tables."""
+        """Return the SQL name of one of our tables."""
         return native_name(self.database.bookkeeping(table), self.dialect)
 
     def exists(self, session: Session, table: str = "rejects") -> bool:
-        """Say whether this database has our tables; those of an older version may lack the newest."""
+        """Return whether this database has our tables; those of an older version may lack the newest."""
         return self.database.find_table(session, self.database.bookkeeping(table)) is not None
 
     def ensure(self, session: Session) -> None:
@@ -80,7 +80,7 @@ class Ledger:
             self._create(session)
 
     def _is_complete(self, session: Session, table: str) -> bool:
-        """Say whether a table of this name has all columns that one of this version has."""
+        """Return whether a table of this name has all columns that one of this version has."""
         found = self.database.find_table(session, self.database.bookkeeping(table))
         return found is not None and {column.name for column in found.columns} >= set(COLUMNS[table])
 
@@ -117,7 +117,7 @@ class Ledger:
                 raise
 
     def take_fence(self, session: Session, name: str, at: datetime) -> Fence:
-        """Give a new epoch; from now on every older holder is refused at its commit."""
+        """Return a new epoch; from now on every older holder is refused at its commit."""
         fences = self.name("fences")
         now = self.at(at)
         session.execute(f"UPDATE {fences} SET epoch = epoch + 1, taken_at = {now} WHERE name = ?", (name,))
@@ -166,7 +166,7 @@ class Ledger:
         )
 
     def find(self, session: Session, token: Token) -> Committed | None:
-        """Give the load of this token if it is committed."""
+        """Return the load of this token if it is committed."""
         rows = session.query(
             "SELECT rows_staged, rows_inserted, rows_updated, rows_unchanged, rows_deleted, rows_closed, "
             f"rows_rejected, {self.as_text('committed_at')}, format_version FROM {self.name('ledger')} WHERE token = ?",
@@ -183,7 +183,7 @@ class Ledger:
     # Watermarks
 
     def watermark(self, session: Session, name: str) -> Watermark | None:
-        """Give how far a pipeline has read."""
+        """Return how far a pipeline has read."""
         rows = session.query(
             f"SELECT column_name, last_value FROM {self.name('watermarks')} WHERE pipeline_name = ?", (name,)
         )
@@ -211,7 +211,7 @@ class Ledger:
     # Files
 
     def loaded_files(self, session: Session, scope: FileScope) -> dict[str, SourceFile]:
-        """Give the files that were loaded, by their ids."""
+        """Return the files that were loaded, by their ids."""
         if not self.exists(session, "loaded_files"):
             return {}
         # A range of the key, which every database finds by its index; g comes after every digit.
@@ -289,18 +289,18 @@ class Ledger:
         )
 
     def open_marks(self, session: Session) -> set[str]:
-        """Give the marks by which the staging of runs that have not ended, or that wait to be applied, is known."""
+        """Return the marks by which the staging of runs that have not ended, or that wait to be applied, is known."""
         open_ = f"FROM {self.name('run_history')} WHERE status IN ('running', '{PLANNED}')"
         rows = session.query(f"SELECT {self.as_text('run_id')} {open_}")
         return {mark_of(str(row[0])) for row in rows}
 
     def at(self, at: datetime) -> str:
-        """Give an instant as SQL."""
+        """Return an instant as SQL."""
         # Spelled alike in canonical SQL and in every dialect, so it need not be rendered.
         return instant(at, self.dialect)
 
     def uuid(self, value: str) -> str:
-        """Give an id as SQL."""
+        """Return an id as SQL."""
         return f"'{value}'" if self.dialect in ("mysql", "sqlite") else f"CAST('{value}' AS UUID)"
 
     def as_text(self, column: str) -> str:
@@ -309,18 +309,18 @@ class Ledger:
 
 
 def some_of(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Give as many at a time as one statement takes."""
+    """Return as many at a time as one statement takes."""
     for start in range(0, len(items), AT_ONCE):
         yield items[start : start + AT_ONCE]
 
 
 def _shown(key: str) -> str:
-    """Give a key as text that every database takes, also where a name is no text."""
+    """Return a key as text that every database takes, also where a name is no text."""
     return key.encode(errors="backslashreplace").decode()
 
 
 def parse_instant(value: Any) -> datetime:
-    """Give an aware UTC instant for what a database shows as text."""
+    """Return an aware UTC instant for what a database shows as text."""
     from datetime import UTC
     from datetime import datetime as moment
 

@@ -37,13 +37,13 @@ class StagedRows:
         return self._ruler.total
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Give the rows one by one; all of them are brought here, so `query` is better for many."""
+        """Return the rows one by one; all of them are brought here, so `query` is better for many."""
         names = ", ".join(native_column(name, self._ruler.dialect) for name in self.columns)
         for row in self._ruler.rows(f"SELECT {names} FROM {staged(self._ruler.dialect)} AS s"):
             yield dict(zip(self.columns, row, strict=True))
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
-        """Give the rows of a query over the table `rows`, in the SQL of the target."""
+        """Return the rows of a query over the table `rows`, in the SQL of the target."""
         dialect = self._ruler.dialect
         return self._ruler.rows(over_rows(sql, self.columns, dialect, dialect)[0])
 
@@ -61,13 +61,13 @@ class Ruler:
 
     @property
     def total(self) -> int:
-        """Give how many rows there are."""
+        """Return how many rows there are."""
         if self._total is None:
             self.ask_together(())
         return self._total or 0
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        """Give the rows of a query over the staged rows."""
+        """Return the rows of a query over the staged rows."""
         return self._rows.query(bind_staged(sql, self.dialect, self._relation))
 
     def ask_together(self, measures: Sequence[Measure]) -> None:
@@ -78,7 +78,7 @@ class Ruler:
         self._known |= {one.name: int(count) for one, count in zip(measures, counts, strict=True)}
 
     def measured(self, one: Measure) -> CheckResult:
-        """Give the result of one expectation."""
+        """Return the result of one expectation."""
         failed, holds = self._answer(one)
         column = ", ".join(one.columns)
         if holds:
@@ -86,7 +86,7 @@ class Ruler:
         return CheckResult(one.name, column, one.severity, "fail", failed, self.total, self._sample(one))
 
     def _answer(self, one: Measure) -> tuple[int | None, bool]:
-        """Give how many rows are to blame, if any are, and whether the expectation holds."""
+        """Return how many rows are to blame, if any are, and whether the expectation holds."""
         if one.holds:
             return 0, True
         if one.kind == ROW_COUNT:
@@ -129,12 +129,12 @@ class Ruler:
 
 
 def verdicts_of(audited: Audited) -> list[str]:
-    """Give every expectation that does not hold or could not be measured, for people."""
+    """Return every expectation that does not hold or could not be measured, for people."""
     return [verdict_of(one) for one in audited.checks if one.verdict != "pass"]
 
 
 def verdict_of(one: CheckResult) -> str:
-    """Give an expectation that does not hold, for people."""
+    """Return an expectation that does not hold, for people."""
     if one.verdict == "error":
         return f"{one.name}: could not be measured: {one.message}"
     total = quantity(one.total, "row")
@@ -144,7 +144,7 @@ def verdict_of(one: CheckResult) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """Give a value as a result may hold it: short, and without secrets."""
+    """Return a value as a result may hold it: short, and without secrets."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, bytes | bytearray | memoryview):

@@ -54,7 +54,7 @@ _RECORDS = {
 
 
 def last_success(ledger: Ledger, session: Session, schema: str, table: str) -> datetime | None:
-    """Give when a table was last maintained; None when it never was."""
+    """Return when a table was last maintained; None when it never was."""
     latest = ledger.as_text("MAX(finished_at)")
     rows = session.query(
         f"SELECT {latest} FROM {ledger.name('run_history')} WHERE pipeline_name = ? AND status = ? "
@@ -111,7 +111,7 @@ def _forget(ledger: Ledger, session: Session, record: _Record, now: datetime, ke
 def _old(
     ledger: Ledger, session: Session, record: _Record, now: datetime, keep: Keep, of: str = ""
 ) -> list[tuple[str, tuple[str, ...]]]:
-    """Give a FROM clause with its parameters for the old rows of every pipeline, or one, that has more than are kept."""
+    """Return a FROM clause with its parameters for the old rows of every pipeline, or one, that has more than are kept."""
     table, owner = ledger.name(record.table), ", ".join(record.owner)
     one = " WHERE pipeline_name = ?" if of else ""
     many = session.query(

@@ -61,7 +61,7 @@ def know(kind: type) -> type:
 
 
 def encode(value: Any) -> Any:
-    """Give a value as what JSON can hold."""
+    """Return a value as what JSON can hold."""
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, tuple):
@@ -76,7 +76,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(value: Any) -> Any:
-    """Give the value that was encoded."""
+    """Return the value that was encoded."""
     if isinstance(value, list):
         return tuple(decode(item) for item in value)
     if not isinstance(value, dict):

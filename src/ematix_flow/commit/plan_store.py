@@ -79,12 +79,12 @@ class StoredPlan:
 
     @property
     def expires_at(self) -> datetime:
-        """Give until when the plan can be applied."""
+        """Return until when the plan can be applied."""
         return self.made_at + KEEP
 
 
 def new_id() -> str:
-    """Give an id that is short enough to type."""
+    """Return an id that is short enough to type."""
     return f"p-{secrets.token_hex(4)}"
 
 
@@ -112,7 +112,7 @@ class PlanStore:
         self._sync()
 
     def read(self, plan_id: str) -> StoredPlan:
-        """Give a plan."""
+        """Return a plan."""
         path = self._path(plan_id)
         if not _ID.fullmatch(plan_id) or not path.exists():
             message = f"there is no plan {plan_id!r} in {self.folder}"
@@ -127,7 +127,7 @@ class PlanStore:
         return found
 
     def ids(self) -> list[str]:
-        """Give the ids of the plans that are kept."""
+        """Return the ids of the plans that are kept."""
         return sorted(path.stem for path in self.folder.glob("p-*.json"))
 
     def forget_old(self, now: datetime) -> None:

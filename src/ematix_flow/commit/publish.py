@@ -144,7 +144,7 @@ def _remember(order: Order, ledger: Ledger, session: Session, now: datetime) -> 
 
 
 def metrics_of(audited: Audited | None) -> str | None:
-    """Give what was measured as the run history keeps it."""
+    """Return what was measured as the run history keeps it."""
     return None if audited is None else json.dumps({"quality": audited.to_dict()}, default=str, ensure_ascii=False)
 
 
@@ -156,7 +156,7 @@ def _mark_replayed(order: Order, ledger: Ledger, session: Session, now: datetime
 
 
 def _range(order: Order) -> tuple[str | None, str | None]:
-    """Give the range that an incremental load read; one that starts with another column has no lower bound."""
+    """Return the range that an incremental load read; one that starts with another column has no lower bound."""
     before, after = order.watermark_before, order.watermark_after
     if after is None:
         return None, None
@@ -255,7 +255,7 @@ def refuse_rejects(order: Order, database: Database, session: Session) -> None:
 
 
 def bad_rows(parts: Sequence[Part]) -> BadRowsError:
-    """Give the error for rows that do not fit, naming the first ones."""
+    """Return the error for rows that do not fit, naming the first ones."""
     rejected = sum(part.rejected for part in parts)
     first = [part.first_reject for part in parts if part.first_reject][:5]
     shown = "".join(f"\n  {redact(text)}" for text in first)

@@ -155,7 +155,7 @@ def _violating_rows(
     failed: Sequence[Measure],
     audited: Audited,
 ) -> tuple[Excluded, ...]:
-    """Give the rows that are set aside, each with the first expectation that it does not satisfy."""
+    """Return the rows that are set aside, each with the first expectation that it does not satisfy."""
     found: dict[int, Excluded] = {}
     names = [column.name for column in order.columns]
     listed = ", ".join(f"s.{native_column(name, database.dialect)}" for name in names)

@@ -23,7 +23,7 @@ _WAITS = "status IN ('pending', 'sent')"
 
 
 def row_json(names: Sequence[str], row: Sequence[object]) -> str:
-    """Give a row as the rejects table keeps it."""
+    """Return a row as the rejects table keeps it."""
     return json.dumps(dict(zip(names, row, strict=True)), default=str, ensure_ascii=False)
 
 
@@ -114,7 +114,7 @@ class Rejects:
         return changed == 1
 
     def settle(self, session: Session, ids: Sequence[str], status: str | None) -> int:
-        """Give rejects that wait another status, or remove them where there is none; gives how many there were."""
+        """Return rejects that wait another status, or remove them where there is none; gives how many there were."""
         table, changed = self._name, 0
         act = f"DELETE FROM {table}" if status is None else f"UPDATE {table} SET status = '{status}'"
         waiting = "" if status is None else f" AND {_WAITS}"
@@ -125,6 +125,6 @@ class Rejects:
 
 
 def settle_rejects(database: Database, ids: Sequence[str], status: str | None) -> int:
-    """Give rejects another status, or remove them, in a transaction of their own; gives how many there were."""
+    """Return rejects another status, or remove them, in a transaction of their own; gives how many there were."""
     with closing(database.session()) as session, transaction(session):
         return Rejects(Ledger(database)).settle(session, ids, status)

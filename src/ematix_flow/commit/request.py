@@ -90,6 +90,6 @@ class Order:
 
 
 def staged_alone(order: Order) -> Order:
-    """Give the order that counts the staged rows and does nothing with them."""
+    """Return the order that counts the staged rows and does nothing with them."""
     program = replace(order.program, statements=(), work_tables=(), reads_staged_once=False, tally="")
     return replace(order, program=program, mode="merge")

@@ -28,7 +28,7 @@ class Only:
 
 
 def numbered(columns: Sequence[StageColumn], dialect: str, relation: str, only: Only) -> str:
-    """Give a part of the staged rows under numbers that every transaction gives alike."""
+    """Return a part of the staged rows under numbers that every transaction gives alike."""
     natives = [(column.name, native_column(column.name, dialect)) for column in columns]
     # CASE, because a NULL alone has no type.
     blank = {only.blank: "CASE WHEN 1 = 0 THEN {0} END AS {0}"}
@@ -42,7 +42,7 @@ def numbered(columns: Sequence[StageColumn], dialect: str, relation: str, only: 
 
 
 def with_numbers(columns: Sequence[StageColumn], dialect: str, relation: str) -> str:
-    """Give staged rows with their numbers in a column `_flow_row`."""
+    """Return staged rows with their numbers in a column `_flow_row`."""
     names = ", ".join(native_column(column.name, dialect) for column in columns)
     by = ", ".join(_as_text(column, dialect) for column in columns)
     return f"(SELECT {names}, ROW_NUMBER() OVER (ORDER BY {by}) AS _flow_row FROM {relation} AS staged_rows)"

@@ -58,7 +58,7 @@ def _roomy(column: StageColumn) -> StageColumn:
 
 
 def staged_rows(order: Order, database: Database, session: Session, names: dict[str, str]) -> tuple[str, Counts]:
-    """Give the relation of rows to apply and how many there are."""
+    """Return the relation of rows to apply and how many there are."""
     if order.stage is not None:
         database.verify_stage(session, order.stage, order.parts)
         rows, rejected = sum(p.rows for p in order.parts), sum(p.rejected for p in order.parts)

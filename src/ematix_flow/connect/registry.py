@@ -37,7 +37,7 @@ TARGETS = tuple(kind for kind, record in SYSTEMS.items() if record.target)
 
 
 def open_stream(reference: str | Connection, query: str) -> StreamSource:
-    """Give the source of a stream on a connection; no connection is made yet."""
+    """Return the source of a stream on a connection; no connection is made yet."""
     connection = resolve_connection(reference)
     if connection.kind not in STREAMS:
         message = f"connection {connection.name!r} is {connection.kind}, which streams cannot read"
@@ -46,17 +46,17 @@ def open_stream(reference: str | Connection, query: str) -> StreamSource:
 
 
 def open_sink(connection: Connection, place: str, guarantee: str) -> Sink:
-    """Give the topic or queue of a connection that messages are sent to; no connection is made yet."""
+    """Return the topic or queue of a connection that messages are sent to; no connection is made yet."""
     return cast("Sink", load_class(SYSTEMS[connection.kind].sink)(connection, place, guarantee))
 
 
 def open_system(reference: str | Connection | None) -> Database | Files | LakeSource:
-    """Give the system behind a connection or a connection's name; no connection is made yet."""
+    """Return the system behind a connection or a connection's name; no connection is made yet."""
     return system_of(resolve_connection("default" if reference is None else reference))
 
 
 def system_of(connection: Connection) -> Database | Files | LakeSource:
-    """Give the system for a connection as it is; a preview may hand in one whose references are not filled in."""
+    """Return the system for a connection as it is; a preview may hand in one whose references are not filled in."""
     if connection.kind not in SOURCES:
         message = f"connection {connection.name!r} is {connection.kind}, which batch pipelines cannot use"
         raise UnsupportedError(message, hint=f"batch pipelines can use: {', '.join(SOURCES)}.")
@@ -64,7 +64,7 @@ def system_of(connection: Connection) -> Database | Files | LakeSource:
 
 
 def open_database(reference: str | Connection | None) -> Database:
-    """Give the database behind a connection; other systems are refused."""
+    """Return the database behind a connection; other systems are refused."""
     connection = resolve_connection("default" if reference is None else reference)
     if connection.kind not in DATABASES:
         message = f"connection {connection.name!r} is {connection.kind}, not a database"
@@ -73,7 +73,7 @@ def open_database(reference: str | Connection | None) -> Database:
 
 
 def open_target(reference: str | Connection | None, table: tuple[str, str] = ("", "")) -> Database:
-    """Give the system behind a connection that a load writes to; lake tables are opened one by one, by their name."""
+    """Return the system behind a connection that a load writes to; lake tables are opened one by one, by their name."""
     return target_of(resolve_connection("default" if reference is None else reference), table)
 
 
@@ -87,7 +87,7 @@ def target_of(connection: Connection, table: tuple[str, str] = ("", "")) -> Data
 
 
 def kinds_with(mode: str) -> tuple[str, ...]:
-    """Give the kinds of targets that can do a mode, as far as they are installed."""
+    """Return the kinds of targets that can do a mode, as far as they are installed."""
     kinds = []
     for kind in TARGETS:
         with suppress(MissingExtraError):
@@ -97,7 +97,7 @@ def kinds_with(mode: str) -> tuple[str, ...]:
 
 
 def kinds_that_answer() -> tuple[str, ...]:
-    """Give the kinds of targets that can be asked about their rows, as far as they are installed."""
+    """Return the kinds of targets that can be asked about their rows, as far as they are installed."""
     kinds = []
     for kind in TARGETS:
         with suppress(MissingExtraError):
@@ -107,5 +107,5 @@ def kinds_that_answer() -> tuple[str, ...]:
 
 
 def kinds_with_partitions() -> tuple[str, ...]:
-    """Give the kinds of targets whose tables can be divided."""
+    """Return the kinds of targets whose tables can be divided."""
     return tuple(kind for kind in LAKES if load_class(SYSTEMS[kind].lake_table).partition_transforms is not None)

@@ -94,7 +94,7 @@ SCRAM_MECHANISMS: Mapping[str, str] = MappingProxyType(
 
 
 def kind_named(word: str, fields: Mapping[str, object]) -> str:
-    """Give the internal name of a kind; `delta` with a bucket is the one on S3."""
+    """Return the internal name of a kind; `delta` with a bucket is the one on S3."""
     kind = word.strip().lower().replace("-", "_")
     if kind == "delta" and "bucket" in fields:
         return "delta_s3"

@@ -35,23 +35,23 @@ _SIGNS = ("=", "://", '"', "'")
 
 
 def is_secret_field(name: str) -> bool:
-    """Say whether a field of this name holds a secret."""
+    """Return whether a field of this name holds a secret."""
     lowered = name.lower()
     return lowered in _SECRET_NAMES or not _SECRET_PARTS.isdisjoint(lowered.split("_"))
 
 
 def mask_value(value: str, mark: str = MARK) -> str:
-    """Give one setting with the password of its URL and its `password=` pairs replaced."""
+    """Return one setting with the password of its URL and its `password=` pairs replaced."""
     return _mask(value, _WHOLE_URL, mark)
 
 
 def mask_text(text: str, mark: str = MARK) -> str:
-    """Give running text with the password of every URL in it and every `password=` pair replaced."""
+    """Return running text with the password of every URL in it and every `password=` pair replaced."""
     return _mask(text, _URL_IN_TEXT, mark)
 
 
 def secrets_in(value: str) -> list[str]:
-    """Give the pieces of one setting that `mask_value` hides."""
+    """Return the pieces of one setting that `mask_value` hides."""
     found = [match.group(2) for pattern in (_WHOLE_URL, *_PAIRS) for match in pattern.finditer(value)]
     return [piece[1:-1] if piece[:1] in {'"', "'"} and piece[:1] == piece[-1:] else piece for piece in found]
 

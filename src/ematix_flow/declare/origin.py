@@ -11,7 +11,7 @@ _PACKAGE = str(Path(__file__).resolve().parent.parent)
 
 
 def caller_origin() -> Origin | None:
-    """Give the innermost frame outside this package, if it is the user's."""
+    """Return the innermost frame outside this package, if it is the user's."""
     frame = sys._getframe(1)  # noqa: SLF001 - the only way to a caller's line without building a traceback
     while frame is not None:
         name = frame.f_code.co_filename

@@ -67,7 +67,7 @@ class Project:
         self.jobs.update(dict.fromkeys(workflow.jobs, workflow))
 
     def pipeline(self, name: str) -> Pipeline:
-        """Give a pipeline by name."""
+        """Return a pipeline by name."""
         if name not in self.pipelines:
             message = f"no pipeline named {name!r}"
             hint = (
@@ -77,21 +77,21 @@ class Project:
         return self.pipelines[name]
 
     def transform(self, name: str) -> Transform:
-        """Give a transform by name."""
+        """Return a transform by name."""
         if name not in self.transforms:
             message = f"no transform named {name!r}"
             raise UnknownNameError(message, hint=did_you_mean(name, self.transforms))
         return self.transforms[name]
 
     def stream(self, name: str) -> Stream:
-        """Give a stream by name."""
+        """Return a stream by name."""
         if name not in self.streams:
             message = f"no stream named {name!r}"
             raise UnknownNameError(message, hint=did_you_mean(name, self.streams))
         return self.streams[name]
 
     def order(self, names: list[str]) -> list[str]:
-        """Give the names so that what is depended on comes first; edges that leave the set do not count.
+        """Return the names so that what is depended on comes first; edges that leave the set do not count.
 
         What may run at the same time is ordered by priority, then as it was given.
         """
@@ -113,7 +113,7 @@ class Project:
 
     @property
     def has_schedules(self) -> bool:
-        """Say whether somebody has to look for what is due."""
+        """Return whether somebody has to look for what is due."""
         return any(one.schedule for one in self.pipelines.values()) or any(w.schedule for w in self.workflows.values())
 
     def clear(self) -> None:

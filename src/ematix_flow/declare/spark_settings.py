@@ -112,7 +112,7 @@ SETTINGS = tuple(f.name for f in fields(SparkSettings) if f.name not in ("worker
 
 
 def settings_from(table: Mapping[str, Any], environ: Mapping[str, str]) -> SparkSettings:
-    """Give the settings of a parsed `[spark]` table, each overridden by its environment variable."""
+    """Return the settings of a parsed `[spark]` table, each overridden by its environment variable."""
     _refuse_unknown(table, "the [spark] table")
     written = {**table, **_from_environment(environ)}
     if written.get("remote") and written.get("master"):
@@ -140,7 +140,7 @@ def joined_conf(first: Iterable[tuple[str, str]], second: Iterable[tuple[str, st
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Give the settings that have an environment variable with a value."""
+    """Return the settings that have an environment variable with a value."""
     found = {
         name.removeprefix(PREFIX).lower(): value
         for name, value in environ.items()
@@ -155,7 +155,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _conf_from_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Give Spark's own settings from variables such as `EMATIX_FLOW_SPARK_CONF_SPARK__UI__ENABLED`.
+    """Return Spark's own settings from variables such as `EMATIX_FLOW_SPARK_CONF_SPARK__UI__ENABLED`.
 
     `__` stands for a dot. A name in capitals is lowered; one with small letters is taken as it is written.
     """
@@ -171,7 +171,7 @@ def _refuse_unknown(names: Mapping[str, Any], where: str, shown: Any = repr) -> 
 
 
 def _value(name: str, value: Any) -> Any:
-    """Give one setting in its proper type."""
+    """Return one setting in its proper type."""
     if name in _LISTS:
         return _words(name, value)
     if name in _NUMBERS:
@@ -197,7 +197,7 @@ def _number(name: str, value: Any) -> int:
 
 
 def _words(name: str, value: Any) -> tuple[str, ...]:
-    """Give a list, written as one or with commas."""
+    """Return a list, written as one or with commas."""
     if isinstance(value, str):
         return tuple(word.strip() for word in value.split(",") if word.strip())
     if isinstance(value, Sequence) and all(isinstance(word, str) for word in value):
@@ -206,7 +206,7 @@ def _words(name: str, value: Any) -> tuple[str, ...]:
 
 
 def _flat(conf: Any, prefix: str = "") -> dict[str, str]:
-    """Give Spark's settings with dotted names, whether the TOML keys were quoted or nested tables."""
+    """Return Spark's settings with dotted names, whether the TOML keys were quoted or nested tables."""
     if not isinstance(conf, Mapping):
         raise DeclareTypeError(f"Spark setting `conf` takes a table, not {type(conf).__name__}.")
     flat: dict[str, str] = {}
@@ -224,7 +224,7 @@ def _flat(conf: Any, prefix: str = "") -> dict[str, str]:
 
 
 def _conf_text(name: str, value: Any) -> str:
-    """Give a value the way Spark spells it."""
+    """Return a value the way Spark spells it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (str, int, float)):

@@ -28,12 +28,12 @@ _HEADER = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]")
 
 
 def dumps(document: Mapping[str, Any]) -> str:
-    """Give a document as TOML; None is left out, because TOML has no word for it."""
+    """Return a document as TOML; None is left out, because TOML has no word for it."""
     return "\n".join(_table((), document)).strip() + "\n"
 
 
 def parsed(text: str, name: str) -> dict[str, Any]:
-    """Give the tables of a text; `name` is what errors call it. Whatever somebody wrote is read or refused at once."""
+    """Return the tables of a text; `name` is what errors call it. Whatever somebody wrote is read or refused at once."""
     if len(text) > LARGEST:
         raise DeclareError(f"{name} is longer than {LARGEST:,} characters", hint="is it the right file?")
     if _LONG_KEY.search(text):
@@ -47,7 +47,7 @@ def parsed(text: str, name: str) -> dict[str, Any]:
 
 
 def line_of(text: str, path: Sequence[str | int], key: str | None = None) -> int:
-    """Give the line of a table, or of one of its keys; the first line where it cannot be found."""
+    """Return the line of a table, or of one of its keys; the first line where it cannot be found."""
     wanted = tuple(str(part) for part in path)
     sections, first = _sections(text)
     if key is not None:
@@ -73,7 +73,7 @@ class _Section:
 
 @lru_cache(maxsize=2)
 def _sections(text: str) -> tuple[tuple[_Section, ...], dict[tuple[str, ...], int]]:
-    """Give the sections of a text, and the line on which each table begins first."""
+    """Return the sections of a text, and the line on which each table begins first."""
     counts: dict[str, int] = {}
     lines = text.splitlines()
     starts: list[tuple[tuple[str, ...], int]] = [((), 1)]
@@ -89,7 +89,7 @@ def _sections(text: str) -> tuple[tuple[_Section, ...], dict[tuple[str, ...], in
 
 
 def _numbered(name: str, is_list: bool, counts: dict[str, int]) -> list[str]:  # noqa: FBT001 - the two brackets
-    """Give the path that a header means, with the places that lists of tables have reached."""
+    """Return the path that a header means, with the places that lists of tables have reached."""
     parts = [part.strip().strip("\"'") for part in name.split(".")]
     if is_list:
         counts[".".join(parts)] = counts.get(".".join(parts), -1) + 1

@@ -20,7 +20,7 @@ def one_of(option: str, value: object, allowed: Iterable[str | None]) -> None:
 
 
 def whole_number(option: str, value: object, least: int = 0) -> int:
-    """Give a whole number that is not smaller than `least`."""
+    """Return a whole number that is not smaller than `least`."""
     if isinstance(value, bool) or not isinstance(value, int):
         message = f"{option}= takes a whole number, not {type(value).__name__}"
         raise DeclareTypeError(message)
@@ -31,7 +31,7 @@ def whole_number(option: str, value: object, least: int = 0) -> int:
 
 
 def port_number(option: str, value: object) -> int:
-    """Give a port; 0 means any free one."""
+    """Return a port; 0 means any free one."""
     port = whole_number(option, value)
     if port > _LARGEST_PORT:
         message = f"{option}={port} is no port"
@@ -40,7 +40,7 @@ def port_number(option: str, value: object) -> int:
 
 
 def filled_text(option: str, value: object) -> str:
-    """Give a text that says something."""
+    """Return a text that says something."""
     if not isinstance(value, str):
         message = f"{option}= takes text, not {type(value).__name__}"
         raise DeclareTypeError(message)
@@ -51,7 +51,7 @@ def filled_text(option: str, value: object) -> str:
 
 
 def switch(option: str, value: object) -> bool:
-    """Give true or false, and nothing that only looks like it."""
+    """Return true or false, and nothing that only looks like it."""
     if not isinstance(value, bool):
         message = f"{option}= takes true or false, not {type(value).__name__}"
         raise DeclareTypeError(message)
@@ -59,7 +59,7 @@ def switch(option: str, value: object) -> bool:
 
 
 def column_names(option: str, value: Any) -> tuple[str, ...]:
-    """Give at least one name of a column; a single text is one name."""
+    """Return at least one name of a column; a single text is one name."""
     if isinstance(value, str):
         return (value,)
     if not isinstance(value, Iterable) or isinstance(value, Mapping | bytes):

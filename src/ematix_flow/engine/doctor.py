@@ -47,23 +47,23 @@ class HealthReport:
     extras: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the report as plain data."""
+        """Return the report as plain data."""
         return asdict(self)
 
 
 def run_doctor() -> list[HealthReport]:
-    """Give a report on every connection that a name means, by name; they are asked side by side."""
+    """Return a report on every connection that a name means, by name; they are asked side by side."""
     waiting = [(name, listed.kind, _asked(name)) for name, listed in list_connections().items()]
     return [_answer(name, kind, answers) for name, kind, answers in waiting]
 
 
 def check_health(name: str) -> HealthReport:
-    """Give a report on one connection."""
+    """Return a report on one connection."""
     return _answer(name, "unknown", _asked(name))
 
 
 def machine_health() -> list[HealthReport]:
-    """Give reports on Python, Java, Spark, the run log and the scheduler of this machine."""
+    """Return reports on Python, Java, Spark, the run log and the scheduler of this machine."""
     parts = (("python", _python), ("java", _java), ("spark", _spark), ("run log", _run_log), ("scheduler", _scheduler))
     return [_timed(name, "machine", probe) for name, probe in parts]
 
@@ -106,7 +106,7 @@ def _timed(name: str, kind: str, probe: Callable[[], str]) -> HealthReport:
 
 
 def _probe(connection: Connection) -> str:
-    """Give a sentence about a connection that answers."""
+    """Return a sentence about a connection that answers."""
     kind = connection.kind
     if kind in DATABASES:
         return _database(connection)
@@ -234,7 +234,7 @@ def _run_log() -> str:
 
 
 def _scheduler() -> str:
-    """Give who looks for what is due; nobody needs to where nothing is scheduled."""
+    """Return who looks for what is due; nobody needs to where nothing is scheduled."""
     if not PROJECT.has_schedules:
         raise Skipped("no module with a schedule is loaded")
     from ematix_flow.commit.runlog.open import open_run_log

@@ -83,7 +83,7 @@ def maintain_pipeline(
 
 
 def targets_named(name: str | None) -> list[TargetDeclaration]:
-    """Give the targets of a pipeline or of a table by its name; without a name those of every pipeline."""
+    """Return the targets of a pipeline or of a table by its name; without a name those of every pipeline."""
     everything = [target for pipeline in PROJECT.pipelines.values() for target in pipeline.targets]
     if name is None:
         return everything
@@ -111,7 +111,7 @@ def _maintain(targets: Iterable[TargetDeclaration], options: Options, *, due: bo
 
 
 def _places(targets: Iterable[TargetDeclaration], options: Options) -> list[_Place]:
-    """Give every place once, however many pipelines write there."""
+    """Return every place once, however many pipelines write there."""
     places: dict[tuple[str, ...], _Place] = {}
     for target in targets:
         connection = resolve_connection("default" if target.connection is None else target.connection)

@@ -41,16 +41,16 @@ class Reject:
 
     @property
     def is_message(self) -> bool:
-        """Say whether it is a message as it came, and not a row that the SQL of a stream had made already."""
+        """Return whether it is a message as it came, and not a row that the SQL of a stream had made already."""
         return self.column_name == UNREADABLE or self.reason.startswith(SQL_FAILED)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the reject as plain data, with its row as an object."""
+        """Return the reject as plain data, with its row as an object."""
         return {**asdict(self), "row": _row(self.row_json)}
 
 
 def list_rejects(pipeline: Pipeline, *, status: str | None = "pending", limit: int = 100) -> list[Reject]:
-    """Give the rejects of all targets of a pipeline, newest first; `status` None means all."""
+    """Return the rejects of all targets of a pipeline, newest first; `status` None means all."""
     found: list[Reject] = []
     for target in pipeline.targets:
         found.extend(_of_target(pipeline, target, status, limit))
@@ -58,7 +58,7 @@ def list_rejects(pipeline: Pipeline, *, status: str | None = "pending", limit: i
 
 
 def show_reject(pipeline: Pipeline, reject_id: str) -> Reject:
-    """Give one reject by its id or a unique beginning of it."""
+    """Return one reject by its id or a unique beginning of it."""
     found = [r for r in list_rejects(pipeline, status=None, limit=1_000_000) if r.reject_id.startswith(reject_id)]
     exact = [reject for reject in found if reject.reject_id == reject_id] or found
     if len(exact) != 1:
@@ -90,7 +90,7 @@ def replay_rejects(pipeline: Pipeline, ids: Sequence[str] = (), options: Options
 
 
 def _append_only(target: TargetDeclaration) -> TargetDeclaration:
-    """Give the target for a replay, which is no full source: it deletes nothing and remembers neither watermark nor files."""
+    """Return the target for a replay, which is no full source: it deletes nothing and remembers neither watermark nor files."""
     write = replace(
         target.write,
         on_bad_row="reject",
@@ -106,7 +106,7 @@ def _append_only(target: TargetDeclaration) -> TargetDeclaration:
 
 
 def replay_slot(chosen: Sequence[Reject]) -> str:
-    """Give the slot of the load that brings these rows again: the same whenever they are the same."""
+    """Return the slot of the load that brings these rows again: the same whenever they are the same."""
     import hashlib
 
     joined = "\n".join(sorted(reject.reject_id for reject in chosen))
@@ -114,7 +114,7 @@ def replay_slot(chosen: Sequence[Reject]) -> str:
 
 
 def _frame(rows: list[dict[str, Any]]) -> Any:
-    """Give the rows as an Arrow table of text, which the shape parses like any text source."""
+    """Return the rows as an Arrow table of text, which the shape parses like any text source."""
     import pyarrow as pa
 
     names = list(dict.fromkeys(name for row in rows for name in row))

@@ -74,7 +74,7 @@ def observers(
     incidents: IncidentBook | None = None,
     rules: Callable[[str], AlertRules] | None = None,
 ) -> Iterator[Observers]:
-    """Give those whom the options name, or else the environment; at the end they send what they still have.
+    """Return those whom the options name, or else the environment; at the end they send what they still have.
 
     An alerter or a sink that the caller made is told too; a sink is the caller's to close.
     """
@@ -90,14 +90,14 @@ def observers(
 
 
 def book_in(log: object) -> IncidentBook | None:
-    """Give a run log as the book of incidents; None where it keeps none."""
+    """Return a run log as the book of incidents; None where it keeps none."""
     if not (hasattr(log, "find") and hasattr(log, "swap")):
         return None
     return cast("IncidentBook", log)
 
 
 def _listed(name: str) -> list[str]:
-    """Give the addresses of a list; a comma inside one, as between receivers of a mail, divides nothing."""
+    """Return the addresses of a list; a comma inside one, as between receivers of a mail, divides nothing."""
     found = (one.strip(" ,") for one in _BETWEEN.split(os.environ.get(name, "")))
     return [one for one in found if one]
 
@@ -134,7 +134,7 @@ def _add_alerts(
 
 
 def _alerters(given: Sequence[Alerter | str]) -> list[Alerter]:
-    """Give alerters, those of URLs and those that were registered; a bad URL is a warning."""
+    """Return alerters, those of URLs and those that were registered; a bad URL is a warning."""
     # Nobody can have registered one without this module.
     active = sys.modules.get("ematix_flow.observe.alerts.registry")
     found: list[Alerter] = [] if active is None else active.active_alerters()

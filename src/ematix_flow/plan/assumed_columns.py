@@ -31,7 +31,7 @@ FAMILIES = {
 
 
 def assumed_columns(target: TargetDeclaration) -> tuple[SourceColumn, ...]:
-    """Give the columns that a source of this target must have, in the families of the declaration."""
+    """Return the columns that a source of this target must have, in the families of the declaration."""
     mapped = target.column_map or {}
     columns = {
         mapped.get(c.name, c.name): FAMILIES[c.type.kind]

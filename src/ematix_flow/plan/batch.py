@@ -101,7 +101,7 @@ class Observed:
 
     @property
     def local_join(self) -> bool:
-        """Say whether the source is a query over several connections, and Spark is not to be used."""
+        """Return whether the source is a query over several connections, and Spark is not to be used."""
         return bool(self.connections and self.local_reason)
 
 
@@ -126,7 +126,7 @@ class PlanRequest:
 
 
 def plan_target(request: PlanRequest, observed: Observed) -> TargetPlan:
-    """Give the plan of one target."""
+    """Return the plan of one target."""
     table = over_existing(request.target.table, observed.found, request.database)
     request = replace(request, target=replace(request.target, table=table))
     pipeline, target, database = request.pipeline, request.target, request.database
@@ -196,17 +196,17 @@ def _staged_by(path: Choice, shaping: Shaping, observed: Observed, read: Read) -
 
 
 def after(now: datetime, latest: datetime | None) -> datetime:
-    """Give the instant of a load, later than every version that is there, also when a clock went backwards."""
+    """Return the instant of a load, later than every version that is there, also when a clock went backwards."""
     return now if latest is None or latest < now else latest + timedelta(microseconds=1)
 
 
 def history_name(pipeline: Pipeline, table: Table) -> str:
-    """Give the name under which runs and watermarks of this target are kept."""
+    """Return the name under which runs and watermarks of this target are kept."""
     return f"{pipeline.name}::{table.qualified_name}" if pipeline.fan_out else pipeline.name
 
 
 def schema_hash(wanted: WantedTable) -> str:
-    """Give a fingerprint of the columns a load writes."""
+    """Return a fingerprint of the columns a load writes."""
     text = "\n".join(f"{c.column.name} {c.column.type} {c.nullable}" for c in wanted.columns)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -275,7 +275,7 @@ def _forced(pipeline: Pipeline, path: str, reason: str) -> Choice:
 
 
 def ensure_step(table: Table, write: Write, wanted: WantedTable, database: Database, observed: Observed) -> EnsureTable:
-    """Give what has to be done about the target's table, or refuse it as the drift policy says."""
+    """Return what has to be done about the target's table, or refuse it as the drift policy says."""
     if not observed.target_known:
         return EnsureTable(wanted, (create_table_sql(wanted, database),), (), None)
     if observed.found is None:
@@ -330,13 +330,13 @@ def _load(request: PlanRequest, observed: Observed, keys: tuple[str, ...], compa
 
 
 def _points(table: Table, database: Database) -> TableName:
-    """Give where folded events are remembered: a table of ours, or what a lake's books name."""
+    """Return where folded events are remembered: a table of ours, or what a lake's books name."""
     name = points_name(table)
     return database.bookkeeping(name) if database.capabilities.rolls_back else TableName("", f"_flow_{name}")
 
 
 def points_name(table: Table) -> str:
-    """Give the name of the table that remembers folded events of an scd2 target; short enough for any database."""
+    """Return the name of the table that remembers folded events of an scd2 target; short enough for any database."""
     readable = f"scd2_points_{table.schema}_{table.name}"
     digest = hashlib.sha256(f"{table.schema}.{table.name}".encode()).hexdigest()[:8]
     return f"{readable.encode()[:40].decode(errors='ignore')}_{digest}"
@@ -349,7 +349,7 @@ def _required(table: Table, keys: tuple[str, ...], load: Load, write: Write) -> 
 
 
 def _may_lack(table: Table, write: Write) -> str:
-    """Give the column whose NULLs are rejects whatever becomes of other bad rows: the watermark's, if that was asked."""
+    """Return the column whose NULLs are rejects whatever becomes of other bad rows: the watermark's, if that was asked."""
     if write.null_watermark != "reject" or write.incremental_column is None:
         return ""
     return table.column(write.incremental_column).name

@@ -20,7 +20,7 @@ TIMES = ("timestamp", "timestamp_tz", "date")
 
 
 def watermark_column(write: Write, columns: tuple[SourceColumn, ...]) -> SourceColumn:
-    """Give the source column that an incremental load is bounded by."""
+    """Return the source column that an incremental load is bounded by."""
     name = write.incremental_column or ""
     for column in columns:
         if column.name == name:
@@ -30,7 +30,7 @@ def watermark_column(write: Write, columns: tuple[SourceColumn, ...]) -> SourceC
 
 
 def lower_bound(stored: Watermark | None, write: Write) -> str | None:
-    """Give the value that an incremental load starts above; a watermark of another column says nothing about this one."""
+    """Return the value that an incremental load starts above; a watermark of another column says nothing about this one."""
     return stored.value if stored is not None and stored.column == write.incremental_column else None
 
 
@@ -46,7 +46,7 @@ def check_comparable(column: SourceColumn, dialect: str) -> None:
 
 
 def value_sql(value: str, column: SourceColumn, dialect: str) -> str:
-    """Give a stored watermark as an SQL literal of the source column's type."""
+    """Return a stored watermark as an SQL literal of the source column's type."""
     if column.family in NUMBERS:
         return value
     literal = text(value)
@@ -72,7 +72,7 @@ def lower_sql(lo: str, column: SourceColumn, dialect: str, lookback: timedelta |
 
 
 def bounded_sql(user_sql: str, bounds: Bounds, column: SourceColumn, write: Write, dialect: str) -> str:
-    """Give the user's query restricted to the bounds, in the source's dialect."""
+    """Return the user's query restricted to the bounds, in the source's dialect."""
     name = render(f"SELECT {quoted(column.name)}", dialect).removeprefix("SELECT ")
     conditions = []
     if bounds.lo is not None:
@@ -86,26 +86,26 @@ def bounded_sql(user_sql: str, bounds: Bounds, column: SourceColumn, write: Writ
 
 
 def _joined(conditions: list[str], bounds: Bounds) -> str:
-    """Give the condition; a source without any value has no rows in range."""
+    """Return the condition; a source without any value has no rows in range."""
     if bounds.fixed and bounds.hi is None:
         return "1 = 0"
     return " AND ".join(conditions) or "1 = 1"
 
 
 def highest_sql(user_sql: str, lo: str | None, column: SourceColumn, write: Write, dialect: str) -> str:
-    """Give the query for the upper bound (as text) and the number of NULLs."""
+    """Return the query for the upper bound (as text) and the number of NULLs."""
     kind = "CHAR" if dialect == "mysql" else "STRING" if dialect == "spark" else "VARCHAR"
     return _highest(user_sql, lo, column, write, dialect, f"CAST(MAX({{name}}) AS {kind})")
 
 
 def highest_of_some_sql(user_sql: str, lo: str | None, column: SourceColumn, write: Write, dialect: str) -> str:
-    """Give the query for the highest value of some of the rows, in its own type, and their number of NULLs."""
+    """Return the query for the highest value of some of the rows, in its own type, and their number of NULLs."""
     found = _highest(user_sql, lo, column, write, dialect, "MAX({name})")
     return f"SELECT hi, CAST(nulls AS BIGINT) AS nulls FROM ({found}) AS _some(hi, nulls)"
 
 
 def highest_of_all_sql(relation: str) -> str:
-    """Give the query that puts together what `highest_of_some_sql` gave, with the bound as text."""
+    """Return the query that puts together what `highest_of_some_sql` gave, with the bound as text."""
     return f"SELECT CAST(MAX(hi) AS VARCHAR), CAST(SUM(nulls) AS BIGINT) FROM {relation}"
 
 
@@ -128,7 +128,7 @@ _FAMILIES = {"date": "date", "timestamp": "timestamp", "timestamp_tz": "timestam
 
 
 def range_condition(bounds: Bounds, kind: str, write: Write, dialect: str) -> str:
-    """Give the condition on shaped rows, for a declared column of this kind."""
+    """Return the condition on shaped rows, for a declared column of this kind."""
     family = _FAMILIES.get(kind, "text" if kind in ("text", "string") else "integer")
     column = SourceColumn(bounds.column, family)
     name = native_column(bounds.column, dialect)

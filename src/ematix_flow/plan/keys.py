@@ -17,7 +17,7 @@ _WITHOUT_ORDER = ("json", "jsonb", "bytes", "boolean")
 
 
 def merge_keys(table: Table, write: Write) -> Choice:
-    """Give the keys for merge and scd2: explicit, `__merge_keys__`, first natural key, primary key."""
+    """Return the keys for merge and scd2: explicit, `__merge_keys__`, first natural key, primary key."""
     if write.mode not in ("merge", "scd2"):
         return Choice((), "this mode needs no keys")
     if write.keys:
@@ -36,7 +36,7 @@ def merge_keys(table: Table, write: Write) -> Choice:
 
 
 def compare_columns(table: Table, write: Write, keys: tuple[str, ...]) -> Choice:
-    """Give the columns whose change counts."""
+    """Return the columns whose change counts."""
     rest = tuple(column.name for column in table.columns if column.name not in keys)
     if write.mode not in ("merge", "scd2"):
         return Choice((), "this mode compares nothing")
@@ -53,7 +53,7 @@ def compare_columns(table: Table, write: Write, keys: tuple[str, ...]) -> Choice
 
 
 def update_columns(table: Table, write: Write, keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Give the columns that a merge writes when a row changed."""
+    """Return the columns that a merge writes when a row changed."""
     if write.mode != "merge":
         return ()
     if write.update_columns:

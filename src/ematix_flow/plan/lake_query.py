@@ -19,7 +19,7 @@ DIALECT = "spark"
 def lake_query(
     value: SourceValue, relation: Callable[[str, str], tuple[str, ...]], newest: Callable[[str, str], str]
 ) -> str:
-    """Give the query with its tables placed; those without a version are read as they are now, to the end of the load."""
+    """Return the query with its tables placed; those without a version are read as they are now, to the end of the load."""
     query = _query(value)
     named = {cte.alias for cte in query.find_all(exp.CTE)}
     for table in list(query.find_all(exp.Table)):

@@ -103,7 +103,7 @@ COLUMNS = {name: tuple(column for column, _, _ in columns) for name, columns in 
 
 
 def bookkeeping_table(name: str, database: MetadataStore) -> WantedTable:
-    """Give one of our tables as this database would have it; the first column is its key."""
+    """Return one of our tables as this database would have it; the first column is its key."""
     columns = _TABLES[name]
     key = columns[0][0]
     wanted = tuple(WantedColumn(StageColumn(n, t, in_key=n == key), nullable) for n, t, nullable in columns)
@@ -111,7 +111,7 @@ def bookkeeping_table(name: str, database: MetadataStore) -> WantedTable:
 
 
 def create_bookkeeping_sql(name: str, database: MetadataStore) -> str:
-    """Give the statement that creates one of our tables when it is missing."""
+    """Return the statement that creates one of our tables when it is missing."""
     return create_table_sql(bookkeeping_table(name, database), database).replace(
         "CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1
     )

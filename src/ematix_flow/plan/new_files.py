@@ -36,7 +36,7 @@ def choose_files(
 
 
 def refused(choice: FileChoice) -> PlanError | None:
-    """Give the error for files that changed under their names, where that is one."""
+    """Return the error for files that changed under their names, where that is one."""
     if choice.policy != ERROR or not choice.replaced:
         return None
     message = f"{_changed(choice)}: {_named(choice.replaced)}"
@@ -45,7 +45,7 @@ def refused(choice: FileChoice) -> PlanError | None:
 
 
 def warning(choice: FileChoice) -> str:
-    """Give what there is to say about files that are left out or gone, or an empty text."""
+    """Return what there is to say about files that are left out or gone, or an empty text."""
     if not (choice.new or choice.replaced or choice.known):
         return f"the source of {choice.scope.pipeline} has no file now; those that were loaded are gone"
     if choice.policy != IGNORE or not choice.replaced:

@@ -27,7 +27,7 @@ COARSER = (
 def wanted_partitions(
     table: Table, partition_by: tuple[str, ...], columns: Mapping[str, ColumnType], database: Database
 ) -> tuple[Partition, ...]:
-    """Give the partitions of a table that has these columns, or refuse what the target's system cannot make.
+    """Return the partitions of a table that has these columns, or refuse what the target's system cannot make.
 
     What a table class says of partitions means nothing outside of lakes; what a target says has to be possible.
     """
@@ -46,7 +46,7 @@ def wanted_partitions(
 
 
 def never_empty(wanted: WantedTable, found: FoundTable | None, database: Database) -> tuple[str, ...]:
-    """Give the columns of text whose empty values the target would keep as NULL because it divides the table by them."""
+    """Return the columns of text whose empty values the target would keep as NULL because it divides the table by them."""
     if "empty_partition" not in database.capabilities.cannot_store:
         return ()
     divided = {partition.column for partition in wanted.partitions} | set(found.partitions if found is not None else ())
@@ -55,7 +55,7 @@ def never_empty(wanted: WantedTable, found: FoundTable | None, database: Databas
 
 
 def partition_notes(target: TargetDeclaration, database: Database) -> tuple[str, ...]:
-    """Give what is to be said where a table class names partitions and its target has none."""
+    """Return what is to be said where a table class names partitions and its target has none."""
     if database.partition_transforms is not None or not target.table.partition_columns:
         return ()
     return (f"__partition_columns__ of {target.table.qualified_name} divide lake tables; {database.kind} has none",)

@@ -31,7 +31,7 @@ _LEADING = re.compile(r"\A(?:\s+|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*", re.DOTALL)
 
 
 def post_steps(pipeline: Pipeline) -> tuple[Post, ...]:
-    """Give the post steps of a pipeline in their order."""
+    """Return the post steps of a pipeline in their order."""
     return tuple(_post(index, step) for index, step in enumerate(pipeline.transforms_post))
 
 
@@ -45,17 +45,17 @@ def _post(index: int, step: Any) -> Post:
 
 
 def first_line(sql: str) -> str:
-    """Give the first line of a statement, cut to what fits a report."""
+    """Return the first line of a statement, cut to what fits a report."""
     lines = [line.strip() for line in sql.splitlines() if line.strip()]
     return lines[0][:SUMMARY_LENGTH] if lines else ""
 
 
 def first_word(sql: str) -> str:
-    """Give the word that says what a statement is, past comments, in lower case."""
+    """Return the word that says what a statement is, past comments, in lower case."""
     found = re.match(r"[a-z]+", sql[_LEADING.match(sql).end() :].lower())  # type: ignore[union-attr]
     return found[0] if found else ""
 
 
 def is_maintenance(sql: str) -> bool:
-    """Say whether a statement only keeps the database healthy: it runs outside a transaction and has no plan."""
+    """Return whether a statement only keeps the database healthy: it runs outside a transaction and has no plan."""
     return first_word(sql) in MAINTENANCE

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def plan_audit(request: PlanRequest, load: Load, *, exists: bool) -> Audit:
-    """Give what is measured of the rows of one target."""
+    """Return what is measured of the rows of one target."""
     quality, database = request.target.quality, request.database
     if not quality.expectations:
         return Audit()
@@ -39,12 +39,12 @@ def plan_audit(request: PlanRequest, load: Load, *, exists: bool) -> Audit:
 
 
 def without_functions(audit: Audit) -> Audit:
-    """Give the audit as it can be stored: functions of the user's stay in the user's module."""
+    """Return the audit as it can be stored: functions of the user's stay in the user's module."""
     return replace(audit, measures=tuple(replace(one, function=None) for one in audit.measures))
 
 
 def with_functions(audit: Audit, expectations: Sequence[Expectation]) -> Audit:
-    """Give a stored audit with the functions of the declaration it was made from."""
+    """Return a stored audit with the functions of the declaration it was made from."""
     known = {one.name: one.function for one in expectations}
     missing = [one.name for one in audit.measures if one.kind == q.PYTHON and known.get(one.name) is None]
     if missing:
@@ -65,7 +65,7 @@ class _Planner:
         self.written_in = request.target.quality.dialect or load.dialect
 
     def measure(self, one: Expectation) -> Measure:
-        """Give one expectation as it is measured."""
+        """Return one expectation as it is measured."""
         match one.kind:
             case q.ROW_COUNT:
                 return self._measure(one, least=one.low, most=one.high)
@@ -95,7 +95,7 @@ class _Planner:
         return self._measure(one, columns, offending=condition, sample=sample, shown=shown, **known)
 
     def _values(self, one: Expectation) -> Measure:
-        """Give an expectation about the values of one row."""
+        """Return an expectation about the values of one row."""
         found = checks.offending(one, self.table, self.dialect, self.written_in)
         columns = one.columns or checks.columns_in(found)
         condition = self._sql(checks.certain(found))

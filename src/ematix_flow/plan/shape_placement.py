@@ -46,7 +46,7 @@ class Shaping:
 def plan_shape(
     pipeline: Pipeline, target: TargetDeclaration, observed: Observed, path: str, source: Database | None
 ) -> Shaping:
-    """Give the query of the load in the dialect of whoever evaluates it."""
+    """Return the query of the load in the dialect of whoever evaluates it."""
     place = _place(pipeline, target, observed, path)
     user = observed.user_dialect or observed.source_dialect
     over_rows = place.value in _OVER_ROWS
@@ -91,7 +91,7 @@ class _Rows:
 
 
 def _over_rows(rows: _Rows) -> tuple[str, bool]:
-    """Give the query over the rows, and whether it marks some of them."""
+    """Return the query over the rows, and whether it marks some of them."""
     columns, target, user = dict(rows.columns), rows.target, rows.user_dialect
     reading = read_columns(target.table, rows.dialect, columns, column_map=target.column_map, user_dialect=user)
     marked = reading.can_fail or CORRUPT in columns
@@ -115,7 +115,7 @@ def _check_event(target: TargetDeclaration, columns: dict[str, str]) -> None:
 
 
 def _fitting(target: TargetDeclaration, observed: Observed, source: Database | None) -> frozenset[str]:
-    """Give the columns that cannot fail because the source's own type is the declared one, or a narrower one.
+    """Return the columns that cannot fail because the source's own type is the declared one, or a narrower one.
 
     SQLite is left out: its columns may hold values of any type.
     """
@@ -131,7 +131,7 @@ def _fitting(target: TargetDeclaration, observed: Observed, source: Database | N
 
 
 def _known_columns(observed: Observed, *, over_rows: bool) -> dict[str, str]:
-    """Give the families of the source's columns, with those that the reading of rows and of files adds."""
+    """Return the families of the source's columns, with those that the reading of rows and of files adds."""
     columns = {column.name: column.family for column in observed.source_columns}
     if over_rows:
         _refuse_own(columns)
@@ -222,7 +222,7 @@ def _final(
     *,
     marks: tuple[str, ...],
 ) -> str:
-    """Give the outermost projection: exactly the staged columns, and the marks of rows that do not parse."""
+    """Return the outermost projection: exactly the staged columns, and the marks of rows that do not parse."""
     natives = {column.name: native_column(column.name, dialect) for column in target.table.columns}
     parts = [f"{read_as[name]} AS {native}" if name in read_as else native for name, native in natives.items()]
     event = target.write.event_timestamp_column
@@ -240,7 +240,7 @@ def _final(
 
 
 def _interchanged(observed: Observed, source: Database, dialect: str) -> dict[str, str]:
-    """Give the columns that a source database reads in another form than its own."""
+    """Return the columns that a source database reads in another form than its own."""
     natives = {column.name: native_column(column.name, dialect) for column in observed.source_columns}
     forms = {column.name: source.interchange(column, natives[column.name]) for column in observed.source_columns}
     return {name: form for name, form in forms.items() if form != natives[name]}

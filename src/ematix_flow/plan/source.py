@@ -41,7 +41,7 @@ class SourceValue:
 def source_value(
     returned: Any, connection: str | Connection | None, source_table: str | None, kind: str
 ) -> SourceValue:
-    """Give the source for what the function returned; `kind` is the kind of the source connection."""
+    """Return the source for what the function returned; `kind` is the kind of the source connection."""
     if isinstance(returned, dict):
         return SourceValue(connection, result=returned)
     if isinstance(returned, Source):
@@ -90,7 +90,7 @@ def _is_query(text: str) -> bool:
 
 
 def _lake_table(text: str) -> tuple[str, str]:
-    """Give schema and name of a table of a lake by its folder, `schema/name`, or by its name, `schema.name`."""
+    """Return schema and name of a table of a lake by its folder, `schema/name`, or by its name, `schema.name`."""
     named = text.strip().strip("/")
     parts = named.split("/") if "/" in named else named.split(".")
     if len(parts) > 2 or not all(parts) or any(letter in named for letter in "*?["):  # noqa: PLR2004 - schema and name
@@ -105,6 +105,6 @@ def _is_frame(value: Any) -> bool:
 
 
 def table_query(place: TableName, columns: tuple[str, ...] | None) -> str:
-    """Give canonical SQL for a source table; a column map is applied by the shape."""
+    """Return canonical SQL for a source table; a column map is applied by the shape."""
     table = f"{quoted(place.schema)}.{quoted(place.name)}" if place.schema else quoted(place.name)
     return f"SELECT {listed(columns) if columns else '*'} FROM {table}"

@@ -24,7 +24,7 @@ _SPELLED_ALIKE = 6
 
 
 def declared_need(pipeline: Pipeline, target: TargetDeclaration) -> str:
-    """Give what the declaration alone needs Spark for, or an empty text."""
+    """Return what the declaration alone needs Spark for, or an empty text."""
     if pipeline.transforms_pre:
         return "transforms_pre= works on all rows at once"
     for column in target.table.columns:
@@ -38,7 +38,7 @@ def declared_need(pipeline: Pipeline, target: TargetDeclaration) -> str:
 
 
 def need_of_spark(pipeline: Pipeline, target: TargetDeclaration, observed: Observed) -> str:
-    """Give what a source of files or rows in memory needs Spark for, or an empty text."""
+    """Return what a source of files or rows in memory needs Spark for, or an empty text."""
     if observed.connections:
         return "the source is a query over several connections"
     if observed.source_sql:
@@ -64,7 +64,7 @@ def _computed(mapped: Mapping[str, str], columns: Sequence[SourceColumn]) -> str
 
 
 def _typed(table: Table, mapped: Mapping[str, str], columns: Sequence[SourceColumn]) -> str:
-    """Give the column whose values Spark and DuckDB would not carry or write alike."""
+    """Return the column whose values Spark and DuckDB would not carry or write alike."""
     names = [column.name.lower() for column in columns]
     known = dict(zip(names, columns, strict=True))
     if len(known) != len(names):

@@ -70,12 +70,12 @@ class FileChoice:
 
     @property
     def reloaded(self) -> tuple[SourceFile, ...]:
-        """Give the changed files that are loaded again."""
+        """Return the changed files that are loaded again."""
         return self.replaced if self.policy == "load" else ()
 
     @property
     def chosen(self) -> tuple[SourceFile, ...]:
-        """Give the files that are read, in the order of their keys."""
+        """Return the files that are read, in the order of their keys."""
         return tuple(sorted((*self.new, *self.reloaded), key=lambda file: file.key))
 
 
@@ -128,7 +128,7 @@ class Read:
 
     @property
     def is_empty(self) -> bool:
-        """Say whether there is known to be nothing to read."""
+        """Return whether there is known to be nothing to read."""
         return self.files is not None and not self.files.chosen
 
 
@@ -172,7 +172,7 @@ class Stage:
 
     @property
     def skipped(self) -> str:
-        """Give the reason why nothing is staged; empty when rows are."""
+        """Return the reason why nothing is staged; empty when rows are."""
         return self.by.reason if self.by.value == NOBODY else ""
 
 
@@ -261,7 +261,7 @@ class TargetPlan:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Give the steps in the order they run."""
+        """Return the steps in the order they run."""
         return (self.ensure, self.read, self.shape, self.check, self.stage, self.audit, self.commit)
 
 

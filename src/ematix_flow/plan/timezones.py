@@ -21,7 +21,7 @@ _OFFSET = re.compile(r"[+-]\d\d:\d\d")
 def zoned(
     sql: str, columns: Sequence[SourceColumn], timezone: str | None, dialect: str
 ) -> tuple[str, tuple[SourceColumn, ...]]:
-    """Give the query and its columns with every timestamp without a zone read in the connection's zone."""
+    """Return the query and its columns with every timestamp without a zone read in the connection's zone."""
     naive = [column for column in columns if column.family == "timestamp"]
     if timezone is None or timezone in UTC_NAMES or (not naive and dialect != "sqlite"):
         return sql, tuple(columns)

@@ -35,7 +35,7 @@ class Wanted:
 
 
 def last_of(found: Sequence[RunRecord]) -> RunRecord | None:
-    """Give the last attempt of the run that was found; None when there is none, or more than one run."""
+    """Return the last attempt of the run that was found; None when there is none, or more than one run."""
     if len({run.run_id for run in found}) != 1:
         return None
     return max(found, key=lambda run: run.attempt)
@@ -47,26 +47,26 @@ class Book(ABC):
     @property
     @abstractmethod
     def shown(self) -> str:
-        """Give the place for people; no secret."""
+        """Return the place for people; no secret."""
 
     @property
     def path(self) -> Path | None:
-        """Give the file or the folder, where it is one of this machine."""
+        """Return the file or the folder, where it is one of this machine."""
         return None
 
     @property
     def project(self) -> ProjectName:
-        """Give the project whose records these are; one without a name where none are told apart."""
+        """Return the project whose records these are; one without a name where none are told apart."""
         return ProjectName()
 
     @property
     def projects(self) -> tuple[str, ...] | None:
-        """Give the names whose runs count as those of the project; None where none are told apart."""
+        """Return the names whose runs count as those of the project; None where none are told apart."""
         return None
 
     @property
     def everything(self) -> Book:
-        """Give the book with the records of all projects, under the keys by which they are kept."""
+        """Return the book with the records of all projects, under the keys by which they are kept."""
         return self
 
     @abstractmethod
@@ -75,15 +75,15 @@ class Book(ABC):
 
     @abstractmethod
     def now(self) -> datetime:
-        """Give the time by the clock that all who use this book share."""
+        """Return the time by the clock that all who use this book share."""
 
     @abstractmethod
     def find(self, kind: type[R], key: tuple[str, ...]) -> R | None:
-        """Give the record of a key."""
+        """Return the record of a key."""
 
     @abstractmethod
     def all(self, kind: type[R]) -> list[R]:
-        """Give every record of a kind, in the order of their keys."""
+        """Return every record of a kind, in the order of their keys."""
 
     @abstractmethod
     def swap(self, before: R | None, after: R) -> R | None:
@@ -99,18 +99,18 @@ class Book(ABC):
 
     @abstractmethod
     def runs(self, wanted: Wanted) -> tuple[list[RunRecord], int]:
-        """Give the newest runs, and how many there are."""
+        """Return the newest runs, and how many there are."""
 
     @abstractmethod
     def run(self, run_id: str, projects: tuple[str, ...] | None = None) -> RunRecord | None:
-        """Give a run by its id or a beginning of it that no other has, among all runs or those of some projects.
+        """Return a run by its id or a beginning of it that no other has, among all runs or those of some projects.
 
         It is the last attempt of the run, unless `id#1` names another.
         """
 
     @abstractmethod
     def last_attempt(self, request_id: str, target: str | None) -> int:
-        """Give the highest number of an attempt at a request, or at one target of it; 0 when there is none."""
+        """Return the highest number of an attempt at a request, or at one target of it; 0 when there is none."""
 
     @abstractmethod
     def forget_runs(self, before: datetime, runs: Collection[str], requests: Collection[str]) -> int:

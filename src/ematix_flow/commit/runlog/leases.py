@@ -92,7 +92,7 @@ def cancel(book: Book, pipeline: str, by: str) -> Claim | None:
 
 
 def held(book: Book, token: str) -> Claim | None:
-    """Give the lease of a token; None when somebody took or swept it."""
+    """Return the lease of a token; None when somebody took or swept it."""
     return _held(book, token)
 
 

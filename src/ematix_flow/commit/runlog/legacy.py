@@ -36,7 +36,7 @@ class LegacyNames(ABC):
 
     @abstractmethod
     def all(self, kind: type[R]) -> list[R]:
-        """Give every record of a kind."""
+        """Return every record of a kind."""
 
     @abstractmethod
     def swap(self, before: R | None, after: R) -> R | None:
@@ -52,7 +52,7 @@ class LegacyNames(ABC):
 
     @abstractmethod
     def get_run(self, run_id: str) -> RunRecord | None:
-        """Give one run by its id."""
+        """Return one run by its id."""
 
     # Outcomes and attempts
 
@@ -80,11 +80,11 @@ class LegacyNames(ABC):
         self.change_state(name, lambda state: replace(state, slot_status="succeeded", **cleared))  # type: ignore[arg-type]
 
     def restore_into_process(self) -> dict[str, PipelineState]:
-        """Give the state of every pipeline by its name; the process itself remembers nothing."""
+        """Return the state of every pipeline by its name; the process itself remembers nothing."""
         return {state.pipeline: state for state in self.all(PipelineState)}
 
     def attempt_state(self, name: str) -> AttemptState | None:
-        """Give how often a pipeline was tried since it last succeeded; None when it was not."""
+        """Return how often a pipeline was tried since it last succeeded; None when it was not."""
         state = self.restore_into_process().get(name)
         if state is None or not state.attempt:
             return None
@@ -121,7 +121,7 @@ class LegacyNames(ABC):
         self.change_state(pipeline, lambda state: replace(state, paused=paused))
 
     def pending_actions(self, pipeline: str | None = None) -> list[Action]:
-        """Give what was asked for and nobody has taken, the oldest first."""
+        """Return what was asked for and nobody has taken, the oldest first."""
         waiting = [a for a in self.all(Action) if a.state == ASKED and pipeline in (None, a.pipeline)]
         return sorted(waiting, key=lambda action: (action.asked_at, action.id))
 

@@ -45,22 +45,22 @@ class RunLog(LegacyNames):
 
     @property
     def shown(self) -> str:
-        """Give the place for people; no secret."""
+        """Return the place for people; no secret."""
         return self.book.shown
 
     @property
     def path(self) -> Path | None:
-        """Give the file or the folder, where it is one of this machine."""
+        """Return the file or the folder, where it is one of this machine."""
         return self.book.path
 
     @property
     def project(self) -> ProjectName:
-        """Give the project whose part of the run log this is."""
+        """Return the project whose part of the run log this is."""
         return self.book.project
 
     @property
     def folder(self) -> Path:
-        """Give the folder for what is kept beside the run log: that of its file, or the user's own."""
+        """Return the folder for what is kept beside the run log: that of its file, or the user's own."""
         path = self.book.path
         if path is None:
             return Path.home() / ".ematix-flow"
@@ -74,11 +74,11 @@ class RunLog(LegacyNames):
     # Records
 
     def find(self, kind: type[R], *key: str) -> R | None:
-        """Give the record of a key."""
+        """Return the record of a key."""
         return self.book.find(kind, key)
 
     def all(self, kind: type[R]) -> list[R]:
-        """Give every record of a kind."""
+        """Return every record of a kind."""
         return self.book.all(kind)
 
     def swap(self, before: R | None, after: R) -> R | None:
@@ -100,7 +100,7 @@ class RunLog(LegacyNames):
     # Requests
 
     def open_request(self, pipeline: str, at: datetime, *, new: bool = False) -> Request:
-        """Give the interrupted request of this pipeline, or a fresh one."""
+        """Return the interrupted request of this pipeline, or a fresh one."""
         return requests.open_request(self.book, pipeline, at, new=new)
 
     def close_request(self, request: Request, at: datetime) -> None:
@@ -116,7 +116,7 @@ class RunLog(LegacyNames):
         self._write(f"request {request.id}", lambda: requests.release_request(self.book, request, ended))
 
     def next_attempt(self, request: Request, target: str | None = None) -> int:
-        """Give the number of the attempt at a request that comes next, or at one target of it."""
+        """Return the number of the attempt at a request that comes next, or at one target of it."""
         return self.book.last_attempt(request.id, target) + 1
 
     # Runs
@@ -136,12 +136,12 @@ class RunLog(LegacyNames):
         all_projects: bool = False,
         since: datetime | None = None,
     ) -> tuple[list[RunRecord], int]:
-        """Give the newest runs of the project, or of all, and how many there are."""
+        """Return the newest runs of the project, or of all, and how many there are."""
         projects = None if all_projects else self.book.projects
         return self.book.runs(Wanted(pipeline, status, limit, offset, projects, since))
 
     def get_run(self, run_id: str, *, all_projects: bool = False) -> RunRecord | None:
-        """Give one run of the project, or of any, by its id or a unique beginning of it."""
+        """Return one run of the project, or of any, by its id or a unique beginning of it."""
         return self.book.run(run_id, None if all_projects else self.book.projects)
 
     # What waits while the book is away
@@ -223,7 +223,7 @@ class RunLog(LegacyNames):
         return claims.release(self.book, token)
 
     def held(self, token: str) -> Claim | None:
-        """Give the lease of a token; None when it is lost."""
+        """Return the lease of a token; None when it is lost."""
         return claims.held(self.book, token)
 
     def cancel_lease(self, pipeline: str, by: str) -> Claim | None:

@@ -36,7 +36,7 @@ _NO_CONNECTION = Address("", "")
 
 
 def open_run_log(url: str | Connection | None = None, path: str | None = None, *, required: bool = False) -> RunLog:
-    """Give the run log of a URL, a path, the environment or the default file, in this order.
+    """Return the run log of a URL, a path, the environment or the default file, in this order.
 
     One that does not answer is a warning, and what this process does is then forgotten; an error where it is required.
     """
@@ -51,7 +51,7 @@ def open_run_log(url: str | Connection | None = None, path: str | None = None, *
 
 
 def place_of(url: str | None = None, path: str | None = None) -> str:
-    """Give where the run log of a URL, a path, the environment or the default file is, in this order."""
+    """Return where the run log of a URL, a path, the environment or the default file is, in this order."""
     address = url or (None if path else os.environ.get("EMATIX_FLOW_RUN_LOG_URL"))
     return address or path or os.environ.get("EMATIX_FLOW_RUN_LOG_PATH") or DEFAULT
 
@@ -63,7 +63,7 @@ def _opened_at(url: str | None, path: str | None) -> RunLog:
 
 
 def from_url(url: str | Connection) -> RunLog:
-    """Give the run log of an address, a path, a connection or the name of one; RunLogError when it does not answer."""
+    """Return the run log of an address, a path, a connection or the name of one; RunLogError when it does not answer."""
     if isinstance(url, Connection):
         return _of_connection(url)
     address = read_address(url)
@@ -76,7 +76,7 @@ def from_url(url: str | Connection) -> RunLog:
 
 
 def book_of(address: Address) -> Book:
-    """Give the book of an address; nothing is asked of it yet."""
+    """Return the book of an address; nothing is asked of it yet."""
     create = address.switch("create_tables", default=True)
     match address.kind:
         case "sqlite":
@@ -100,7 +100,7 @@ def book_of(address: Address) -> Book:
 
 
 def ddl(url: str) -> str:
-    """Give the statements that make the tables of a run log in a database; nothing is run."""
+    """Return the statements that make the tables of a run log in a database; nothing is run."""
     address = read_address(url)
     book = sqlite_book(Path(url)) if address is None else book_of(address)
     if not isinstance(book, SqlBook):
@@ -109,7 +109,7 @@ def ddl(url: str) -> str:
 
 
 def forgotten_run_log() -> RunLog:
-    """Give a run log that ends with this process."""
+    """Return a run log that ends with this process."""
     scratch = open_scratch("runlog")
     log = _opened(sqlite_book(scratch.folder / "run_log.db", lasting=False))
     weakref.finalize(log, scratch.remove)
@@ -117,12 +117,12 @@ def forgotten_run_log() -> RunLog:
 
 
 def sqlite_run_log(path: str | Path) -> RunLog:
-    """Give the run log in an SQLite file."""
+    """Return the run log in an SQLite file."""
     return _opened(sqlite_book(Path(path)))
 
 
 def sqlite_book(path: Path, *, create: bool = True, lasting: bool = True) -> SqlBook:
-    """Give the book in an SQLite file; it is opened for each call, so that many processes can share it.
+    """Return the book in an SQLite file; it is opened for each call, so that many processes can share it.
 
     One that ends with this process anyway need not wait for the disk.
     """
@@ -144,7 +144,7 @@ def sqlite_book(path: Path, *, create: bool = True, lasting: bool = True) -> Sql
 
 
 def local_path(url: str) -> Path | None:
-    """Give the file or folder of this machine that an address means, if it means one."""
+    """Return the file or folder of this machine that an address means, if it means one."""
     address = read_address(url)
     if address is not None:
         return Path(address.rest).expanduser() if address.kind in ("sqlite", "file") else None
@@ -152,7 +152,7 @@ def local_path(url: str) -> Path | None:
 
 
 def is_run_log(path: Path) -> bool:
-    """Say whether a file or folder is a run log; nothing is created or changed."""
+    """Return whether a file or folder is a run log; nothing is created or changed."""
     import sqlite3
     from contextlib import closing
 
@@ -176,7 +176,7 @@ def _at_path(path: str) -> RunLog:
 
 
 def _book_at(path: str, *, create: bool = True) -> Book:
-    """Give the book of a path: objects in a folder that is there or whose name ends with a slash, else an SQLite file."""
+    """Return the book of a path: objects in a folder that is there or whose name ends with a slash, else an SQLite file."""
     place = Path(path).expanduser()
     if not path.endswith("/") and not place.is_dir():
         return sqlite_book(Path(path), create=create)
@@ -186,7 +186,7 @@ def _book_at(path: str, *, create: bool = True) -> Book:
 
 
 def _names_connection(word: str) -> bool:
-    """Say whether a bare word is the name of a connection; what there is a file of is a path, and so is the rest."""
+    """Return whether a bare word is the name of a connection; what there is a file of is a path, and so is the rest."""
     if not _NAME.fullmatch(word) or Path(word).exists():
         return False
     from ematix_flow.connect.config.lookup import find_connection
@@ -239,7 +239,7 @@ def _book_of_connection(connection: Connection, address: Address) -> Book:
 
 
 def shown(connection: Connection) -> str:
-    """Give where a connection leads, for people."""
+    """Return where a connection leads, for people."""
     from ematix_flow.connect.registry import system_of
 
     info = system_of(connection).info()

@@ -48,27 +48,27 @@ class ProjectBook(Book):
 
     @property
     def shown(self) -> str:
-        """Give the place of the whole book."""
+        """Return the place of the whole book."""
         return self._inner.shown
 
     @property
     def path(self) -> Path | None:
-        """Give the file or the folder of the whole book."""
+        """Return the file or the folder of the whole book."""
         return self._inner.path
 
     @property
     def project(self) -> ProjectName:
-        """Give the project."""
+        """Return the project."""
         return self._project
 
     @property
     def projects(self) -> tuple[str, ...]:
-        """Give the name of the project and those it had before."""
+        """Return the name of the project and those it had before."""
         return (self._project.name, *self._project.legacy)
 
     @property
     def everything(self) -> Book:
-        """Give the whole book."""
+        """Return the whole book."""
         return self._inner
 
     def ensure(self) -> None:
@@ -76,7 +76,7 @@ class ProjectBook(Book):
         self._inner.ensure()
 
     def now(self) -> datetime:
-        """Give the time of the whole book."""
+        """Return the time of the whole book."""
         return self._inner.now()
 
     def clean_up(self, before: datetime) -> None:
@@ -90,7 +90,7 @@ class ProjectBook(Book):
     # Records
 
     def find(self, kind: type[R], key: tuple[str, ...]) -> R | None:
-        """Give the project's own record, or the former one that it may take over."""
+        """Return the project's own record, or the former one that it may take over."""
         if pipeline_field(kind) is None:
             return self._inner.find(kind, key)
         if not is_keyed(kind):
@@ -103,7 +103,7 @@ class ProjectBook(Book):
         return None if legacy is None else _shown(legacy)
 
     def all(self, kind: type[R]) -> list[R]:
-        """Give the project's own records, and former ones that it may take over."""
+        """Return the project's own records, and former ones that it may take over."""
         everything = self._inner.all(kind)
         if pipeline_field(kind) is None:
             return everything
@@ -137,7 +137,7 @@ class ProjectBook(Book):
     # Former records
 
     def _legacy_record(self, kind: type[R], key: tuple[str, ...]) -> R | None:
-        """Give the newest former record of a key that no other project has taken over."""
+        """Return the newest former record of a key that no other project has taken over."""
         for mark in self._legacy:
             found = self._inner.find(kind, marked_key(kind, key, mark))
             if found is not None and self._may_take(self._inner.find(Adoption, (adoption_key(found),))):
@@ -145,7 +145,7 @@ class ProjectBook(Book):
         return None
 
     def _free(self, found: list[R]) -> list[R]:
-        """Give those of some former records that no other project has taken over."""
+        """Return those of some former records that no other project has taken over."""
         taken = {one.record: one for one in self._inner.all(Adoption)} if found else {}
         return [record for record in found if self._may_take(taken.get(adoption_key(record)))]
 
@@ -153,7 +153,7 @@ class ProjectBook(Book):
         return adoption is None or (adoption.project == self._project.mark and not adoption.done)
 
     def _read_as(self, before: R) -> R | None:
-        """Give the former record that was read as `before`; None when there is an own one, or it has changed."""
+        """Return the former record that was read as `before`; None when there is an own one, or it has changed."""
         kind, key = type(before), key_of(before)
         if self._inner.find(kind, marked_key(kind, key, self._project.mark)) is not None:
             return None
@@ -194,12 +194,12 @@ class ProjectBook(Book):
         self._inner.put_run(replace(run, run_id=run_id, request_id=request_id, project=self._project.name))
 
     def runs(self, wanted: Wanted) -> tuple[list[RunRecord], int]:
-        """Give the newest runs of the projects that are wanted."""
+        """Return the newest runs of the projects that are wanted."""
         found, total = self._inner.runs(wanted)
         return [unmarked_run(run) for run in found], total
 
     def run(self, run_id: str, projects: tuple[str, ...] | None = None) -> RunRecord | None:
-        """Give a run by its whole id, that of this project first, or by a beginning of it that no other has."""
+        """Return a run by its whole id, that of this project first, or by a beginning of it that no other has."""
         whole, number = split_key(run_id)
         for name in self.projects if projects is None else projects:
             found = self._inner.run(f"{marked(whole, project_mark(name))}{number}", (name,))
@@ -209,7 +209,7 @@ class ProjectBook(Book):
         return None if found is None else unmarked_run(found)
 
     def last_attempt(self, request_id: str, target: str | None) -> int:
-        """Give the highest number, also of attempts that were made under a former name."""
+        """Return the highest number, also of attempts that were made under a former name."""
         return max(self._inner.last_attempt(marked(request_id, mark), target) for mark in self._marks)
 
     def forget_runs(self, before: datetime, runs: Collection[str], requests: Collection[str]) -> int:
@@ -218,5 +218,5 @@ class ProjectBook(Book):
 
 
 def _shown(legacy: R) -> R:
-    """Give a former record to whoever may take it over."""
+    """Return a former record to whoever may take it over."""
     return with_version(unmarked_record(legacy), -legacy.version)

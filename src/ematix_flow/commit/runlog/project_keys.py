@@ -17,56 +17,56 @@ _MARKED = re.compile(r"(.*) #([0-9a-f]{12})", re.DOTALL)
 
 
 def marked(name: str, mark: str) -> str:
-    """Give a name with the mark of a project."""
+    """Return a name with the mark of a project."""
     return f"{name} #{mark}" if mark and name else name
 
 
 def mark_in(name: str) -> str:
-    """Give the mark that a name has; empty for none."""
+    """Return the mark that a name has; empty for none."""
     found = _MARKED.fullmatch(name)
     return found[2] if found else ""
 
 
 def unmarked(name: str) -> str:
-    """Give a name without the mark of its project."""
+    """Return a name without the mark of its project."""
     found = _MARKED.fullmatch(name)
     return found[1] if found else name
 
 
 def pipeline_field(kind: type[Record]) -> str | None:
-    """Give the field of a kind that names a pipeline; None for what belongs to the run log as a whole."""
+    """Return the field of a kind that names a pipeline; None for what belongs to the run log as a whole."""
     names = kind.__dataclass_fields__
     return next((name for name in ("pipeline", "pipeline_name") if name in names), None)
 
 
 def is_keyed(kind: type[Record]) -> bool:
-    """Say whether records of a kind are found by the name of a pipeline, and not by an id of their own."""
+    """Return whether records of a kind are found by the name of a pipeline, and not by an id of their own."""
     return pipeline_field(kind) in kind.key
 
 
 def marked_key(kind: type[Record], key: tuple[str, ...], mark: str) -> tuple[str, ...]:
-    """Give a key with the mark of a project."""
+    """Return a key with the mark of a project."""
     own = pipeline_field(kind)
     return tuple(marked(value, mark) if name == own else value for name, value in zip(kind.key, key, strict=True))
 
 
 def mark_of_record(record: Record) -> str:
-    """Give the mark of the project that a record belongs to."""
+    """Return the mark of the project that a record belongs to."""
     return mark_in(str(getattr(record, pipeline_field(type(record)) or "", "")))
 
 
 def marked_record(record: R, mark: str) -> R:
-    """Give a record as it is kept for a project."""
+    """Return a record as it is kept for a project."""
     return _renamed(record, lambda name: marked(name, mark))
 
 
 def unmarked_record(record: R) -> R:
-    """Give a record with the plain name of its pipeline."""
+    """Return a record with the plain name of its pipeline."""
     return _renamed(record, unmarked)
 
 
 def unmarked_run(run: RunRecord) -> RunRecord:
-    """Give a run with its plain ids."""
+    """Return a run with its plain ids."""
     return replace(run, run_id=unmarked(run.run_id), request_id=unmarked(run.request_id))
 
 

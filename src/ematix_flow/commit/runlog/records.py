@@ -24,7 +24,7 @@ class Record(Protocol):
 
     @property
     def version(self) -> int:
-        """Give how often it was written, so that whoever writes it next knows what they replace."""
+        """Return how often it was written, so that whoever writes it next knows what they replace."""
 
 
 R = TypeVar("R", bound=Record)
@@ -155,17 +155,17 @@ KINDS: tuple[type[Record], ...] = (PipelineState, Claim, Action, Incident, Backf
 
 @cache
 def columns_of(kind: type[Record]) -> tuple[tuple[str, str], ...]:
-    """Give the names of a kind's fields, each with `str`, `int` or `bool`."""
+    """Return the names of a kind's fields, each with `str`, `int` or `bool`."""
     return tuple((field.name, str(field.type)) for field in fields(kind))
 
 
 def key_of(record: Record) -> tuple[str, ...]:
-    """Give the values that tell a record from others of its kind."""
+    """Return the values that tell a record from others of its kind."""
     return tuple(str(getattr(record, name)) for name in type(record).key)
 
 
 def values_of(record: Record) -> tuple[Any, ...]:
-    """Give the values of a record in the order of its fields, as text and whole numbers."""
+    """Return the values of a record in the order of its fields, as text and whole numbers."""
     return tuple(
         int(value) if isinstance(value, bool) else value
         for value in (getattr(record, name) for name, _ in columns_of(type(record)))
@@ -173,7 +173,7 @@ def values_of(record: Record) -> tuple[Any, ...]:
 
 
 def from_values(kind: type[R], rows: Iterable[tuple[Any, ...]]) -> list[R]:
-    """Give the records of rows; a column that an older version left empty has its default."""
+    """Return the records of rows; a column that an older version left empty has its default."""
     columns = columns_of(kind)
     truths = tuple(place for place, (_, word) in enumerate(columns) if word == "bool")
     return [kind(*_cleaned(kind, row, truths) if truths or None in row else row) for row in rows]
@@ -190,22 +190,22 @@ def _cleaned(kind: type[Record], row: tuple[Any, ...], truths: tuple[int, ...]) 
 
 
 def document_of(record: Record) -> dict[str, Any]:
-    """Give a record as the document that an object holds."""
+    """Return a record as the document that an object holds."""
     return {name: getattr(record, name) for name, _ in columns_of(type(record))}
 
 
 def from_document(kind: type[R], said: Mapping[str, Any]) -> R:
-    """Give the record of a document; what a newer version added to it is left out."""
+    """Return the record of a document; what a newer version added to it is left out."""
     return kind(**{name: said[name] for name, _ in columns_of(kind) if name in said})
 
 
 def with_version(record: R, version: int) -> R:
-    """Give a record as it is kept."""
+    """Return a record as it is kept."""
     return replace(record, version=version)
 
 
 def storable(value: T) -> T:
-    """Give a value whose texts every database can keep: no zero bytes, nothing that is no character."""
+    """Return a value whose texts every database can keep: no zero bytes, nothing that is no character."""
     texts = {field.name: getattr(value, field.name) for field in fields(value)}  # type: ignore[arg-type]
     changed = {
         name: storable_text(text) for name, text in texts.items() if isinstance(text, str) and not _is_plain(text)
@@ -218,12 +218,12 @@ def _is_plain(text: str) -> bool:
 
 
 def storable_text(text: str) -> str:
-    """Give a text that every database can keep."""
+    """Return a text that every database can keep."""
     return text.encode(errors="backslashreplace").decode().replace("\0", "\\0")
 
 
 def instant(text: str) -> datetime:
-    """Give the instant that a text tells; the earliest there is when it tells none."""
+    """Return the instant that a text tells; the earliest there is when it tells none."""
     if not text:
         return datetime.min.replace(tzinfo=UTC)
     told = datetime.fromisoformat(text)
@@ -231,5 +231,5 @@ def instant(text: str) -> datetime:
 
 
 def told(at: datetime) -> str:
-    """Give an instant as text of one width, so that the order of texts is that of instants."""
+    """Return an instant as text of one width, so that the order of texts is that of instants."""
     return at.astimezone(UTC).isoformat(timespec="microseconds")

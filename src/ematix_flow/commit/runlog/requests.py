@@ -28,7 +28,7 @@ STOPPED = "stopped"
 
 
 def open_request(book: Book, pipeline: str, at: datetime, *, new: bool = False) -> Request:
-    """Give the interrupted request of this pipeline, or a fresh one; refused while a process of this host works on it.
+    """Return the interrupted request of this pipeline, or a fresh one; refused while a process of this host works on it.
 
     A finished request comes with its result: everything is committed, and only the delivery is left to do.
     """
@@ -60,7 +60,7 @@ def release_request(book: Book, request: Request, ended: str = FAILED) -> None:
 
 
 def is_unclosed(row: RequestRow) -> bool:
-    """Say whether the next run of the pipeline takes this request up."""
+    """Return whether the next run of the pipeline takes this request up."""
     return row.state in (OPEN, FINISHED)
 
 
@@ -76,7 +76,7 @@ def cancel(book: Book, pipeline: str, by: str) -> RequestRow | None:
 
 
 def cancelled_by(book: Book, request: Request) -> str:
-    """Give who asked for a request to stop; empty when nobody did."""
+    """Return who asked for a request to stop; empty when nobody did."""
     found = book.find(RequestRow, (request.pipeline,))
     return found.cancelled_by if found is not None and found.request_id == request.id else ""
 
@@ -101,18 +101,18 @@ def _owned(row: RequestRow) -> RequestRow:
 
 
 def _alive(row: RequestRow) -> bool:
-    """Say whether the owner of a request still runs; a process of another host is left to the fence."""
+    """Return whether the owner of a request still runs; a process of another host is left to the fence."""
     if not row.pid or row.host != socket.gethostname() or row.pid == os.getpid():
         return False
     return process_start(row.pid) == row.pid_started and row.pid_started != ""
 
 
 def is_gone(host: str, pid: int, started: str) -> bool:
-    """Say whether a process is known to have ended; one of another host is not."""
+    """Return whether a process is known to have ended; one of another host is not."""
     return host == socket.gethostname() and process_start(pid) != started
 
 
 def worked_on(book: Book) -> dict[str, str]:
-    """Give the pipelines with a request that a process of this machine works on, each with the process in words."""
+    """Return the pipelines with a request that a process of this machine works on, each with the process in words."""
     open_ = [row for row in book.all(RequestRow) if is_unclosed(row)]
     return {row.pipeline: f"in process {row.pid}" for row in open_ if row.pid == os.getpid() or _alive(row)}

@@ -59,7 +59,7 @@ class Address:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def switch(self, name: str, default: bool) -> bool:  # noqa: FBT001 - what holds when nothing is said
-        """Give an option that is true or false."""
+        """Return an option that is true or false."""
         said = self.options.get(name, "").lower()
         if said and said not in _SWITCH:
             raise DeclareError(f"the run log's {name} is true or false")
@@ -67,7 +67,7 @@ class Address:
 
     @property
     def retention(self) -> timedelta | None:
-        """Give how long things are remembered; None for ever."""
+        """Return how long things are remembered; None for ever."""
         said = self.options.get("retention_days")
         if said is None:
             return None
@@ -81,7 +81,7 @@ class Address:
 
 
 def read_address(text: str) -> Address | None:
-    """Give the parts of an address, or None for a bare path or name; no message repeats what may be a password."""
+    """Return the parts of an address, or None for a bare path or name; no message repeats what may be a password."""
     scheme, separator, rest = text.partition("://")
     if not separator:
         return None

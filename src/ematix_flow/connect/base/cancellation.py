@@ -89,13 +89,13 @@ class Halt:
         self._committed = False
 
     def blamed(self, error: BaseException) -> BaseException:
-        """Give the reason of an error: the stop, where one has been asked for."""
+        """Return the reason of an error: the stop, where one has been asked for."""
         stopped = self.error is not None and not self._committed and not isinstance(error, UnknownOutcomeError)
         return self.error if stopped and self.error is not None else error
 
     @property
     def is_held(self) -> bool:
-        """Say whether nothing may be interrupted now, because of a COMMIT that is under way or done."""
+        """Return whether nothing may be interrupted now, because of a COMMIT that is under way or done."""
         return self._held > 0 or self._committed
 
     @contextmanager
@@ -169,7 +169,7 @@ wake_main: Callable[[], None] | None = None
 
 
 def current() -> Halt:
-    """Give the halt of the work that this thread does."""
+    """Return the halt of the work that this thread does."""
     return _CURRENT.get() or _NONE
 
 

@@ -58,11 +58,11 @@ class Database(Maintainable, ABC):
 
     @abstractmethod
     def identity(self) -> tuple[str, ...]:
-        """Give what makes two connections the same database."""
+        """Return what makes two connections the same database."""
 
     @abstractmethod
     def info(self) -> Mapping[str, object]:
-        """Give host, port, dbname and user for people; no secret."""
+        """Return host, port, dbname and user for people; no secret."""
 
     @abstractmethod
     def probe(self) -> str:
@@ -73,7 +73,7 @@ class Database(Maintainable, ABC):
         """Open a control connection with deadlines set."""
 
     def exists(self) -> bool:
-        """Say whether there is a database to open; opening one that is a missing file would create it."""
+        """Return whether there is a database to open; opening one that is a missing file would create it."""
         return True
 
     def look(self) -> Session:
@@ -82,7 +82,7 @@ class Database(Maintainable, ABC):
 
     @property
     def books(self) -> MetadataStore:
-        """Give what keeps our own tables: this database, unless its tables cannot hold them."""
+        """Return what keeps our own tables: this database, unless its tables cannot hold them."""
         return self
 
     def use(self, engine: Callable[[], LakeEngine]) -> None:
@@ -100,25 +100,25 @@ class Database(Maintainable, ABC):
         raise NotImplementedError(f"{self.kind} takes rows, not files")
 
     def data(self, session: Session) -> Session:
-        """Give the session over the rows of tables that belongs to a session: the same one, unless these lie elsewhere."""
+        """Return the session over the rows of tables that belongs to a session: the same one, unless these lie elsewhere."""
         return session
 
     @abstractmethod
     def is_transient(self, error: BaseException) -> bool:
-        """Say whether the same work may succeed when it is tried again."""
+        """Return whether the same work may succeed when it is tried again."""
 
     @abstractmethod
     def is_duplicate_key(self, error: BaseException) -> bool:
-        """Say whether the error is a violation of a unique constraint."""
+        """Return whether the error is a violation of a unique constraint."""
 
     @property
     @abstractmethod
     def errors(self) -> tuple[type[BaseException], ...]:
-        """Give the exception classes of the driver."""
+        """Return the exception classes of the driver."""
 
     @property
     def failures(self) -> tuple[type[BaseException], ...]:
-        """Give what asking this database may raise when it is away: the driver's exceptions and the system's."""
+        """Return what asking this database may raise when it is away: the driver's exceptions and the system's."""
         return (*self.errors, OSError, TransientError)
 
     # Tables
@@ -129,11 +129,11 @@ class Database(Maintainable, ABC):
 
     @abstractmethod
     def bookkeeping(self, name: str) -> TableName:
-        """Give the place of one of our own tables."""
+        """Return the place of one of our own tables."""
 
     @abstractmethod
     def ddl_type(self, column_type: ColumnType, *, in_key: bool = False) -> str:
-        """Give the type of a declared column in this database's DDL."""
+        """Return the type of a declared column in this database's DDL."""
 
     @abstractmethod
     def find_table(self, session: Session, table: TableName) -> FoundTable | None:
@@ -147,7 +147,7 @@ class Database(Maintainable, ABC):
 
     @abstractmethod
     def fingerprint(self, session: Session, table: TableName, columns: Sequence[str]) -> str:
-        """Give a text that is another one when rows of a table change in these columns; EMPTY when it has none."""
+        """Return a text that is another one when rows of a table change in these columns; EMPTY when it has none."""
 
     def begin_alone(self, session: Session, tables: Sequence[TableName]) -> None:
         """Open a transaction in which nobody else changes these tables, as far as that needs anything more."""
@@ -159,7 +159,7 @@ class Database(Maintainable, ABC):
         """Create a schema when it is missing and this system has schemas."""
 
     def table_options(self, partitions: Sequence[Partition] = ()) -> str:
-        """Give what follows the column list in CREATE TABLE; most databases are never asked for partitions."""
+        """Return what follows the column list in CREATE TABLE; most databases are never asked for partitions."""
         del partitions
         return ""
 
@@ -170,32 +170,32 @@ class Database(Maintainable, ABC):
             raise UnsupportedError(message, hint="leave it out, or write to an object store.")
 
     def check_clause(self, column: StageColumn) -> str:
-        """Give a CHECK condition for limits that this database does not enforce by type."""
+        """Return a CHECK condition for limits that this database does not enforce by type."""
         del column
         return ""
 
     def same_type(self, found: str, wanted: str) -> bool:
-        """Say whether a reflected type is what the DDL of a declaration asks for."""
+        """Return whether a reflected type is what the DDL of a declaration asks for."""
         return found.replace(" ", "").upper() == wanted.replace(" ", "").upper()
 
     def widening(self, found: str, wanted: str) -> bool:
-        """Say whether a column can be altered from one type to the other without losing a value."""
+        """Return whether a column can be altered from one type to the other without losing a value."""
         del found, wanted
         return False
 
     def alter_type_sql(self, table: str, column: str, wanted: str, *, nullable: bool) -> str:
-        """Give the statement that widens a column."""
+        """Return the statement that widens a column."""
         raise NotImplementedError
 
     # Reading
 
     @abstractmethod
     def describe(self, session: Session, sql: str) -> tuple[SourceColumn, ...]:
-        """Give the columns of a query without reading rows."""
+        """Return the columns of a query without reading rows."""
 
     @abstractmethod
     def interchange(self, column: SourceColumn, expression: str) -> str:
-        """Give the expression that reads a column so that Arrow carries it exactly."""
+        """Return the expression that reads a column so that Arrow carries it exactly."""
 
     @abstractmethod
     def open_read(self, session: Session, sql: str, parallel: int) -> Opened:
@@ -220,7 +220,7 @@ class Database(Maintainable, ABC):
         """Open staging for one task attempt; runs inside a task."""
 
     def relays(self, source: Database, session: Session, split: Split, spec: StageSpec) -> bool:
-        """Say whether `relay` can stage a split of this source; `session` is one of the source's."""
+        """Return whether `relay` can stage a split of this source; `session` is one of the source's."""
         del source, session, split, spec
         return False
 
@@ -234,11 +234,11 @@ class Database(Maintainable, ABC):
 
     @abstractmethod
     def staged_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
-        """Give SQL for a relation with exactly the named attempts' rows, in the target's types."""
+        """Return SQL for a relation with exactly the named attempts' rows, in the target's types."""
 
     @abstractmethod
     def reject_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
-        """Give SQL for the relation of rejected rows of the named attempts."""
+        """Return SQL for the relation of rejected rows of the named attempts."""
 
     @abstractmethod
     def drop_stage(self, session: Session, spec: StageSpec) -> None:

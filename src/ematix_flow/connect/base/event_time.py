@@ -29,7 +29,7 @@ _newest: dict[str, datetime] = {}
 def timed_pieces(
     source: StreamSource, begin: Position, end: Position, wanted: Sequence[str], *, cut: bool = False
 ) -> tuple[MessagePiece, ...]:
-    """Give the messages between two positions, so that their times are noted when they are read; `cut` where lines may be."""
+    """Return the messages between two positions, so that their times are noted when they are read; `cut` where lines may be."""
     pieces_of = source.cut_pieces if cut else source.pieces
     if all(column.name != EVENT_TIME for column in source.columns):
         return pieces_of(begin, end, wanted)
@@ -38,7 +38,7 @@ def timed_pieces(
 
 
 def newest_event(source: StreamSource) -> datetime | None:
-    """Give the newest event time that was read from a source; None while none was."""
+    """Return the newest event time that was read from a source; None while none was."""
     return _newest.get(source.mark)
 
 

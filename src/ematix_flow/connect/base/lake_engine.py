@@ -34,7 +34,7 @@ class SparkRequirements:
     """The work runs code of the user or goes on for long, so that it has a Java process of its own."""
 
     def __add__(self, other: SparkRequirements) -> SparkRequirements:
-        """Give the needs of both."""
+        """Return the needs of both."""
         return SparkRequirements(
             self.packages + other.packages,
             self.settings + other.settings,
@@ -67,10 +67,10 @@ class LakeEngine(Protocol):
         """Make a bucket known to the session by settings of Hadoop; secrets among them are shown nowhere."""
 
     def setting(self, name: str) -> str:
-        """Give a setting of the session, empty where it has none."""
+        """Return a setting of the session, empty where it has none."""
 
     def query(self, sql: str, settings: Mapping[str, str] = NONE) -> list[tuple[Any, ...]]:
-        """Give the rows of a query, run under settings that end with it."""
+        """Return the rows of a query, run under settings that end with it."""
 
     def run(self, sql: str, settings: Mapping[str, str]) -> dict[str, int]:
         """Run a statement under settings that end with it, and give the numbers that its answer names."""
@@ -79,7 +79,7 @@ class LakeEngine(Protocol):
         """Show Parquet files as a relation of this session; without files an empty one of these columns."""
 
     def columns(self, table: str) -> list[tuple[str, str, bool]] | None:
-        """Give name, type and nullability of a table's columns, or None where there is no such table."""
+        """Return name, type and nullability of a table's columns, or None where there is no such table."""
 
     def keep(self, name: str, query: str) -> None:
         """Work out a query once and show its rows as a relation of this session."""

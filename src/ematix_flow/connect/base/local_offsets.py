@@ -34,7 +34,7 @@ class LocalPositions:
     place: str
 
     def position(self, way: Way) -> Position | None:
-        """Give how far a stream has come, None before its first messages."""
+        """Return how far a stream has come, None before its first messages."""
         with closing(_opened()) as file:
             found = file.execute(f"SELECT source, position FROM positions {_OF_ONE}", (way.name, self.place)).fetchone()
         if found is None:

@@ -29,7 +29,7 @@ class MaintenanceTask:
 
 
 def guarded(task: MaintenanceTask, check: Callable[[], None]) -> MaintenanceTask:
-    """Give the chore with a check right before its work."""
+    """Return the chore with a check right before its work."""
 
     def work() -> Numbers:
         check()
@@ -47,6 +47,6 @@ class Maintainable:
     """True where every table has books of its own, and not all tables of a connection together."""
 
     def maintenance_tasks(self, session: Session, rules: Maintenance, now: datetime) -> Sequence[MaintenanceTask]:
-        """Give what is to be done about the tables; where tables are locked for loads, the session holds the lock."""
+        """Return what is to be done about the tables; where tables are locked for loads, the session holds the lock."""
         del session, rules, now
         return ()

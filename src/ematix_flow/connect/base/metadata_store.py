@@ -19,17 +19,17 @@ class MetadataStore(Protocol):
 
     @property
     def dialect(self) -> str:
-        """Give the name by which sqlglot knows its SQL."""
+        """Return the name by which sqlglot knows its SQL."""
 
     @property
     def errors(self) -> tuple[type[BaseException], ...]:
-        """Give the exception classes of the driver."""
+        """Return the exception classes of the driver."""
 
     def is_duplicate_key(self, error: BaseException) -> bool:
-        """Say whether the error is a violation of a unique constraint."""
+        """Return whether the error is a violation of a unique constraint."""
 
     def bookkeeping(self, name: str) -> TableName:
-        """Give the place of one of our own tables."""
+        """Return the place of one of our own tables."""
 
     def create_schema(self, session: Session, schema: str) -> None:
         """Create a schema when it is missing and this system has schemas."""
@@ -38,10 +38,10 @@ class MetadataStore(Protocol):
         """Describe a table, or None when it does not exist."""
 
     def ddl_type(self, column_type: ColumnType, *, in_key: bool = False) -> str:
-        """Give the type of a declared column in this database's DDL."""
+        """Return the type of a declared column in this database's DDL."""
 
     def check_clause(self, column: StageColumn) -> str:
-        """Give a CHECK condition for limits that this database does not enforce by type."""
+        """Return a CHECK condition for limits that this database does not enforce by type."""
 
     def table_options(self, partitions: Sequence[Partition] = ()) -> str:
-        """Give what follows the column list in CREATE TABLE."""
+        """Return what follows the column list in CREATE TABLE."""

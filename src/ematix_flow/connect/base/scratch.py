@@ -43,7 +43,7 @@ class Scratch:
 
 
 def open_scratch(purpose: str) -> Scratch:
-    """Give a fresh folder, after removing those of processes that are gone."""
+    """Return a fresh folder, after removing those of processes that are gone."""
     sweep_once()
     folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{purpose}-"))
     lock = os.open(folder / _LOCK, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
@@ -53,7 +53,7 @@ def open_scratch(purpose: str) -> Scratch:
 
 @contextmanager
 def scratch_folder(purpose: str) -> Iterator[str]:
-    """Give an empty folder that is removed after the block."""
+    """Return an empty folder that is removed after the block."""
     scratch = open_scratch(purpose)
     try:
         files = scratch.folder / "files"

@@ -48,11 +48,11 @@ class Sink(ABC):
     @property
     @abstractmethod
     def place(self) -> str:
-        """Give the target's address without its secrets; positions are kept per address."""
+        """Return the target's address without its secrets; positions are kept per address."""
 
     @abstractmethod
     def position(self, way: Way) -> Position | None:
-        """Give how far the stream has come, None before its first messages; nobody is disturbed by it."""
+        """Return how far the stream has come, None before its first messages; nobody is disturbed by it."""
 
     @abstractmethod
     def take_over(self, way: Way) -> Position | None:

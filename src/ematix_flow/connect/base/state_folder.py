@@ -9,7 +9,7 @@ VARIABLE = "EMATIX_FLOW_STATE_DIR"
 
 
 def state_folder() -> Path:
-    """Give the folder that the environment names, or the one in the user's home; it is there afterwards."""
+    """Return the folder that the environment names, or the one in the user's home; it is there afterwards."""
     named = os.environ.get(VARIABLE)
     folder = Path(named) if named else Path.home() / ".ematix-flow" / "state"
     folder.mkdir(parents=True, exist_ok=True)

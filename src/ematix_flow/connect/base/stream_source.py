@@ -93,7 +93,7 @@ class StreamSource(ABC):
 
     @property
     def source_id(self) -> str:
-        """Give the text under which positions in this source are kept."""
+        """Return the text under which positions in this source are kept."""
         return f"{self.kind}:{self.query}"
 
     def begin(self) -> None:  # noqa: B027 - most sources keep their messages themselves
@@ -101,23 +101,23 @@ class StreamSource(ABC):
 
     @abstractmethod
     def start(self, where: str) -> Position:
-        """Give the position that a word, an instant or a position as JSON means."""
+        """Return the position that a word, an instant or a position as JSON means."""
 
     def moved(self, position: Position | None, where: str) -> Position:
-        """Give the position that an operator means who finds a target at one; what is not mentioned stays where it is."""
+        """Return the position that an operator means who finds a target at one; what is not mentioned stays where it is."""
         del position
         return self.start(where)
 
     @abstractmethod
     def ahead(self, position: Position, most: int, end_offset: Position | None = None) -> Position:
-        """Give a position at most so many messages on and not behind a goal, the same one where there is nothing new.
+        """Return a position at most so many messages on and not behind a goal, the same one where there is nothing new.
 
         A position whose messages are gone is refused.
         """
 
     @abstractmethod
     def pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:
-        """Give the messages between two positions, with some of the columns."""
+        """Return the messages between two positions, with some of the columns."""
 
     def cut_pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:
         """Return the same messages in pieces that may be parts of a line, each line's in their order."""
@@ -130,10 +130,10 @@ class StreamSource(ABC):
 
     @abstractmethod
     def distance(self, begin: Position, end: Position) -> int:
-        """Give how many messages lie between two positions, as far as can be told without reading them."""
+        """Return how many messages lie between two positions, as far as can be told without reading them."""
 
     def waiting(self, position: Position) -> Mapping[str, int]:
-        """Give how many messages wait behind a position, by the part of the source they are in."""
+        """Return how many messages wait behind a position, by the part of the source they are in."""
         return {self.query: self.distance(position, self.start(LATEST))}
 
     def settled(self, positions: Sequence[Position]) -> None:
@@ -145,12 +145,12 @@ class StreamSource(ABC):
 
 
 def as_text(position: Position) -> str:
-    """Give a position in the one form in which it is kept and compared."""
+    """Return a position in the one form in which it is kept and compared."""
     return json.dumps(position, sort_keys=True, separators=(",", ":"))
 
 
 def from_text(text: str) -> Position:
-    """Give the position that was kept; what is none is refused."""
+    """Return the position that was kept; what is none is refused."""
     try:
         made = json.loads(text)
     except (ValueError, RecursionError):
@@ -178,7 +178,7 @@ def shown_payload(payload: bytes) -> str:
 
 
 def payload_of(row: str) -> bytes:
-    """Give the payload of a message that a reject keeps: as it came, or the row it was made into."""
+    """Return the payload of a message that a reject keeps: as it came, or the row it was made into."""
     kept = json.loads(row)
     key = PAYLOAD if isinstance(kept, dict) and PAYLOAD in kept else LEGACY_PAYLOAD
     if not isinstance(kept, dict) or key not in kept or (key == LEGACY_PAYLOAD and len(kept) > 1):
@@ -188,7 +188,7 @@ def payload_of(row: str) -> bytes:
 
 
 def moment_of(text: str) -> datetime:
-    """Give the instant that a text means; one without a zone is UTC."""
+    """Return the instant that a text means; one without a zone is UTC."""
     try:
         made = datetime.fromisoformat(text)
     except ValueError:

@@ -33,11 +33,11 @@ class ConfirmedSink(Sink):
         """Send messages in their order; comes back when all are confirmed."""
 
     def position(self, way: Way) -> Position | None:
-        """Give how far a stream has come, as this machine remembers it."""
+        """Return how far a stream has come, as this machine remembers it."""
         return self._positions.position(way)
 
     def take_over(self, way: Way) -> Position | None:
-        """Give how far a stream has come; a target that is not there is refused."""
+        """Return how far a stream has come; a target that is not there is refused."""
         self.look()
         return self.position(way)
 
@@ -60,7 +60,7 @@ class ConfirmedSink(Sink):
 
 
 def requests_of(messages: Sequence[Message], most: int, most_bytes: int) -> Iterator[list[Message]]:
-    """Give messages in their order as parts that one request can hold."""
+    """Return messages in their order as parts that one request can hold."""
     part: list[Message] = []
     size = 0
     for message in messages:

@@ -34,7 +34,7 @@ class Limits:
 
     @classmethod
     def of(cls, rows: int | None, size: int | None, idle_ms: int | None, window_ms: int | None = None) -> Limits:
-        """Give the limits that are said, and the usual ones for the others."""
+        """Return the limits that are said, and the usual ones for the others."""
         given = {"rows": rows, "size": size, "idle_ms": idle_ms, "window_ms": window_ms}
         for name, value in given.items():
             if value is not None and value < 1:
@@ -80,18 +80,18 @@ class Backend(ABC):
         """Tell the broker that everything that was handed out is done with."""
 
     def read_arrow_stream(self, query: str) -> list[pa.RecordBatch]:
-        """Give everything there is to read now, as batches."""
+        """Return everything there is to read now, as batches."""
         return list(self.iter_arrow_stream(query))
 
     def iter_arrow_stream(self, query: str) -> ArrowBatchIter:
-        """Give the batches one after the other, as they are received."""
+        """Return the batches one after the other, as they are received."""
         if not query:
             raise DeclareError("a read needs a name to read from")
         return ArrowBatchIter(self._batches(query))
 
     @abstractmethod
     def _receive(self, query: str, count: int, seconds: float) -> Sequence[bytes]:
-        """Give at most so many messages, after so many seconds at the latest; none means that it is over."""
+        """Return at most so many messages, after so many seconds at the latest; none means that it is over."""
 
     @abstractmethod
     def _hand_out(self) -> None:
@@ -130,7 +130,7 @@ class Backend(ABC):
 
 
 def rows_of(payloads: Sequence[bytes], payload_format: str) -> pa.RecordBatch:
-    """Give the rows of some messages; one that cannot be read refuses them all, so that none is lost."""
+    """Return the rows of some messages; one that cannot be read refuses them all, so that none is lost."""
     import pyarrow as pa
 
     if payload_format == "raw_bytes":
@@ -139,7 +139,7 @@ def rows_of(payloads: Sequence[bytes], payload_format: str) -> pa.RecordBatch:
 
 
 def batch_of(rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
-    """Give rows as a batch; a field that one of them lacks is NULL."""
+    """Return rows as a batch; a field that one of them lacks is NULL."""
     import pyarrow as pa
 
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -150,7 +150,7 @@ def batch_of(rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
 
 
 def payloads_of(batch: pa.RecordBatch, payload_format: str) -> list[bytes]:
-    """Give a message for each row: an object in which a NULL has no field, or the bytes of the column `value`."""
+    """Return a message for each row: an object in which a NULL has no field, or the bytes of the column `value`."""
     if payload_format == "raw_bytes":
         if "value" not in batch.schema.names:
             raise RunError("raw bytes are sent from a column `value`, which the rows lack")
@@ -165,7 +165,7 @@ def payloads_of(batch: pa.RecordBatch, payload_format: str) -> list[bytes]:
 
 
 def missing(system: str, package: str, extra: str) -> MissingExtraError:
-    """Give the error for a package that is not installed, with the command that installs it."""
+    """Return the error for a package that is not installed, with the command that installs it."""
     message = f"{system} needs the package {package!r}, which is not installed"
     return MissingExtraError(message, hint=f'pip install "ematix-flow-spark[{extra}]"')
 

@@ -75,13 +75,13 @@ class Listed:
 
 
 def find_connection(name: str) -> Found:
-    """Give the connection that a name means, unexpanded, with the place that says so."""
+    """Return the connection that a name means, unexpanded, with the place that says so."""
     entry = _entry(name)
     return Found(_build(name, entry), entry.place)
 
 
 def resolve_connection(name_or_connection: str | Connection) -> Connection:
-    """Give a connection ready to be opened: every reference filled in, the schema registry looked up."""
+    """Return a connection ready to be opened: every reference filled in, the schema registry looked up."""
     if isinstance(name_or_connection, Connection):
         found = Found(name_or_connection, "given")
     else:
@@ -109,7 +109,7 @@ def travelling_connections(*given: Connection) -> dict[str, Connection]:
 
 
 def resolve_dsn(name: str = "default") -> str:
-    """Give the URL of a connection, expanded."""
+    """Return the URL of a connection, expanded."""
     connection = resolve_connection(name)
     dsn = dsn_of(connection)
     if dsn is None:
@@ -118,7 +118,7 @@ def resolve_dsn(name: str = "default") -> str:
 
 
 def _entry(name: str) -> Entry:
-    """Give what the strongest place says; single variables fill in or override fields of the same kind."""
+    """Return what the strongest place says; single variables fill in or override fields of the same kind."""
     dsn, properties = dsn_entry(name), _property_entry(name)
     if dsn is not None:
         return dsn if properties is None else _over(name, dsn, properties)
@@ -148,7 +148,7 @@ def _registry_entry(name: str) -> Entry | None:
 
 
 def _over(name: str, top: Entry, below: Entry) -> Entry:
-    """Give two entries as one, the fields of `top` counting; below another kind is another connection."""
+    """Return two entries as one, the fields of `top` counting; below another kind is another connection."""
     top_kind, top_fields = _canonical(name, top)
     below_kind, below_fields = _canonical(name, below)
     if kind_named(top_kind, top_fields) != kind_named(below_kind, below_fields):
@@ -179,7 +179,7 @@ def _refuse(entry: Entry, error: DeclareError | DeclareTypeError) -> NoReturn:
 
 
 def _with_kind(name: str, fields: Mapping[str, object]) -> Mapping[str, object]:
-    """Give the fields with their kind; a URL whose scheme is a reference has to be filled in to know it."""
+    """Return the fields with their kind; a URL whose scheme is a reference has to be filled in to know it."""
     url = fields.get("url", fields.get("dsn"))
     if "kind" in fields or "type" in fields or not isinstance(url, str) or not is_open(url.partition("://")[0]):
         return fields
@@ -208,12 +208,12 @@ def _not_found(name: str) -> NoReturn:
 
 
 def list_connections() -> dict[str, Listed]:
-    """Give every name that resolves, with the place that wins; an entry that cannot be read is listed as written."""
+    """Return every name that resolves, with the place that wins; an entry that cannot be read is listed as written."""
     return {name: _listed(name) for name in sorted(_all_names())}
 
 
 def shown_connections() -> dict[str, str]:
-    """Give every name with its settings, secrets as ***."""
+    """Return every name with its settings, secrets as ***."""
     return {name: listed.shown for name, listed in list_connections().items()}
 
 
@@ -241,7 +241,7 @@ def _listed(name: str) -> Listed:
 
 
 def _shown_connection(connection: Connection) -> str:
-    """Give a connection as text, expanded where the environment is enough: a listing asks no secret store."""
+    """Return a connection as text, expanded where the environment is enough: a listing asks no secret store."""
     connection = _filled(connection)
     return _shown(connection.settings(), dsn_of(connection))
 
@@ -268,7 +268,7 @@ def _shown(fields: Mapping[str, object], dsn: object = None) -> str:
 
 
 def set_connection(name: str, dsn_or_fields: str | Mapping[str, object]) -> Path:
-    """Give the user's file after writing one connection into it; everything else in it stays as it was."""
+    """Return the user's file after writing one connection into it; everything else in it stays as it was."""
     fields = {"url": dsn_or_fields} if isinstance(dsn_or_fields, str) else dict(dsn_or_fields)
     url = fields.get("url", fields.get("dsn"))
     if {"kind", "type"} & fields.keys() or not (isinstance(url, str) and is_open(url.partition("://")[0])):

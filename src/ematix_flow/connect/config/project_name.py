@@ -31,33 +31,33 @@ class ProjectName:
 
     @property
     def mark(self) -> str:
-        """Give the fixed-size form of the name for keys."""
+        """Return the fixed-size form of the name for keys."""
         return project_mark(self.name)
 
     @property
     def in_slots(self) -> str:
-        """Give the part of the names of slots; a folder is none, so that a load is known again from a new folder."""
+        """Return the part of the names of slots; a folder is none, so that a load is known again from a new folder."""
         return self.name if self.explicit else ""
 
     @property
     def legacy(self) -> tuple[str, ...]:
-        """Give the names under which earlier runs of this project may have been kept, the newest first."""
+        """Return the names under which earlier runs of this project may have been kept, the newest first."""
         names = (self.folder if self.explicit else "", "")
         return tuple(dict.fromkeys(name for name in names if name != self.name))
 
     @property
     def as_variable(self) -> str:
-        """Give what the variable has to say for another process to work for the same project."""
+        """Return what the variable has to say for another process to work for the same project."""
         return self.name or NO_PROJECT
 
 
 def project_mark(name: str) -> str:
-    """Give the fixed-size form of a project's name; empty for no project."""
+    """Return the fixed-size form of a project's name; empty for no project."""
     return hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:_MARK] if name else ""
 
 
 def current_project() -> ProjectName:
-    """Give the project: by the variable, by `name` under [project] in the project file, or by the folder of that file."""
+    """Return the project: by the variable, by `name` under [project] in the project file, or by the folder of that file."""
     folder = str(project_file().parent.resolve()) if project_file().is_file() else ""
     said = os.environ.get(VARIABLE, "").strip()
     if said == NO_PROJECT:

@@ -19,7 +19,7 @@ _PERCENT = re.compile(r"%[0-9A-F]{2}")
 
 
 def redact(text: str, mark: str = MARK) -> str:
-    """Give the text without known secrets in any common encoding, URL passwords and `password=` pairs."""
+    """Return the text without known secrets in any common encoding, URL passwords and `password=` pairs."""
     known = known_secrets()
     if known:
         text = _pattern(known).sub(lambda _: mark, text)
@@ -27,13 +27,13 @@ def redact(text: str, mark: str = MARK) -> str:
 
 
 def safe_text(error: BaseException) -> str:
-    """Give what an exception says, with its notes and hints, fit to be shown, stored and sent."""
+    """Return what an exception says, with its notes and hints, fit to be shown, stored and sent."""
     said = str(error) or type(error).__name__
     return redact("\n".join([said, *getattr(error, "__notes__", [])]))
 
 
 def redacted(value: Any, mark: str = MARK) -> Any:
-    """Give plain data with every text in it redacted."""
+    """Return plain data with every text in it redacted."""
     # Most texts of a long list occur again and again.
     return _redacted(value, cache(lambda text: redact(text, mark)))
 
@@ -68,7 +68,7 @@ def _forms(value: str) -> Iterator[str]:
 
 
 def _base64_forms(raw: bytes) -> Iterator[str]:
-    """Give what base64 makes of the bytes at each of the three places where they may begin in a longer text."""
+    """Return what base64 makes of the bytes at each of the three places where they may begin in a longer text."""
     for before in range(3):
         encoded = base64.b64encode(b"\0" * before + raw).decode().rstrip("=")
         shared_start = (before * 8 + 5) // 6

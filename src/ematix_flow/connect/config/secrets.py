@@ -37,7 +37,7 @@ class Resolver(Protocol):
     """Knows the secrets of one store."""
 
     def resolve(self, reference: str) -> str:
-        """Give the secret that a reference names."""
+        """Return the secret that a reference names."""
         ...
 
 
@@ -46,7 +46,7 @@ class EnvResolver:
     """Reads environment variables."""
 
     def resolve(self, reference: str) -> str:
-        """Give the value of a variable."""
+        """Return the value of a variable."""
         value = os.environ.get(reference)
         if value is None:
             raise MissingSecretError(f"environment variable {reference} is not set", hint=f"export {reference}=...")
@@ -61,7 +61,7 @@ class VaultResolver:
     mount_point: str = "secret"
 
     def resolve(self, reference: str) -> str:
-        """Give one value of a secret, or all of it as JSON."""
+        """Return one value of a secret, or all of it as JSON."""
         path, _, key = reference.partition("#")
         answer = self.client.secrets.kv.v2.read_secret_version(path=path, mount_point=self.mount_point)
         values = answer["data"]["data"]
@@ -75,7 +75,7 @@ class AWSSecretsManagerResolver:
     client: Any
 
     def resolve(self, reference: str) -> str:
-        """Give a secret, or one field of a secret that is JSON."""
+        """Return a secret, or one field of a secret that is JSON."""
         identifier, _, key = reference.partition("#")
         answer = self.client.get_secret_value(SecretId=identifier)
         text = answer.get("SecretString")
@@ -100,7 +100,7 @@ class GCPSecretManagerResolver:
     project: str | None = None
 
     def resolve(self, reference: str) -> str:
-        """Give a version of a secret, the latest unless one is named."""
+        """Return a version of a secret, the latest unless one is named."""
         name = reference
         if not reference.startswith("projects/"):
             if not self.project:
@@ -131,7 +131,7 @@ def unregister_resolver(prefix: str) -> None:
 
 
 def expand(text: _Text) -> _Text:
-    """Give the text with every `${...}` filled in; each value is remembered for the redactor first."""
+    """Return the text with every `${...}` filled in; each value is remembered for the redactor first."""
     if text is None:
         return None
     return _REFERENCE.sub(lambda match: _resolve(match.group(1)), text)
@@ -143,12 +143,12 @@ def expand_name(text: str) -> str:
 
 
 def prefixes_in(text: str) -> set[str]:
-    """Give the prefixes of the references in a text; a bare name counts as `env`."""
+    """Return the prefixes of the references in a text; a bare name counts as `env`."""
     return {inner.partition(":")[0] if ":" in inner else "env" for inner in _REFERENCE.findall(text)}
 
 
 def resolved(connection: _AnyConnection) -> _AnyConnection:
-    """Give a copy with every reference filled in; what it shows of itself is still what the user wrote."""
+    """Return a copy with every reference filled in; what it shows of itself is still what the user wrote."""
     if connection.written is not None:
         return connection
     settings = {name: _expand_deep(value) for name, value in connection.settings().items()}
@@ -166,7 +166,7 @@ def remember(value: str) -> None:
 
 
 def known_secrets() -> frozenset[str]:
-    """Give every value that must not be shown."""
+    """Return every value that must not be shown."""
     with _lock:
         return frozenset(_known)
 
@@ -208,7 +208,7 @@ def _resolve(inner: str, *, names: bool = False) -> str:
 
 
 def _secrets_of(variable: str, value: str) -> Iterator[str]:
-    """Give the parts of an environment variable that are secret."""
+    """Return the parts of an environment variable that are secret."""
     yield from secrets_in(value)
     scheme, is_url, rest = value.partition("://")
     if is_url:
@@ -221,7 +221,7 @@ def _secrets_of(variable: str, value: str) -> Iterator[str]:
 
 
 def _leaves(value: str) -> Iterator[str]:
-    """Give the texts inside a secret that is JSON, and the password of one that is a URL."""
+    """Return the texts inside a secret that is JSON, and the password of one that is a URL."""
     yield from secrets_in(value)
     try:
         found = json.loads(value)

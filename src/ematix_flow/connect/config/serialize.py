@@ -30,7 +30,7 @@ class Written:
 
 
 def written_down(reference: str | Connection | None) -> Written:
-    """Give a connection as it may be stored."""
+    """Return a connection as it may be stored."""
     if isinstance(reference, Connection):
         connection, declared = reference.written or reference, True
     else:
@@ -47,7 +47,7 @@ def written_down(reference: str | Connection | None) -> Written:
 
 
 def digest_of(database: Database) -> str:
-    """Give a digest of what makes a system this one and no other."""
+    """Return a digest of what makes a system this one and no other."""
     return hashlib.sha256("\x1f".join(database.identity()).encode(errors="surrogatepass")).hexdigest()
 
 
@@ -56,7 +56,7 @@ def _given(settings: Mapping[str, object]) -> dict[str, object]:
 
 
 def _tells(name: str, value: object) -> bool:
-    """Say whether a setting holds a secret itself, and not only a reference to one."""
+    """Return whether a setting holds a secret itself, and not only a reference to one."""
     if isinstance(value, Mapping):
         return any(_tells(str(key), item) for key, item in value.items())
     if isinstance(value, Connection):

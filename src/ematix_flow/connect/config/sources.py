@@ -48,17 +48,17 @@ class Property:
 
 
 def env_word(name: str) -> str:
-    """Give a connection's name as it stands in environment variables."""
+    """Return a connection's name as it stands in environment variables."""
     return re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 
 def dsn_variables(name: str) -> list[str]:
-    """Give the variables that may hold the URL of a connection, the strongest first."""
+    """Return the variables that may hold the URL of a connection, the strongest first."""
     return [f"{_DSN}_{env_word(name)}", *([_DSN] if name == "default" else [])]
 
 
 def dsn_entry(name: str) -> Entry | None:
-    """Give the URL that the environment has for a connection; an empty variable counts as unset."""
+    """Return the URL that the environment has for a connection; an empty variable counts as unset."""
     for variable in dsn_variables(name):
         if os.environ.get(variable):
             return Entry(f"environment {variable}", {"url": os.environ[variable]})
@@ -66,7 +66,7 @@ def dsn_entry(name: str) -> Entry | None:
 
 
 def property_entry(name: str, others: Iterable[str]) -> Entry | None:
-    """Give the fields that single variables set; `others` are names that may own a variable with a longer name."""
+    """Return the fields that single variables set; `others` are names that may own a variable with a longer name."""
     word, found = env_word(name), list(_properties())
     longer = {env_word(other) for other in others} | {item.name for item in found if item.field}
     for item in found:
@@ -85,24 +85,24 @@ def property_entry(name: str, others: Iterable[str]) -> Entry | None:
 
 
 def names_in_environment() -> set[str]:
-    """Give the names, in capitals, that the environment knows connections under."""
+    """Return the names, in capitals, that the environment knows connections under."""
     dsn = {key.removeprefix(f"{_DSN}_") for key in os.environ if key.startswith(f"{_DSN}_") and os.environ[key]}
     default = {"DEFAULT"} if os.environ.get(_DSN) else set()
     return dsn | default | {item.name for item in _properties() if item.field}
 
 
 def project_file() -> Path:
-    """Give the file of the working directory."""
+    """Return the file of the working directory."""
     return Path.cwd() / ".ematix-flow.toml"
 
 
 def project_text() -> str:
-    """Give the text of the file of the working directory; empty when there is none, an error when it cannot be read."""
+    """Return the text of the file of the working directory; empty when there is none, an error when it cannot be read."""
     return _text_of(project_file(), PROJECT_PLACE)
 
 
 def project_table(name: str) -> Mapping[str, object]:
-    """Give a table of the file of the working directory; an empty one when there is none, or no file that can be read."""
+    """Return a table of the file of the working directory; an empty one when there is none, or no file that can be read."""
     try:
         table = parsed(project_file().read_text(encoding="utf-8"), PROJECT_PLACE).get(name)
     except (OSError, DeclareError, UnicodeDecodeError):
@@ -111,12 +111,12 @@ def project_table(name: str) -> Mapping[str, object]:
 
 
 def user_file() -> Path:
-    """Give the file of the user."""
+    """Return the file of the user."""
     return Path.home() / ".ematix-flow" / "connections.toml"
 
 
 def file_entries() -> Iterator[tuple[str, dict[str, Entry]]]:
-    """Give the entries of each file with the file's place, the strongest file first, each read when it is reached."""
+    """Return the entries of each file with the file's place, the strongest file first, each read when it is reached."""
     places = (
         (PROJECT_PLACE, project_file()),
         (FOLDER_PLACE, Path.cwd() / "connections.toml"),
@@ -144,13 +144,13 @@ def _properties() -> Iterator[Property]:
 
 
 def _words_of(word: str) -> set[str]:
-    """Give the fields of every kind that a word may stand for, in all spellings."""
+    """Return the fields of every kind that a word may stand for, in all spellings."""
     kinds = {kind_named(word, {}), kind_named(word, {"bucket": ""})}
     return {field for kind in kinds for field in (*setting_names(KINDS[kind]), *FIELD_SPELLINGS.get(kind, {}))}
 
 
 def _owned(rest: str, word: str, names: Iterable[str]) -> bool:
-    """Say whether a longer name than `word` claims a variable."""
+    """Return whether a longer name than `word` claims a variable."""
     return any(len(name) > len(word) and rest.startswith(f"{name}_") for name in names)
 
 

@@ -119,7 +119,7 @@ def application(change: Change) -> str:
 
 
 def has_number(table: DeltaTable, change: Change) -> bool:
-    """Say whether a table has let the number of a change through, for this change or for its refusal."""
+    """Return whether a table has let the number of a change through, for this change or for its refusal."""
     newest = table.transaction_version(application(change))
     return newest is not None and newest >= change.number
 

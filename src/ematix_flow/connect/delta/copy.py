@@ -52,7 +52,7 @@ class Snapshot:
 
     @property
     def takes_files(self) -> bool:
-        """Say whether a writer who knows the columns can add files: nothing of the table asks for more."""
+        """Return whether a writer who knows the columns can add files: nothing of the table asks for more."""
         plain = self.protocol == (1, 2) or (self.protocol == (3, 7) and self.features <= PLAIN)
         # Spark keeps the length of a VARCHAR there, and Delta generated columns and conditions.
         described = all(set(field["metadata"]) <= {"comment"} for field in self._fields())

@@ -19,7 +19,7 @@ LOG = "_delta_log/"
 
 
 def commit_key(folder: str, number: int) -> str:
-    """Give the key of a commit."""
+    """Return the key of a commit."""
     return f"{folder}{LOG}{number:020}.json"
 
 
@@ -41,23 +41,23 @@ def commit_times(store: Store, folder: str, now: datetime) -> dict[str, datetime
 
 
 def versions(store: Store, folder: str) -> list[int]:
-    """Give the numbers of all commits that the log still holds one by one, the oldest first; none where there is no table."""
+    """Return the numbers of all commits that the log still holds one by one, the oldest first; none where there is no table."""
     return sorted(_number(f.key) for f in store.listed(f"{folder}{LOG}") if _is_commit(f.key))
 
 
 def version(store: Store, folder: str) -> int | None:
-    """Give the number of the newest commit, or None where there is no table."""
+    """Return the number of the newest commit, or None where there is no table."""
     return max(versions(store, folder), default=None)
 
 
 def commit(store: Store, folder: str, number: int) -> list[dict[str, Any]] | None:
-    """Give the actions of one commit, or None where the log does not hold it any more."""
+    """Return the actions of one commit, or None where the log does not hold it any more."""
     data = store.read(commit_key(folder, number))
     return None if data is None else actions_of(data)
 
 
 def last_change(store: Store, folder: str) -> str:
-    """Give the number of the newest commit that added or removed files; empty where the log has none.
+    """Return the number of the newest commit that added or removed files; empty where the log has none.
 
     What came before the oldest commit of the log counts as one change: the log is only cut where a checkpoint is.
     """
@@ -68,12 +68,12 @@ def last_change(store: Store, folder: str) -> str:
 
 
 def changes_files(actions: Sequence[Mapping[str, Any]]) -> bool:
-    """Say whether a commit adds or removes files."""
+    """Return whether a commit adds or removes files."""
     return any("add" in action or "remove" in action for action in actions)
 
 
 def remembers(store: Store, folder: str, change: str) -> bool:
-    """Say whether a commit of the log names a change."""
+    """Return whether a commit of the log names a change."""
     for actions in commits(store, folder):
         for action in actions:
             said = action.get("commitInfo", {}).get("userMetadata")

@@ -34,7 +34,7 @@ AS_SAID = {
 def delta_tasks(
     store: Store, folder: str, engine: Callable[[], LakeEngine], rules: Maintenance, now: datetime
 ) -> Sequence[MaintenanceTask]:
-    """Give the chores of a table."""
+    """Return the chores of a table."""
     table = _Table(store, folder, engine, rules, now)
     compact = MaintenanceTask("compact", table.compact, table.size)
     vacuum = MaintenanceTask("vacuum", table.vacuum, table.vacuum_look)
@@ -50,7 +50,7 @@ class _Table:
         self._name = f"delta.{backticked(store.path(folder).rstrip('/'))}"
 
     def size(self) -> dict[str, int | str]:
-        """Give the files and bytes of the newest version."""
+        """Return the files and bytes of the newest version."""
         told = self._engine().run(f"DESCRIBE DETAIL {self._name}", {})
         return {"files": told["numFiles"], "bytes": told["sizeInBytes"]}
 

@@ -39,7 +39,7 @@ _PART = re.compile(rf"\s*'?([+-]?\d+(?:\.\d+)?)'?\s+({'|'.join(_UNITS)})s?(?=\s|
 
 
 def duration_of(text: str) -> timedelta | None:
-    """Give the duration that an interval of Delta says, such as `interval 1 week 2 days`; None where it says none."""
+    """Return the duration that an interval of Delta says, such as `interval 1 week 2 days`; None where it says none."""
     rest = re.sub(r"^\s*interval\b", "", text, flags=re.IGNORECASE).rstrip()
     whole, place = timedelta(0), 0
     while place < len(rest):
@@ -61,7 +61,7 @@ class Retention:
 
 
 def retention(store: Store, folder: str, rules: Maintenance, now: datetime) -> Retention:
-    """Give the larger one of what the table says itself and what is promised."""
+    """Return the larger one of what the table says itself and what is promised."""
     found = snapshot(store, folder)
     said = {} if found is None else found.configuration
     ours = said.get(FILES) is not None and said.get(FILES) == said.get(SET)
@@ -79,7 +79,7 @@ def retention(store: Store, folder: str, rules: Maintenance, now: datetime) -> R
 
 
 def promised(store: Store, folder: str, rules: Maintenance, now: datetime) -> timedelta:
-    """Give how long ago the oldest version was made that can still be read until the next maintenance."""
+    """Return how long ago the oldest version was made that can still be read until the next maintenance."""
     if not rules.keep and rules.keep_versions == 1:
         return timedelta(0)
     written = delta_log.commit_times(store, folder, now)
@@ -100,7 +100,7 @@ def _read_one_by_one(
 
 
 def _log(said: Mapping[str, str], files: timedelta) -> dict[str, str]:
-    """Give the property about the log that a version needs to be read as long as its files are there."""
+    """Return the property about the log that a version needs to be read as long as its files are there."""
     return {LOG: _interval(files)} if _read(said, LOG) < files else {}
 
 
@@ -113,7 +113,7 @@ def _read(said: Mapping[str, str], name: str) -> timedelta:
 
 
 def _times(actions: Sequence[Mapping[str, Any]], now: datetime) -> list[datetime]:
-    """Give when a commit was made and when it took files out of the table, as it says itself."""
+    """Return when a commit was made and when it took files out of the table, as it says itself."""
     stamps = [action["commitInfo"].get("timestamp") for action in actions if "commitInfo" in action]
     stamps += [action["remove"].get("deletionTimestamp") for action in actions if "remove" in action]
     return [now.fromtimestamp(stamp / 1000, now.tzinfo) for stamp in stamps if stamp is not None]

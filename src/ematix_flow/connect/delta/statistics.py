@@ -17,7 +17,7 @@ LETTERS = 32
 
 
 def stats_of(file: IO[bytes]) -> str:
-    """Give the number of rows, and the least and the greatest value and the NULLs of columns where they are known."""
+    """Return the number of rows, and the least and the greatest value and the NULLs of columns where they are known."""
     import pyarrow.parquet as pq
 
     described = pq.ParquetFile(file).metadata
@@ -47,7 +47,7 @@ def _note(name: str, values: list[Any], kept: dict[str, Any], choose: Any) -> No
 
 
 def _told(found: Any, which: str) -> Any:
-    """Give a value as the log writes it, a greatest instant rounded up; None for what cannot be written exactly."""
+    """Return a value as the log writes it, a greatest instant rounded up; None for what cannot be written exactly."""
     try:
         return _written(getattr(found, which), up=which == "max")
     except (OverflowError, ValueError):  # an instant that no calendar of Python has

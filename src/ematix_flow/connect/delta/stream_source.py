@@ -53,15 +53,15 @@ class DeltaStream(LakeStream):
         return History(later, cut=first > 0)
 
     def place(self, number: int) -> Position:
-        """Give a version with the id of its table, which another table of the same name has not."""
+        """Return a version with the id of its table, which another table of the same name has not."""
         return {self.key: number, _TABLE: self._id(self._versions()[-1])}
 
     def newest(self) -> Position:
-        """Give the newest version."""
+        """Return the newest version."""
         return self.place(self._versions()[-1])
 
     def added(self, begin: Position, end: Position) -> Added:
-        """Give the files that the log adds."""
+        """Return the files that the log adds."""
         if begin[self.key] is None:
             return WholeTable(self.relation, end[self.key])
         groups: dict[tuple[tuple[str, str | None], ...], list[str]] = {}
@@ -108,7 +108,7 @@ class DeltaStream(LakeStream):
         return found
 
     def _path(self, written: str, number: int) -> str:
-        """Give the address of a file; one that was vacuumed is refused."""
+        """Return the address of a file; one that was vacuumed is refused."""
         if urlsplit(written).scheme:
             return unquote(written)
         key = self._folder + unquote(written)
@@ -136,7 +136,7 @@ def _adds(actions: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _told(number: int, actions: Sequence[dict[str, Any]]) -> LakeCommit:
-    """Give what a version did to the rows; files that were only written anew say that they change no data."""
+    """Return what a version did to the rows; files that were only written anew say that they change no data."""
     adds = _adds(actions)
     removes = any(action.get("remove", {}).get("dataChange") for action in actions)
     marked = any(add.get("deletionVector") for add in adds)

@@ -82,16 +82,16 @@ class Delta(LakeTable):
 
     @property
     def spark_requirements(self) -> SparkRequirements:  # type: ignore[override]
-        """Give the packages of Delta and of the place."""
+        """Return the packages of Delta and of the place."""
         return NEEDS + self.lies.needs
 
     @property
     def folder(self) -> str:
-        """Give the table's folder below the root: `schema/name`."""
+        """Return the table's folder below the root: `schema/name`."""
         return _folder(*self.table)
 
     def applier(self) -> Applier:
-        """Give the way to change the table."""
+        """Return the way to change the table."""
         return _Changes(self.store, self.folder)
 
     def identity(self) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ class Delta(LakeTable):
         return ("delta", *self.lies.identity())
 
     def place(self, schema: str, name: str) -> TableName:
-        """Give the table's folder as Spark takes it."""
+        """Return the table's folder as Spark takes it."""
         for part in (schema, name):
             if part in (".", "..") or "/" in part or "\0" in part or part.startswith("_"):
                 message = f"{part!r} cannot be the name of a Delta table's folder"
@@ -112,7 +112,7 @@ class Delta(LakeTable):
         return " USING delta" + (f" PARTITIONED BY ({listed}) TBLPROPERTIES ({GATHERED})" if partitions else "")
 
     def table_tasks(self, rules: Maintenance, now: datetime) -> Sequence[MaintenanceTask]:
-        """Give the compaction and the removal of old files."""
+        """Return the compaction and the removal of old files."""
         return delta_tasks(self.store, self.folder, self.engine, rules, now)
 
     def layout(self) -> FoundTable | None:
@@ -185,11 +185,11 @@ class DeltaS3(Delta):
 
     @property
     def spark_requirements(self) -> SparkRequirements:  # type: ignore[override]
-        """Give the packages of Delta and of the place, and what writes its commits."""
+        """Return the packages of Delta and of the place, and what writes its commits."""
         return super().spark_requirements + LOG_NEEDS
 
     def engine(self) -> LakeEngine:
-        """Give the engine, which writes a commit only where there is none; a session that does not is refused."""
+        """Return the engine, which writes a commit only where there is none; a session that does not is refused."""
         engine = super().engine()
         setting, wanted = LOG_STORE
         if engine.setting(setting) != wanted:
@@ -198,7 +198,7 @@ class DeltaS3(Delta):
         return engine
 
     def applier(self) -> Applier:
-        """Give the way to change the table."""
+        """Return the way to change the table."""
         return _Changes(self.store, self.folder, may_commit_late=True)
 
 
@@ -212,11 +212,11 @@ class DeltaSource(LakeSource):
 
     @property
     def spark_requirements(self) -> SparkRequirements:
-        """Give the packages of Delta and of the place."""
+        """Return the packages of Delta and of the place."""
         return NEEDS + self.lies.needs
 
     def relation(self, schema: str, name: str) -> tuple[str, ...]:
-        """Give the table's folder as Spark takes it."""
+        """Return the table's folder as Spark takes it."""
         return ("delta", self.lies.store.path(_folder(schema, name).rstrip("/")))
 
     def newest(self, engine: LakeEngine, schema: str, name: str) -> str:

@@ -92,7 +92,7 @@ class DuckDB(FileDatabase):
 
     @property
     def errors(self) -> tuple[type[BaseException], ...]:
-        """Give the driver's exceptions."""
+        """Return the driver's exceptions."""
         return (duckdb.Error,)
 
     def probe(self) -> str:
@@ -116,11 +116,11 @@ class DuckDB(FileDatabase):
         return open_memory(self.name) if self.in_memory else open_file(self.path, read_only=True, wait=0)
 
     def is_transient(self, error: BaseException) -> bool:
-        """Say yes for a conflict with a concurrent transaction."""
+        """Return True for a conflict with a concurrent transaction."""
         return isinstance(error, duckdb.TransactionException) and "onflict" in str(error)
 
     def is_duplicate_key(self, error: BaseException) -> bool:
-        """Say whether a unique constraint was violated, at once or by a twin that committed first."""
+        """Return whether a unique constraint was violated, at once or by a twin that committed first."""
         return isinstance(error, (duckdb.ConstraintException, duckdb.TransactionException)) and bool(
             re.search("duplicate key", str(error), re.IGNORECASE)
         )
@@ -136,7 +136,7 @@ class DuckDB(FileDatabase):
         return TableName("ematix_flow", name)
 
     def ddl_type(self, column_type: ColumnType, *, in_key: bool = False) -> str:
-        """Give the DDL type."""
+        """Return the DDL type."""
         del in_key
         if column_type.kind == "numeric":
             precision, scale = digits_of(column_type)
@@ -197,7 +197,7 @@ class DuckDB(FileDatabase):
         return (p1, s1) != (p2, s2) and s2 >= s1 and p2 - s2 >= p1 - s1
 
     def alter_type_sql(self, table: str, column: str, wanted: str, *, nullable: bool) -> str:
-        """Give the statement that widens a column."""
+        """Return the statement that widens a column."""
         del nullable
         return f"ALTER TABLE {table} ALTER COLUMN {column} SET DATA TYPE {wanted}"
 
@@ -224,7 +224,7 @@ class DuckDB(FileDatabase):
         return Opened(tuple(Split(sql=sql, snapshot=str(file)) for file in files), keep_open=_removed_after(folder))
 
     def _exact(self, session: Session, sql: str) -> str:
-        """Give the query with every column in its interchange form, whatever SQL of the user made of it."""
+        """Return the query with every column in its interchange form, whatever SQL of the user made of it."""
         columns = self.describe(session, sql)
         forms = [self.interchange(column, quoted(column.name)) for column in columns]
         if all(form == quoted(column.name) for form, column in zip(forms, columns, strict=True)):
@@ -271,7 +271,7 @@ def _family(native: str) -> str:
 
 
 def _lasting(native: str, name: str) -> str:
-    """Give a value so that its hash outlives a wider type."""
+    """Return a value so that its hash outlives a wider type."""
     match _family(native):
         case "integer":
             return f"CAST({name} AS BIGINT)"
@@ -283,7 +283,7 @@ def _lasting(native: str, name: str) -> str:
 
 
 def _relation(files: Sequence[str], types: Mapping[str, str]) -> str:
-    """Give the rows of the files in these types; without a file, a relation without rows."""
+    """Return the rows of the files in these types; without a file, a relation without rows."""
     if not files:
         nothing = ", ".join(f"CAST(NULL AS {type_name}) AS {quoted(name)}" for name, type_name in types.items())
         return f"(SELECT {nothing} WHERE FALSE)"

@@ -28,7 +28,7 @@ class DuckDBTypes(ExistingTypes):
         return types.Timestamp() if native.startswith("TIMESTAMP_") else types.Text()
 
     def foreign(self, native: str) -> bool:
-        """Say yes for times of day, intervals, bits, enums, lists, structs and maps."""
+        """Return True for times of day, intervals, bits, enums, lists, structs and maps."""
         return native in ("TIME", "TIME WITH TIME ZONE", "INTERVAL", "BIT") or bool(
             native.startswith("ENUM(") or self._NESTED.search(native)
         )

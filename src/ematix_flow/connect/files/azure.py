@@ -19,7 +19,7 @@ class AzureFiles(BucketFiles):
     kind = "object_store_azure"
 
     def opened(self, connection: ObjectStoreAzureConnection) -> AzureStore:
-        """Give the store that a connection names."""
+        """Return the store that a connection names."""
         return AzureStore(place_of(connection))
 
 
@@ -30,5 +30,5 @@ class AzureTables(BucketTables):
     task_imports = ("ematix_flow.connect.staging.files", "azure.storage.blob")
 
     def opened(self, connection: ObjectStoreAzureConnection) -> AzureStore:
-        """Give the store that a connection names."""
+        """Return the store that a connection names."""
         return AzureStore(place_of(connection))

@@ -19,7 +19,7 @@ class GcsFiles(BucketFiles):
     kind = "object_store_gcs"
 
     def opened(self, connection: ObjectStoreGCSConnection) -> GcsStore:
-        """Give the store that a connection names."""
+        """Return the store that a connection names."""
         return GcsStore(place_of(connection))
 
 
@@ -30,5 +30,5 @@ class GcsTables(BucketTables):
     task_imports = ("ematix_flow.connect.staging.files", "google.cloud.storage")
 
     def opened(self, connection: ObjectStoreGCSConnection) -> GcsStore:
-        """Give the store that a connection names."""
+        """Return the store that a connection names."""
         return GcsStore(place_of(connection))

@@ -41,14 +41,14 @@ class BucketFiles(Files):
 
     @abstractmethod
     def opened(self, connection: Any) -> BucketStore[BucketPlace]:
-        """Give the store that a connection names."""
+        """Return the store that a connection names."""
 
     def identity(self) -> tuple[str, ...]:
         """Two connections are the same when they name the same objects."""
         return self.store.place.identity()
 
     def info(self) -> Mapping[str, object]:
-        """Give the service and the address."""
+        """Return the service and the address."""
         return self.store.place.info()
 
     @property
@@ -58,7 +58,7 @@ class BucketFiles(Files):
 
     @property
     def shown(self) -> str:
-        """Give the address."""
+        """Return the address."""
         return self.store.shown
 
     def probe(self) -> str:
@@ -67,18 +67,18 @@ class BucketFiles(Files):
             return self.store.probe()
 
     def folders(self) -> tuple[str, ...]:
-        """Give the names up to the first slash that queries may use as tables."""
+        """Return the names up to the first slash that queries may use as tables."""
         with translating_read_errors():
             names = self.store.folders()
         return tuple(sorted(name for name in names if name and visible(name) and name.lower() != ALL_FILES))
 
     def seen_at(self, path: str) -> SourceFile:
-        """Give an object by its key below the prefix, with the tag that the service gave its content."""
+        """Return an object by its key below the prefix, with the tag that the service gave its content."""
         assert isinstance(path, StoredFile)  # noqa: S101 - every path of this class is one
         return SourceFile(path.found.key, path.found.version.strip('"'), path.found.size)
 
     def changed(self, paths: Sequence[str], before: Sequence[SourceFile]) -> list[str]:
-        """Give none: every read names the tag it expects, so that a changed object has failed the load."""
+        """Return none: every read names the tag it expects, so that a changed object has failed the load."""
         del paths, before
         return []
 
@@ -92,7 +92,7 @@ class BucketFiles(Files):
                 return session.undisturbed(lambda: self._matching(pattern))
 
     def _home(self) -> BucketStore[BucketPlace] | None:
-        """Give the place, this one or one above, that loads brought files to."""
+        """Return the place, this one or one above, that loads brought files to."""
         parts = self.store.place.prefix.split("/")[:-1]
         for count in range(len(parts), -1, -1):
             above = self.store.at("".join(f"{part}/" for part in parts[:count]))
@@ -120,7 +120,7 @@ def _chosen(key: str, expression: re.Pattern[str]) -> bool:
 
 
 def _expression(pattern: str) -> str:
-    """Give the keys that a pattern means: a star stays in its folder, two of them reach into all below."""
+    """Return the keys that a pattern means: a star stays in its folder, two of them reach into all below."""
     parts = pattern.split("/")
     folders = ("(?:[^/]+/)*" if part == "**" else f"{_segment(part)}/" for part in parts[:-1])
     last = ".*" if parts[-1] == "**" else _segment(parts[-1])

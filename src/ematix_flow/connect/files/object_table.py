@@ -24,12 +24,12 @@ class BucketTables(FileTables):
 
     @abstractmethod
     def opened(self, connection: Any) -> BucketStore[BucketPlace]:
-        """Give the store that a connection names."""
+        """Return the store that a connection names."""
 
     def identity(self) -> tuple[str, ...]:
         """Two connections are the same when they name the same objects."""
         return self._bucket.place.identity()
 
     def info(self) -> Mapping[str, object]:
-        """Give the service and the address."""
+        """Return the service and the address."""
         return self._bucket.place.info()

@@ -19,7 +19,7 @@ class S3Files(BucketFiles):
     kind = "object_store_s3"
 
     def opened(self, connection: ObjectStoreS3Connection) -> S3Store:
-        """Give the store that a connection names."""
+        """Return the store that a connection names."""
         return S3Store(place_of(connection))
 
 
@@ -30,5 +30,5 @@ class S3Tables(BucketTables):
     task_imports = ("ematix_flow.connect.staging.files", "boto3")
 
     def opened(self, connection: ObjectStoreS3Connection) -> S3Store:
-        """Give the store that a connection names."""
+        """Return the store that a connection names."""
         return S3Store(place_of(connection))

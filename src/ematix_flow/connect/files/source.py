@@ -71,11 +71,11 @@ class Files:
         return ("files", str(self.root.resolve()))
 
     def info(self) -> Mapping[str, object]:
-        """Give the folder for people."""
+        """Return the folder for people."""
         return {"host": None, "port": None, "dbname": self.shown_path, "user": None}
 
     def probe(self) -> str:
-        """Say whether the folder is there."""
+        """Return whether the folder is there."""
         return LocalStore(str(self.root)).probe()
 
     @property
@@ -85,37 +85,37 @@ class Files:
 
     @property
     def shown(self) -> str:
-        """Give the place for people."""
+        """Return the place for people."""
         return str(self.root)
 
     def folders(self) -> tuple[str, ...]:
-        """Give the names of the folders below the root that queries may use as tables."""
+        """Return the names of the folders below the root that queries may use as tables."""
         if not self.root.is_dir():
             return ()
         names = [p.name for p in self.root.iterdir() if p.is_dir() and not p.name.startswith(("_", "."))]
         return tuple(sorted(name for name in names if name.lower() != ALL_FILES))
 
     def file_set(self, pattern: str, options: Mapping[str, Any]) -> FileSet:
-        """Give the files that a path or glob below the root means, with their common columns."""
+        """Return the files that a path or glob below the root means, with their common columns."""
         paths = self._paths(pattern)
         if not paths:
             raise self.nothing_like(pattern)
         return self.described(paths, options)
 
     def nothing_like(self, pattern: str) -> RunError:
-        """Give the error for a path that means no file."""
+        """Return the error for a path that means no file."""
         message = f"no files match {pattern or '*'!r} below {self.shown}"
         return RunError(message, hint="names that start with _ or . are not read.")
 
     def seen(self, pattern: str) -> Iterator[tuple[str, SourceFile]]:
-        """Give the files that a path or glob means, each with what tells its content from another one."""
+        """Return the files that a path or glob means, each with what tells its content from another one."""
         for path in self._paths(pattern):
             # One that is gone again was never there for this load.
             with suppress(FileNotFoundError):
                 yield path, self.seen_at(path)
 
     def seen_at(self, path: str) -> SourceFile:
-        """Give a file by its key below the root, with what changes whenever its content may have.
+        """Return a file by its key below the root, with what changes whenever its content may have.
 
         That is its size, its time to the nanosecond and, since a copy may keep both, the number of its inode.
         """
@@ -124,7 +124,7 @@ class Files:
         return SourceFile(key, f"{there.st_mtime_ns:x}-{there.st_ino:x}", there.st_size)
 
     def changed(self, paths: Sequence[str], before: Sequence[SourceFile]) -> list[str]:
-        """Give those files that are no longer as they were seen."""
+        """Return those files that are no longer as they were seen."""
         found = []
         for path, file in zip(paths, before, strict=True):
             try:
@@ -135,7 +135,7 @@ class Files:
         return found
 
     def described(self, paths: tuple[str, ...], options: Mapping[str, Any]) -> FileSet:
-        """Give files as a set with their common columns."""
+        """Return files as a set with their common columns."""
         named = format_from_path(paths[0]) if paths else None
         file_format = str(options.get("format") or named or self.format)
         csv_options = {**self.csv_options, **dict(options.get("csv_read_options") or {})}
@@ -190,7 +190,7 @@ def _csv_columns(paths: tuple[str, ...], options: Mapping[str, Any]) -> tuple[So
 
 
 def _json_columns(paths: tuple[str, ...], lines: int) -> tuple[SourceColumn, ...]:
-    """Give every key that the first lines of the files have; a line may lack any of them."""
+    """Return every key that the first lines of the files have; a line may lack any of them."""
     each = max(lines // len(paths), 10)
     found = side_by_side(lambda path: dict.fromkeys(chain(*map(keys_of, islice(lines_of(path), each)))), paths)
     names = dict.fromkeys(chain(*found))
@@ -213,7 +213,7 @@ def _typed_columns(path: str, file_format: str) -> tuple[SourceColumn, ...]:
 
 
 def schema_of(path: str, file_format: str) -> pa.Schema:
-    """Give the columns of a typed file as Arrow knows them."""
+    """Return the columns of a typed file as Arrow knows them."""
     if file_format == "orc":
         from pyarrow import orc
 
@@ -242,7 +242,7 @@ def _groups(layouts: Mapping[str, tuple[SourceColumn, ...]]) -> tuple[tuple[str,
 
 
 def _common(layouts: Mapping[str, tuple[SourceColumn, ...]]) -> tuple[SourceColumn, ...]:
-    """Give the columns of the first file, which all others must have too, in any order."""
+    """Return the columns of the first file, which all others must have too, in any order."""
     first, columns = next(iter(layouts.items()))
     _refuse_repeated(first, columns)
     for path, others in layouts.items():
@@ -257,7 +257,7 @@ def _common(layouts: Mapping[str, tuple[SourceColumn, ...]]) -> tuple[SourceColu
 
 
 def _alike(one: SourceColumn, other: SourceColumn) -> bool:
-    """Say whether the values of two columns can be put into one without a change."""
+    """Return whether the values of two columns can be put into one without a change."""
     if one.family in ("json", "decimal", "other"):
         return one.native == other.native
     return one.family == other.family

@@ -36,7 +36,7 @@ class FileStream(StreamSource):
         return self.files.read_paths
 
     def start(self, where: str) -> Position:
-        """Give the look at an empty folder, or at the folder as it is."""
+        """Return the look at an empty folder, or at the folder as it is."""
         if where == EARLIEST:
             return self.look_at([])
         if where == LATEST:
@@ -51,16 +51,16 @@ class FileStream(StreamSource):
         raise RunError(message, hint="a stream with another name loads all files again.")
 
     def seen(self) -> list[SourceFile]:
-        """Give the files that are there."""
+        """Return the files that are there."""
         return [file for _, file in self.files.seen(self.query)]
 
     def look_at(self, files: Sequence[SourceFile]) -> Position:
-        """Give the position of some files: another one as soon as one of them is another."""
+        """Return the position of some files: another one as soon as one of them is another."""
         told = "\n".join(sorted(f"{file.key}\t{file.etag}\t{file.size}" for file in files))
         return {_LOOK: hashlib.sha256(told.encode()).hexdigest()[:32], _FILES: len(files)}
 
     def ahead(self, position: Position, most: int, end_offset: Position | None = None) -> Position:
-        """Give the look at the folder as it is; how many files a batch has is not bounded."""
+        """Return the look at the folder as it is; how many files a batch has is not bounded."""
         del most
         there = end_offset if end_offset is not None else self.start(LATEST)
         return there if there[_FILES] and there[_LOOK] != position[_LOOK] else position
@@ -72,7 +72,7 @@ class FileStream(StreamSource):
         raise UnsupportedError(message, hint="give the stream a table or a folder as its target.")
 
     def distance(self, begin: Position, end: Position) -> int:
-        """Give at least one where the folder has changed."""
+        """Return at least one where the folder has changed."""
         if begin[_LOOK] == end[_LOOK] or not end[_FILES]:
             return 0
         return max(1, int(end[_FILES]) - int(begin[_FILES]))

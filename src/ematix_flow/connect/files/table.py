@@ -72,7 +72,7 @@ class FileTables(SQLiteBooks, StoreTarget):
         return ("files", os.path.realpath(self.store.shown))
 
     def info(self) -> Mapping[str, object]:
-        """Give the folder under `dbname`."""
+        """Return the folder under `dbname`."""
         return {"host": None, "port": None, "dbname": self.shown_path, "user": None}
 
     def session(self) -> FileSession:
@@ -82,7 +82,7 @@ class FileTables(SQLiteBooks, StoreTarget):
     # Tables
 
     def place(self, schema: str, name: str) -> TableName:
-        """Give a table's folder: `schema/name` below the root."""
+        """Return a table's folder: `schema/name` below the root."""
         for part in (schema, name):
             if part in (".", "..") or "/" in part or "\0" in part or part.startswith(("_", ".")):
                 message = f"{part!r} cannot be the name of a folder that readers shall see"
@@ -94,13 +94,13 @@ class FileTables(SQLiteBooks, StoreTarget):
         return sqlite_types.same_type(found, wanted)
 
     def fingerprint(self, session: Session, table: TableName, columns: Sequence[str]) -> str:
-        """Give a digest of the list of its files."""
+        """Return a digest of the list of its files."""
         del columns
         rows = session.query(f"SELECT path, rows, bytes FROM {FILES} WHERE table_name = ? ORDER BY path", (table.name,))
         return hashlib.sha256(repr(rows).encode()).hexdigest() if rows else EMPTY
 
     def no_queries(self) -> UnsupportedError:
-        """Give the error for whoever asks: files are read as files."""
+        """Return the error for whoever asks: files are read as files."""
         return UnsupportedError(f"connection {self.name!r} is a folder of files, which answers no SQL")
 
     # Staging
@@ -110,7 +110,7 @@ class FileTables(SQLiteBooks, StoreTarget):
         return FileStager(self.store, self.format, spec, partition, attempt)
 
     def staged_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
-        """Give the named files as a relation of paths, rows and bytes, with the names that they will have."""
+        """Return the named files as a relation of paths, rows and bytes, with the names that they will have."""
         del spec
         table = _temporary(session, STAGED_FILES, "staged TEXT, name TEXT, rows INTEGER, bytes INTEGER")
         for part in sorted((part for part in parts if part.path), key=lambda part: part.partition):
@@ -139,7 +139,7 @@ class FileTables(SQLiteBooks, StoreTarget):
 
 
 def time_ordered_name() -> str:
-    """Give a name that sorts by the time it was made: version 7 of a UUID, as hexadecimal digits."""
+    """Return a name that sorts by the time it was made: version 7 of a UUID, as hexadecimal digits."""
     milliseconds = time.time_ns() // 1_000_000
     noise = int.from_bytes(os.urandom(10))
     high = (milliseconds << 16) | 0x7000 | (noise >> 64 & 0x0FFF)

@@ -45,7 +45,7 @@ class FileSession(StoreSession):
         super().__init__(store, TABLES)
 
     def opened(self) -> sqlite3.Connection:
-        """Give a connection that can also be asked for the files of a folder."""
+        """Return a connection that can also be asked for the files of a folder."""
         connection = super().opened()
         connection.create_function(BELOW, 1, self._below)
         return connection
@@ -74,11 +74,11 @@ class FileSession(StoreSession):
                 super().commit()
 
     def _below(self, folder: str) -> str:
-        """Give the objects below a folder that its readers see, as JSON."""
+        """Return the objects below a folder that its readers see, as JSON."""
         return json.dumps([found.key for found in self.store.listed(folder) if visible(found.key)])
 
     def told(self) -> dict[str, Any]:
-        """Give what the record says about files."""
+        """Return what the record says about files."""
         added = self.query(f"SELECT path, rows, bytes, staged FROM {FILES} WHERE staged IS NOT NULL ORDER BY path")
         removed = self.query(f"SELECT path FROM {REMOVED} ORDER BY path")
         names = ("path", "rows", "bytes", "staged")
@@ -89,7 +89,7 @@ class FileSession(StoreSession):
         return {name: paths for name, paths in files.items() if paths}
 
     def settle(self) -> bool:
-        """Give new files their names and remove old ones; True when there was anything to do.
+        """Return new files their names and remove old ones; True when there was anything to do.
 
         A file that is neither staged nor in its place had its place already and was removed by somebody since.
         """
@@ -117,7 +117,7 @@ class FileSession(StoreSession):
         self.settle()
 
     def undisturbed(self, look: Callable[[], T]) -> T:
-        """Give what a look at the folders shows while no commit changes which files there are."""
+        """Return what a look at the folders shows while no commit changes which files there are."""
         for _ in range(LOOKS):
             self.settle_newest()
             before = self._paths()
@@ -136,5 +136,5 @@ _FOREIGN = re.compile(r"(^|/)[_.]")
 
 
 def visible(key: str) -> bool:
-    """Say whether readers of a folder see an object: no part of its key begins with _ or a dot."""
+    """Return whether readers of a folder see an object: no part of its key begins with _ or a dot."""
     return _FOREIGN.search(key) is None

@@ -37,7 +37,7 @@ class AvroDecoder(SchemaDecoder):
     kind: ClassVar[str] = AVRO
 
     def reader(self, schema: Schema) -> Reader:
-        """Give what reads records of one schema."""
+        """Return what reads records of one schema."""
         return _reader(schema)
 
 
@@ -74,7 +74,7 @@ def _parsed(schema: Schema) -> Any:
 
 @lru_cache(maxsize=1)
 def _fastavro() -> Any:
-    """Give fastavro, taught the types of newer versions of Avro."""
+    """Return fastavro, taught the types of newer versions of Avro."""
     fastavro = needed("fastavro", "avro")
     readers = needed("fastavro.read", "avro").LOGICAL_READERS
     readers.setdefault("long-timestamp-nanos", lambda at, *_: _moment(at).replace(tzinfo=UTC))
@@ -94,7 +94,7 @@ class AvroEncoder(SchemaEncoder):
     format: ClassVar[str] = "avro"
 
     def encode(self, rows: pa.Table) -> list[bytes]:
-        """Give a message for each row; columns that the newest schema lacks become optional fields of a newer one."""
+        """Return a message for each row; columns that the newest schema lacks become optional fields of a newer one."""
         if not rows.num_rows:
             return []
         schema = self._schema(rows)
@@ -113,7 +113,7 @@ class AvroEncoder(SchemaEncoder):
         return messages
 
     def _schema(self, rows: pa.Table) -> Schema:
-        """Give the schema that rows are written with."""
+        """Return the schema that rows are written with."""
         columns = with_values(rows)
         latest = self.registry.latest(self.subject)
         if latest is None:
@@ -134,7 +134,7 @@ def _writing(schema: Schema) -> Any:
 
 
 def _given(value: Any, types: tuple[str, ...]) -> Any:
-    """Give a value as fastavro writes it: an instant without a zone is UTC, and a text takes what has a text."""
+    """Return a value as fastavro writes it: an instant without a zone is UTC, and a text takes what has a text."""
     if isinstance(value, datetime) and value.tzinfo is None:
         return value.replace(tzinfo=UTC)
     if value is None or isinstance(value, str) or set(types) - {"null"} != {"string"}:

@@ -18,25 +18,25 @@ MOST_DIGITS = 38
 
 
 def derived(columns: Iterable[pa.Field], subject: str) -> str:
-    """Give the schema of a record with these columns."""
+    """Return the schema of a record with these columns."""
     return json.dumps({"type": "record", "name": record_name(subject), "fields": [_field(one) for one in columns]})
 
 
 def added(text: str, columns: Iterable[pa.Field]) -> str:
-    """Give a schema with more optional fields, which readers of the old one can do without."""
+    """Return a schema with more optional fields, which readers of the old one can do without."""
     schema = json.loads(text)
     schema["fields"] = [*schema["fields"], *(_field(one) for one in columns)]
     return json.dumps(schema)
 
 
 def record_name(subject: str) -> str:
-    """Give the name of the record of a subject."""
+    """Return the name of the record of a subject."""
     name = re.sub(r"[^A-Za-z0-9_]", "_", subject.removesuffix("-value"))
     return name if _NAME.fullmatch(name) else f"_{name}"
 
 
 def field_name(name: str) -> str:
-    """Give the name of a column that a schema takes as it is; others are refused."""
+    """Return the name of a column that a schema takes as it is; others are refused."""
     if not _NAME.fullmatch(name):
         message = f"a schema cannot have a field {name!r}"
         raise RunError(message, hint="give the column a name of letters, digits and _ in the SQL of the stream.")
@@ -44,7 +44,7 @@ def field_name(name: str) -> str:
 
 
 def types_of(parsed: Any) -> dict[str, tuple[str, ...]]:
-    """Give the fields of a record, with the names of the types that each may have."""
+    """Return the fields of a record, with the names of the types that each may have."""
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
         message = "rows can only be written with the schema of a record"
         raise RunError(message, hint="register the schema of a record.")
@@ -65,7 +65,7 @@ def _field(column: pa.Field) -> dict[str, Any]:
 
 
 def _avro_type(kind: pa.DataType) -> Any:
-    """Give the type for an Arrow type; lists, structs and what Avro lacks are text."""
+    """Return the type for an Arrow type; lists, structs and what Avro lacks are text."""
     import pyarrow as pa
 
     types = pa.types

@@ -22,7 +22,7 @@ CODECS = {
 
 
 def schema_decoder(source: StreamSource, wanted: tuple[tuple[str, str], ...] = ()) -> SchemaDecoder:
-    """Give what reads the payloads of a source; `wanted` are names of columns with their declared kinds."""
+    """Return what reads the payloads of a source; `wanted` are names of columns with their declared kinds."""
     if source.registry is None:
         message = f"source {source.name!r} has payloads of {source.payload_format}, but no schema registry"
         raise UnsupportedError(message, hint="streams of Kafka have one.")
@@ -32,13 +32,13 @@ def schema_decoder(source: StreamSource, wanted: tuple[tuple[str, str], ...] = (
 def decoder_of(
     payload_format: str, registry: Registry, name: str, wanted: tuple[tuple[str, str], ...] = ()
 ) -> SchemaDecoder:
-    """Give what reads payloads of a format whose schemas a registry has; `name` is the connection's."""
+    """Return what reads payloads of a format whose schemas a registry has; `name` is the connection's."""
     module, decoder, _ = _codec(payload_format, name)
     return cast("SchemaDecoder", _named(module, decoder)(registry, wanted))
 
 
 def schema_encoder(connection: KafkaConnection, topic: str) -> SchemaEncoder:
-    """Give what writes payloads for a topic of a connection whose references are filled in."""
+    """Return what writes payloads for a topic of a connection whose references are filled in."""
     module, _, encoder = _codec(connection.payload_format or "json", connection.name)
     registry = registry_of(connection)
     return cast("SchemaEncoder", _named(module, encoder)(registry, registry.subject_of(topic)))

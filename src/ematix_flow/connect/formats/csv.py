@@ -24,7 +24,7 @@ LINE_ENDS = (None, "", "\n", "\r\n", "\r")
 
 
 def dialect_of(path: str, options: Mapping[str, Any]) -> Dialect:
-    """Give the dialect that the options of a connection and the name of the file say."""
+    """Return the dialect that the options of a connection and the name of the file say."""
     quote, terminator = str(options.get("quote") or '"'), options.get("terminator")
     dialect = Dialect(
         delimiter=str(options.get("delimiter") or ("\t" if ".tsv" in path else ",")),
@@ -54,7 +54,7 @@ def _check(dialect: Dialect) -> None:
 
 
 def header_of(path: str, dialect: Dialect) -> tuple[str, ...] | None:
-    """Give the names of a file's columns, made up where it has no header; None for a file without a record."""
+    """Return the names of a file's columns, made up where it has no header; None for a file without a record."""
     first = next(records_of(path, dialect, size=64 << 10), None)
     if first is None:
         return None
@@ -69,7 +69,7 @@ def header_of(path: str, dialect: Dialect) -> tuple[str, ...] | None:
 
 
 def read_rows(path: str, dialect: Dialect, part: Part = WHOLE) -> Iterator[Rows]:
-    """Give the rows of a file or of a part of it, some thousand at a time, under the names of its own header."""
+    """Return the rows of a file or of a part of it, some thousand at a time, under the names of its own header."""
     names = header_of(path, dialect)
     if names is None:
         return
@@ -83,7 +83,7 @@ def read_rows(path: str, dialect: Dialect, part: Part = WHOLE) -> Iterator[Rows]
 
 
 def _in_lines(chunk: bytes, dialect: Dialect) -> bytes:
-    """Give whole records as lines; what was no end of a line before is put into quotes."""
+    """Return whole records as lines; what was no end of a line before is put into quotes."""
     if not dialect.terminator:
         return chunk
     found = grammar_of(dialect).record.finditer(chunk)
@@ -129,7 +129,7 @@ def _split(chunk: bytes, names: Sequence[str], dialect: Dialect) -> Rows:
 
 
 def _parse_padded(chunk: bytes, names: Sequence[str], dialect: Dialect, encoding: str) -> tuple[pa.Table, list[Any]]:
-    """Give the rows and those of another width; short ones are filled up where the dialect says so."""
+    """Return the rows and those of another width; short ones are filled up where the dialect says so."""
     table, odd = _parse(chunk, names, dialect, encoding)
     short = [row for row in odd if dialect.pads_short_rows and row.actual_columns < row.expected_columns]
     if short:
@@ -209,7 +209,7 @@ def _in_order(whole: pa.Table, filled: pa.Table, odd: set[int], places: Sequence
 
 
 def _with_nulls(table: pa.Table, dialect: Dialect) -> pa.Table:
-    """Give the table with NULL where a value looks like the spelling of NULL."""
+    """Return the table with NULL where a value looks like the spelling of NULL."""
     if not dialect.null_regex:
         return table
     import pyarrow as pa

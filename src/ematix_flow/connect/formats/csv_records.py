@@ -56,7 +56,7 @@ class Dialect:
 
     @property
     def ends(self) -> tuple[bytes, ...]:
-        """Give what a record may end with."""
+        """Return what a record may end with."""
         return (self.terminator.encode(),) if self.terminator else (b"\n", b"\r")
 
 

@@ -35,16 +35,16 @@ class Decoder(ABC):
     @property
     @abstractmethod
     def schema(self) -> pa.Schema:
-        """Give the columns that a message becomes."""
+        """Return the columns that a message becomes."""
 
     @property
     def columns(self) -> tuple[SourceColumn, ...]:
-        """Give the columns as plans know them."""
+        """Return the columns as plans know them."""
         return tuple(SourceColumn(field.name, family_of(field.type), str(field.type)) for field in self.schema)
 
     @abstractmethod
     def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
-        """Give the columns of some payloads."""
+        """Return the columns of some payloads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class JsonDecoder(Decoder):
 
     @property
     def schema(self) -> pa.Schema:
-        """Give every name as text."""
+        """Return every name as text."""
         import pyarrow as pa
 
         return pa.schema([pa.field(name, pa.string()) for name in self.names])
@@ -80,13 +80,13 @@ class RawDecoder(Decoder):
 
     @property
     def schema(self) -> pa.Schema:
-        """Give the one column."""
+        """Return the one column."""
         import pyarrow as pa
 
         return pa.schema([pa.field(self.name, pa.binary())])
 
     def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
-        """Give the payloads as they are."""
+        """Return the payloads as they are."""
         import pyarrow as pa
 
         return Decoded((pa.array(payloads, pa.binary()),), [None] * len(payloads))

@@ -23,7 +23,7 @@ class Encoder(Protocol):
     format: ClassVar[str]
 
     def encode(self, rows: pa.Table) -> Sequence[bytes]:
-        """Give the payload of each row."""
+        """Return the payload of each row."""
 
 
 class JsonEncoder:
@@ -32,7 +32,7 @@ class JsonEncoder:
     format: ClassVar[str] = JSON
 
     def encode(self, rows: pa.Table) -> Sequence[bytes]:
-        """Give each row as an object."""
+        """Return each row as an object."""
         from ematix_flow.connect.formats.writers import json_objects
 
         usual = rows.cast(_usual(rows.schema))
@@ -45,7 +45,7 @@ class RawEncoder:
     format: ClassVar[str] = RAW
 
     def encode(self, rows: pa.Table) -> Sequence[bytes]:
-        """Give the value of each row, text as UTF-8."""
+        """Return the value of each row, text as UTF-8."""
         if rows.num_columns != 1:
             message = f"a payload of raw_bytes is one column, not {rows.num_columns}: {', '.join(rows.column_names)}"
             raise RunError(message, hint="select one column of bytes or text, or set payload_format to 'json'.")
@@ -53,7 +53,7 @@ class RawEncoder:
 
 
 def encoder_for(connection: Connection, place: str, usual: str = JSON) -> Encoder:
-    """Give what writes payloads for a topic of a connection; `usual` is the format where the connection names none."""
+    """Return what writes payloads for a topic of a connection; `usual` is the format where the connection names none."""
     wanted = getattr(connection, "payload_format", None) or usual
     match wanted:
         case "json":
@@ -72,7 +72,7 @@ def encoder_for(connection: Connection, place: str, usual: str = JSON) -> Encode
 
 
 def _usual(schema: pa.Schema) -> pa.Schema:
-    """Give the columns with instants in the one form that is written in JSON."""
+    """Return the columns with instants in the one form that is written in JSON."""
     import pyarrow as pa
 
     def usual(kind: pa.DataType) -> pa.DataType:

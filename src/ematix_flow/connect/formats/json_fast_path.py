@@ -50,7 +50,7 @@ class _Layout:
     groups: tuple[int, ...]
 
     def values(self, text: str) -> tuple[str | None, ...] | None:
-        """Give the values as they are written, with their quotes; None where the message is another one."""
+        """Return the values as they are written, with their quotes; None where the message is another one."""
         found = self.pattern.fullmatch(text)
         return None if found is None else found.group(*self.groups)
 
@@ -64,7 +64,7 @@ class Read:
     others: dict[int, Row] = field(default_factory=dict)
 
     def columns(self, names: Sequence[str]) -> tuple[pa.Array | pa.ChunkedArray, ...]:
-        """Give the texts of the names in the order of the messages."""
+        """Return the texts of the names in the order of the messages."""
         import pyarrow as pa
 
         rows = [{} if isinstance(row, str) else row for row in self.others.values()]
@@ -107,7 +107,7 @@ class _Patterns:
     layouts: list[_Layout] = field(default_factory=list)
 
     def values(self, text: str | None) -> tuple[str | None, ...] | None:
-        """Give the values of a message that fits one of them."""
+        """Return the values of a message that fits one of them."""
         if text is not None:
             for layout in self.layouts:
                 values = layout.values(text)
@@ -116,7 +116,7 @@ class _Patterns:
         return None
 
     def learn(self, text: str | None, row: Row) -> tuple[str | None, ...] | None:
-        """Give the values of a message that a pattern made of its own keys fits, and keep that pattern."""
+        """Return the values of a message that a pattern made of its own keys fits, and keep that pattern."""
         if text is None or isinstance(row, str) or not self.tries or len(self.layouts) == LAYOUTS:
             return None
         self.tries -= 1
@@ -149,7 +149,7 @@ def _text(payload: bytes | None) -> str | None:
 
 
 def _texts(values: Sequence[str | None]) -> pa.Array:
-    """Give values as texts: strings without their quotes, of which they have no others."""
+    """Return values as texts: strings without their quotes, of which they have no others."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -35,7 +35,7 @@ def pieces_of(path: str, every: int) -> list[tuple[int, int]]:
 
 
 def read_rows(path: str, piece: tuple[int, int], names: Sequence[str], most: int = 0) -> Iterator[Rows]:
-    """Give the rows of the lines that begin in a piece of a file, at most so many at a time where that is said."""
+    """Return the rows of the lines that begin in a piece of a file, at most so many at a time where that is said."""
     good: list[list[str | None]] = []
     bad: list[tuple[str, dict[str, str | None]]] = []
     size = 0
@@ -53,7 +53,7 @@ def read_rows(path: str, piece: tuple[int, int], names: Sequence[str], most: int
 
 
 def lines_of(path: str, piece: tuple[int, int] = (0, -1)) -> Iterator[bytes]:
-    """Give the lines that begin in a piece of a file, without blank ones and the byte order mark."""
+    """Return the lines that begin in a piece of a file, without blank ones and the byte order mark."""
     start, stop = piece
     with naming(path), _opened(path) as stream:
         if start:
@@ -71,7 +71,7 @@ def lines_of(path: str, piece: tuple[int, int] = (0, -1)) -> Iterator[bytes]:
 
 
 def keys_of(line: bytes) -> tuple[str, ...]:
-    """Give the keys of a line; none where it is not an object."""
+    """Return the keys of a line; none where it is not an object."""
     row = row_of(line)
     return () if isinstance(row, str) else tuple(row)
 
@@ -103,7 +103,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=Number, parse
 
 
 def object_of(line: bytes) -> dict[str, Any] | str:
-    """Give the values of a JSON object, numbers as the texts they are written as, or what is wrong with the line."""
+    """Return the values of a JSON object, numbers as the texts they are written as, or what is wrong with the line."""
     try:
         text = line.decode()
     except UnicodeDecodeError:
@@ -119,7 +119,7 @@ def object_of(line: bytes) -> dict[str, Any] | str:
 
 
 def row_of(line: bytes) -> dict[str, str | None] | str:
-    """Give the values of a line as text, or what is wrong with it."""
+    """Return the values of a line as text, or what is wrong with it."""
     value = object_of(line)
     if isinstance(value, str):
         return value
@@ -138,7 +138,7 @@ _WORDS = {True: "true", False: "false", None: "null"}
 
 
 def written(value: Any) -> str:
-    """Give JSON for a value with its numbers as they were."""
+    """Return JSON for a value with its numbers as they were."""
     if type(value) is Number:
         return value
     if isinstance(value, dict):

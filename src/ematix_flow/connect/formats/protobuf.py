@@ -31,7 +31,7 @@ class ProtobufDecoder(SchemaDecoder):
     kind: ClassVar[str] = PROTOBUF
 
     def reader(self, schema: Schema) -> Reader:
-        """Give what reads messages of one schema."""
+        """Return what reads messages of one schema."""
         return _reader(schema)
 
 
@@ -60,7 +60,7 @@ def _reader(schema: Schema) -> Reader:
 
 
 def _type_of(body: bytes, messages: Messages, schema: Schema) -> tuple[Any, int]:
-    """Give the class of a message by what stands before its values, and where those begin."""
+    """Return the class of a message by what stands before its values, and where those begin."""
     if schema.by_order:
         number, at = _number(body, 0)
         return messages.in_order(number), at
@@ -84,7 +84,7 @@ def _path(body: bytes) -> tuple[tuple[int, ...], int]:
 
 
 def _number(body: bytes, at: int) -> tuple[int, int]:
-    """Give a number of variable length, and where it ends."""
+    """Return a number of variable length, and where it ends."""
     found = shift = 0
     while True:
         if at >= len(body) or shift > 28:  # noqa: PLR2004 - 32 bits
@@ -111,7 +111,7 @@ class ProtobufEncoder(SchemaEncoder):
     format: ClassVar[str] = "protobuf"
 
     def encode(self, rows: pa.Table) -> list[bytes]:
-        """Give a message for each row; a NULL is a field that is not set."""
+        """Return a message for each row; a NULL is a field that is not set."""
         if not rows.num_rows:
             return []
         schema, made = self._schema(rows)
@@ -129,7 +129,7 @@ class ProtobufEncoder(SchemaEncoder):
         return messages
 
     def _schema(self, rows: pa.Table) -> tuple[Schema, Any]:
-        """Give the schema that rows are written with, and the class of its first message."""
+        """Return the schema that rows are written with, and the class of its first message."""
         columns = with_values(rows)
         schema = self.registry.latest(self.subject)
         if schema is None:
@@ -144,7 +144,7 @@ class ProtobufEncoder(SchemaEncoder):
 
 
 def _given(value: Any, field: Any) -> Any:
-    """Give a value as the JSON of Protobuf has it; a text takes what has a text."""
+    """Return a value as the JSON of Protobuf has it; a text takes what has a text."""
     if field.type == field.TYPE_STRING and not field.is_repeated:
         return text_of(value)
     if field.message_type is not None and field.message_type.full_name == "google.protobuf.Timestamp":
@@ -153,7 +153,7 @@ def _given(value: Any, field: Any) -> Any:
 
 
 def _named(value: Any) -> Any:
-    """Give numbers as texts, which Protobuf reads as numbers to the last digit."""
+    """Return numbers as texts, which Protobuf reads as numbers to the last digit."""
     if isinstance(value, dict):
         return {key: _named(one) for key, one in value.items() if one is not None}
     if isinstance(value, list):

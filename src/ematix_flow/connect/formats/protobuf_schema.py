@@ -52,18 +52,18 @@ class Messages:
     """Descriptor of the schema's own file."""
 
     def at(self, path: Sequence[int]) -> Any:
-        """Give the class of a message by its numbers: the place in the file, then those inside messages."""
+        """Return the class of a message by its numbers: the place in the file, then those inside messages."""
         found = list(self.file.message_types_by_name.values())[path[0]]
         for number in path[1:]:
             found = found.nested_types[number]
         return _class_of(found)
 
     def in_order(self, number: int) -> Any:
-        """Give the class of a message by the place of its name among all names in order."""
+        """Return the class of a message by the place of its name among all names in order."""
         return _class_of(self._ordered()[number])
 
     def place(self, made: Any) -> int:
-        """Give the place of a message's name among all names in order."""
+        """Return the place of a message's name among all names in order."""
         return [one.full_name for one in self._ordered()].index(made.DESCRIPTOR.full_name)
 
     def _ordered(self) -> list[Any]:
@@ -82,7 +82,7 @@ def _class_of(descriptor: Any) -> Any:
 
 @lru_cache(maxsize=256)
 def compiled(schema: Schema) -> Messages:
-    """Give the messages of a schema; one that cannot be compiled is a `SchemaTextError`."""
+    """Return the messages of a schema; one that cannot be compiled is a `SchemaTextError`."""
     pools = needed("google.protobuf.descriptor_pool", "protobuf")
     pool, last = pools.DescriptorPool(), MAIN
     try:
@@ -95,7 +95,7 @@ def compiled(schema: Schema) -> Messages:
 
 
 def _files(schema: Schema) -> Iterator[Any]:
-    """Give the files of a schema as descriptors, its own last."""
+    """Return the files of a schema as descriptors, its own last."""
     descriptors = needed("google.protobuf.descriptor_pb2", "protobuf")
     own = _descriptor(schema.text)
     if own is None:
@@ -111,7 +111,7 @@ def _files(schema: Schema) -> Iterator[Any]:
 
 
 def _well_known(name: str) -> Any:
-    """Give one of the files that come with protobuf."""
+    """Return one of the files that come with protobuf."""
     stem = PurePosixPath(name).stem
     if name != f"google/protobuf/{stem}.proto" or stem not in _WELL_KNOWN:
         raise SchemaTextError(f"it imports {name!r}, which the registry does not say")
@@ -119,7 +119,7 @@ def _well_known(name: str) -> Any:
 
 
 def _descriptor(text: str) -> Any:
-    """Give the descriptor that a text is in base64, as some clients register it; None for the text of a schema."""
+    """Return the descriptor that a text is in base64, as some clients register it; None for the text of a schema."""
     descriptors = needed("google.protobuf.descriptor_pb2", "protobuf")
     message = needed("google.protobuf.message", "protobuf")
     try:
@@ -158,14 +158,14 @@ def _write(folder: Path, schema: Schema) -> None:
 
 
 def _common() -> list[str]:
-    """Give where Google's shared types, as those of dates, are installed; most schemas do without."""
+    """Return where Google's shared types, as those of dates, are installed; most schemas do without."""
     found = find_spec("google.type")
     places = found.submodule_search_locations if found is not None else None
     return [str(Path(place).parents[1]) for place in places or ()]
 
 
 def derived(columns: Iterable[pa.Field], subject: str) -> str:
-    """Give the schema of a message with these columns, each of them optional."""
+    """Return the schema of a message with these columns, each of them optional."""
     lines = [
         f"  optional {_proto_type(column.type)} {field_name(column.name)} = {number};"
         for number, column in enumerate(columns, 1)
@@ -177,7 +177,7 @@ def derived(columns: Iterable[pa.Field], subject: str) -> str:
 
 
 def _proto_type(kind: pa.DataType) -> str:
-    """Give the type for an Arrow type; what Protobuf lacks is text."""
+    """Return the type for an Arrow type; what Protobuf lacks is text."""
     import pyarrow as pa
 
     types = pa.types

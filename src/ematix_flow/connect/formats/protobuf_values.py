@@ -16,7 +16,7 @@ _NANOS = 10**9
 
 
 def values_of(message: Any) -> dict[str, Any]:
-    """Give the fields of a message by name."""
+    """Return the fields of a message by name."""
     return {field.name: _field(message, field) for field in message.DESCRIPTOR.fields}
 
 

@@ -37,22 +37,22 @@ class SchemaDecoder(Decoder, ABC):
 
     @abstractmethod
     def reader(self, schema: Schema) -> Reader:
-        """Give what reads messages of one schema; what cannot be read is told, not raised."""
+        """Return what reads messages of one schema; what cannot be read is told, not raised."""
 
     @property
     def schema(self) -> pa.Schema:
-        """Give the wanted columns."""
+        """Return the wanted columns."""
         import pyarrow as pa
 
         return pa.schema([arrow_field(name, kind) for name, kind in self.wanted])
 
     def read(self, payload: bytes) -> dict[str, Any] | str:
-        """Give the values of one message in their own types, or what is wrong with it."""
+        """Return the values of one message in their own types, or what is wrong with it."""
         values = self._values(payload)
         return values if isinstance(values, str) else plain(values)
 
     def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
-        """Give the wanted columns of some messages."""
+        """Return the wanted columns of some messages."""
         import pyarrow as pa
 
         made = [self._row(payload or b"") for payload in payloads]
@@ -98,7 +98,7 @@ class SchemaEncoder(ABC):
 
     @abstractmethod
     def encode(self, rows: pa.Table) -> list[bytes]:
-        """Give a message for each row."""
+        """Return a message for each row."""
 
     def refuse_missing(self, names: Sequence[str]) -> None:
         """Stop where columns have no place in the schema; to leave them out would lose values."""
@@ -114,20 +114,20 @@ class SchemaEncoder(ABC):
             raise RunError(message, hint="register a schema, or take auto_register = false out of its connection.")
 
     def unfit(self, error: Exception) -> RunError:
-        """Give the error for a row that its schema does not take."""
+        """Return the error for a row that its schema does not take."""
         told = f"a row does not fit the newest schema of {self.subject!r}: {str(error)[:300] or type(error).__name__}"
         return RunError(told, hint="convert the column in the SQL of the stream, or register a schema that fits.")
 
 
 def with_values(rows: pa.Table) -> pa.Schema:
-    """Give the columns that hold something; the others say nothing about their type."""
+    """Return the columns that hold something; the others say nothing about their type."""
     import pyarrow as pa
 
     return pa.schema([f for f in rows.schema if rows.column(f.name).null_count < rows.num_rows])
 
 
 def needed(module: str, extra: str) -> Any:
-    """Give a package that comes with an extra."""
+    """Return a package that comes with an extra."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -47,7 +47,7 @@ class StoredFile(str):
     store: Store
 
     def __new__(cls, store: Store, found: Found) -> Self:
-        """Give the address of an object."""
+        """Return the address of an object."""
         made = super().__new__(cls, store.address(found.key))
         made.store = store
         made.found = found
@@ -81,7 +81,7 @@ def open_raw(path: str) -> IO[bytes]:
 
 
 def for_arrow(path: str) -> Any:
-    """Give what Arrow takes to read some parts of a file."""
+    """Return what Arrow takes to read some parts of a file."""
     import pyarrow as pa
 
     if not isinstance(path, StoredFile):
@@ -91,7 +91,7 @@ def for_arrow(path: str) -> Any:
 
 
 def size_of(path: str) -> int:
-    """Give the bytes of a file."""
+    """Return the bytes of a file."""
     if isinstance(path, StoredFile):
         return path.found.size
     with naming(path):
@@ -99,7 +99,7 @@ def size_of(path: str) -> int:
 
 
 def side_by_side(ask: Callable[[str], _Answer], paths: Sequence[str]) -> list[_Answer]:
-    """Give what each file answers, in order; of files in a store some are asked at a time, for answers come from afar."""
+    """Return what each file answers, in order; of files in a store some are asked at a time, for answers come from afar."""
     if len(paths) == 1 or not isinstance(paths[0], StoredFile):
         return [ask(path) for path in paths]
     with ThreadPoolExecutor(ASKED_TOGETHER, "flow-files") as pool:
@@ -128,6 +128,6 @@ def naming(path: str) -> Iterator[None]:
 
 
 def unreadable(path: str, reason: str) -> RunError:
-    """Give the error for a file that is refused as a whole."""
+    """Return the error for a file that is refused as a whole."""
     message = f"file {path} cannot be read: {reason}"
     return RunError(message, hint="a malformed file is refused as a whole; nothing was loaded.")

@@ -33,7 +33,7 @@ class UnfitError(ValueError):
 
 
 def arrow_field(name: str, kind: str) -> pa.Field:
-    """Give the column that carries values of messages to a declared kind of column."""
+    """Return the column that carries values of messages to a declared kind of column."""
     import pyarrow as pa
 
     types = {"bytes": pa.binary(), "float": pa.float64(), "double": pa.float64()}
@@ -41,7 +41,7 @@ def arrow_field(name: str, kind: str) -> pa.Field:
 
 
 def fitted(value: Any, kind: str) -> str | bytes | float | None:
-    """Give a value as its column takes it; one that cannot be taken is an `UnfitError`."""
+    """Return a value as its column takes it; one that cannot be taken is an `UnfitError`."""
     if value is None:
         return None
     if kind == "bytes":
@@ -50,7 +50,7 @@ def fitted(value: Any, kind: str) -> str | bytes | float | None:
 
 
 def text_of(value: Any, kind: str = "text") -> str:
-    """Give a value as text that the shape can read as a declared kind."""
+    """Return a value as text that the shape can read as a declared kind."""
     if isinstance(value, str):
         return value
     if kind in _JSON or isinstance(value, dict | list):
@@ -69,7 +69,7 @@ def text_of(value: Any, kind: str = "text") -> str:
 
 
 def plain(value: Any) -> Any:
-    """Give a value in the types that frames know: a UUID and a time of day become text."""
+    """Return a value in the types that frames know: a UUID and a time of day become text."""
     if isinstance(value, dict):
         return {key: plain(one) for key, one in value.items()}
     if isinstance(value, list):
@@ -80,7 +80,7 @@ def plain(value: Any) -> Any:
 
 
 def tree(value: Any) -> Any:
-    """Give a value as what JSON can write without losing a digit; what JSON has no word for is text."""
+    """Return a value as what JSON can write without losing a digit; what JSON has no word for is text."""
     if isinstance(value, dict):
         return {str(key): tree(one) for key, one in value.items()}
     if isinstance(value, list):
@@ -117,7 +117,7 @@ def _number(value: Any) -> float:
 
 
 def _digits(value: bool | float | Decimal, kind: str) -> str:  # noqa: FBT001 - a value, no switch
-    """Give a number as people write it; a whole one has no point where the column has none."""
+    """Return a number as people write it; a whole one has no point where the column has none."""
     if isinstance(value, bool):
         words = ("0", "1") if kind in (*_WHOLE, "numeric") else ("false", "true")
         return words[value]

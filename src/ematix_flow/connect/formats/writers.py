@@ -36,7 +36,7 @@ class Writer(Protocol):
 
 
 def writer(file_format: str, stream: IO[bytes], schema: pa.Schema, options: Mapping[str, Any]) -> Writer:
-    """Give the writer of a format."""
+    """Return the writer of a format."""
     match file_format:
         case "parquet":
             return _Parquet(stream, schema, str(options.get("parquet_compression") or "snappy"))
@@ -96,7 +96,7 @@ class _Style:
 
     @property
     def touches_numbers(self) -> bool:
-        """Say whether anything else than a text could be taken for NULL or for two fields."""
+        """Return whether anything else than a text could be taken for NULL or for two fields."""
         return bool(_SPELLED & {self.delimiter, self.quote, self.escape} or (self.null and set(self.null) <= _SPELLED))
 
 
@@ -159,7 +159,7 @@ class _JsonLines:
 
 
 def json_objects(batch: pa.RecordBatch) -> pa.Array:
-    """Give each row as the text of a JSON object; a NULL has no field."""
+    """Return each row as the text of a JSON object; a NULL has no field."""
     pairs = [_json_pair(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)]
     # Not null_handling="skip": Arrow then leaves out rows that have nothing but NULLs.
     joined = pc.binary_join_element_wise(*pairs, "", null_handling="replace", null_replacement="")
@@ -167,7 +167,7 @@ def json_objects(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _json_pair(name: str, column: pa.Array) -> pa.Array:
-    """Give a field of an object with a comma before it, NULL where there is none."""
+    """Return a field of an object with a comma before it, NULL where there is none."""
     value = _json_nested(column) if pa.types.is_nested(column.type) else as_text(column)
     if not (_is_number(column.type) or pa.types.is_nested(column.type)):
         value = _json_text(value)
@@ -178,7 +178,7 @@ def _json_pair(name: str, column: pa.Array) -> pa.Array:
 
 
 def _json_nested(column: pa.Array) -> pa.Array:
-    """Give objects and lists as JSON; fields that only other rows have are not there."""
+    """Return objects and lists as JSON; fields that only other rows have are not there."""
     values = column.to_pylist()
     return pa.array([None if v is None else json.dumps(_there(v), ensure_ascii=False, default=str) for v in values])
 
@@ -203,7 +203,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def as_text(column: pa.Array) -> pa.Array:
-    """Give the values as text: instants in ISO form, decimals with all their digits, bytes in hexadecimal digits."""
+    """Return the values as text: instants in ISO form, decimals with all their digits, bytes in hexadecimal digits."""
     kind = column.type
     spell = _SPELLINGS.get(str(kind))
     if spell is not None:

@@ -47,12 +47,12 @@ class IcebergCatalog:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """Give what makes two catalogs the same."""
+        """Return what makes two catalogs the same."""
         return (self.type, self._connection.uri, self._connection.warehouse)
 
     @property
     def needs(self) -> SparkRequirements:
-        """Give the packages and settings that a session needs from its start."""
+        """Return the packages and settings that a session needs from its start."""
         drivers = tuple(package for scheme, package in DRIVERS.items() if self._connection.uri.startswith(scheme))
         own = SparkRequirements((PACKAGE, *drivers), tuple(EXTENSIONS.items()), own=self._depends_on_folder)
         return own + self.lies.needs + (GLUE if self.type == "glue" else SparkRequirements())
@@ -70,7 +70,7 @@ class IcebergCatalog:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Give the settings of the catalog, secrets among them; they are set on a running session only."""
+        """Return the settings of the catalog, secrets among them; they are set on a running session only."""
         connection = self._connection
         given = {
             "": "org.apache.iceberg.spark.SparkCatalog",
@@ -106,7 +106,7 @@ class IcebergCatalog:
         return "" if known else "only Java has a driver for the catalog's address"
 
     def exists(self) -> bool:
-        """Say whether there is a warehouse; what a database or a service keeps, only Spark can tell."""
+        """Return whether there is a warehouse; what a database or a service keeps, only Spark can tell."""
         return self.type != "hadoop" or self.lies.store.exists()
 
     def probe(self) -> str:
@@ -161,7 +161,7 @@ _BY_TYPE = {"jdbc": _jdbc, "rest": _rest, "glue": _glue}
 
 
 def _lies(connection: IcebergConnection) -> LakePlace:
-    """Give where the books are: the bucket that is named, or the warehouse."""
+    """Return where the books are: the bucket that is named, or the warehouse."""
     if connection.bucket:
         return in_bucket(connection)
     if connection.warehouse.startswith(_BUCKETS):

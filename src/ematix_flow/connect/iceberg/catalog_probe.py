@@ -60,7 +60,7 @@ def ask_glue(connection: IcebergConnection) -> str:
 
 
 def _token(connection: IcebergConnection, uri: str) -> str:
-    """Give a token for the client's name and secret."""
+    """Return a token for the client's name and secret."""
     login = {"client_id": connection.user or "", "client_secret": connection.password or ""}
     form = urlencode({"grant_type": "client_credentials", "scope": "catalog", **login}).encode()
     return str(_answer(Request(f"{uri}/v1/oauth/tokens", data=form), uri).get("access_token", ""))  # noqa: S310

@@ -26,7 +26,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def iceberg_tasks(
     engine: Callable[[], LakeEngine], table: tuple[str, str, str], home: str, rules: Maintenance, now: datetime
 ) -> Sequence[MaintenanceTask]:
-    """Give the chores of a table; whoever calls them holds its lock, so that no branch of a load is in use."""
+    """Return the chores of a table; whoever calls them holds its lock, so that no branch of a load is in use."""
     work = _Table(engine, table, home, rules, now)
     compact = (
         MaintenanceTask("compact", work.compact, work.compact_look),
@@ -104,7 +104,7 @@ class _Table:
         return {"expired": expired, "kept": len(rows) - expired}
 
     def _kept(self) -> tuple[datetime, int]:
-        """Give when the oldest snapshot was made that is kept by its age, and how many are kept in any case.
+        """Return when the oldest snapshot was made that is kept by its age, and how many are kept in any case.
 
         What the table says itself counts where it is more. Iceberg goes by when a snapshot was made, and the promise by
         when a newer one came: the one that was the newest at the border is still needed.
@@ -157,5 +157,5 @@ def _instant(at: datetime) -> str:
 
 
 def _path(place: str) -> str:
-    """Give a place without the scheme that some catalogs write before it."""
+    """Return a place without the scheme that some catalogs write before it."""
     return re.sub(r"^\w+:/*", "/", place).rstrip("/")

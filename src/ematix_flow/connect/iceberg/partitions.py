@@ -15,7 +15,7 @@ _CALL = re.compile(r"(\w+)\((?:(\d+), )?(.*?)(?:, (\d+))?\)", re.DOTALL)
 
 
 def described_partitions(rows: Sequence[tuple[Any, ...]]) -> tuple[str, ...]:
-    """Give the partitions as a declaration spells them; one that no declaration can ask for stands as Spark says it."""
+    """Return the partitions as a declaration spells them; one that no declaration can ask for stands as Spark says it."""
     begins = [number for number, row in enumerate(rows) if row[0] in (_COLUMNS, _TRANSFORMS) and not row[1]]
     if not begins:
         return ()
@@ -39,6 +39,6 @@ def _spelled(said: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """Give a name without the quotes that Spark puts around one that needs them."""
+    """Return a name without the quotes that Spark puts around one that needs them."""
     quoted = len(name) > 1 and name[0] == name[-1] == "`"
     return name[1:-1].replace("``", "`") if quoted else name

@@ -41,16 +41,16 @@ class IcebergStream(LakeStream):
         return History(line.commits[numbers.index(number) + 1 :], line.cut)
 
     def place(self, number: int) -> Position:
-        """Give a snapshot; no other table has one of this number."""
+        """Return a snapshot; no other table has one of this number."""
         return {self.key: number}
 
     def newest(self) -> Position:
-        """Give the snapshot that the table shows now; none where it was never written to."""
+        """Return the snapshot that the table shows now; none where it was never written to."""
         commits = self._asked().commits
         return self.place(commits[-1].number) if commits else {self.key: None}
 
     def added(self, begin: Position, end: Position) -> Added:
-        """Give what was appended between two snapshots."""
+        """Return what was appended between two snapshots."""
         if begin[self.key] is None:
             return WholeTable(self.relation, end[self.key])
         return Appended(self.relation, begin[self.key], end[self.key])
@@ -68,7 +68,7 @@ class IcebergStream(LakeStream):
 
 
 def line_of(rows: list[tuple[Any, ...]]) -> History:
-    """Give the snapshots that lead to the newest one; those of branches and those that were taken back are not among them."""
+    """Return the snapshots that lead to the newest one; those of branches and those that were taken back are not among them."""
     by_number = {row[0]: row for row in rows}
     at = next((row[0] for row in rows if row[5]), None)
     found = []

@@ -77,17 +77,17 @@ class Iceberg(LakeTable):
 
     @property
     def spark_requirements(self) -> SparkRequirements:  # type: ignore[override]
-        """Give the packages of the catalog."""
+        """Return the packages of the catalog."""
         return self.catalog.needs
 
     def engine(self) -> LakeEngine:
-        """Give the engine, which knows the catalog."""
+        """Return the engine, which knows the catalog."""
         engine = super().engine()
         self.catalog.prepare(engine)
         return engine
 
     def applier(self) -> Applier:
-        """Give the way to change the table."""
+        """Return the way to change the table."""
         return IcebergChanges(self.catalog.name, self.table, self.files, may_commit_late=self.catalog.type != "hadoop")
 
     def identity(self) -> tuple[str, ...]:
@@ -99,19 +99,19 @@ class Iceberg(LakeTable):
         return self.catalog.probe()
 
     def exists(self) -> bool:
-        """Say whether the warehouse is there; what a database or a service keeps, only Spark can tell."""
+        """Return whether the warehouse is there; what a database or a service keeps, only Spark can tell."""
         return self.catalog.exists()
 
     def place(self, schema: str, name: str) -> TableName:
-        """Give the table in its namespace."""
+        """Return the table in its namespace."""
         return TableName(schema or "default", name, self.catalog.name)
 
     def ddl_type(self, column_type: ColumnType, *, in_key: bool = False) -> str:
-        """Give the DDL type; Iceberg has no number of two bytes."""
+        """Return the DDL type; Iceberg has no number of two bytes."""
         return "INT" if column_type.kind == "small_int" else super().ddl_type(column_type, in_key=in_key)
 
     def widening(self, found: str, wanted: str) -> bool:
-        """Say whether Iceberg can widen a column: whole numbers, floats, and decimals of the same scale."""
+        """Return whether Iceberg can widen a column: whole numbers, floats, and decimals of the same scale."""
         if (found, wanted) in (("INT", "BIGINT"), ("FLOAT", "DOUBLE")):
             return True
         pattern = re.compile(r"DECIMAL\((\d+),(\d+)\)")
@@ -139,7 +139,7 @@ class Iceberg(LakeTable):
         )
 
     def table_tasks(self, rules: Maintenance, now: datetime) -> Sequence[MaintenanceTask]:
-        """Give compaction, the end of old snapshots and the removal of files that belong to none."""
+        """Return compaction, the end of old snapshots and the removal of files that belong to none."""
         return iceberg_tasks(self.engine, (self.catalog.name, *self.table), self.store.path(HOME), rules, now)
 
     def _loaded(self) -> tuple[bool, LoadedTable | None]:
@@ -167,7 +167,7 @@ class Iceberg(LakeTable):
         return files is not None and files.create(columns)
 
     def open_stage(self, session: Session, spec: StageSpec) -> StageSpec:
-        """Give files that become files of the table the ids of its columns."""
+        """Return files that become files of the table the ids of its columns."""
         opened = super().open_stage(session, spec)
         return replace(opened, options=((FIELD_IDS, self._fitting(spec).field_ids()),)) if spec.final else opened
 
@@ -243,7 +243,7 @@ class IcebergSource(LakeSource):
 
     @property
     def spark_requirements(self) -> SparkRequirements:
-        """Give the packages of the catalog."""
+        """Return the packages of the catalog."""
         return self._catalog.needs
 
     def probe(self) -> str:
@@ -255,7 +255,7 @@ class IcebergSource(LakeSource):
         self._catalog.prepare(engine)
 
     def relation(self, schema: str, name: str) -> tuple[str, ...]:
-        """Give the table in its namespace."""
+        """Return the table in its namespace."""
         return (self._catalog.name, schema or "default", name)
 
     def newest(self, engine: LakeEngine, schema: str, name: str) -> str:

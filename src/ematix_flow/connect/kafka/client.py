@@ -76,7 +76,7 @@ class KafkaBackend(Backend):
         batch_window_ms: int | None = None,
         idle_timeout_ms: int | None = None,
     ) -> KafkaBackend:
-        """Give the backend; nothing is asked of the cluster yet."""
+        """Return the backend; nothing is asked of the cluster yet."""
         if delivery_semantics not in (None, *_SEMANTICS):
             raise DeclareError(f"delivery_semantics {delivery_semantics!r} is not one of {', '.join(_SEMANTICS)}")
         if (delivery_semantics == "exactly_once") != bool(transactional_id):
@@ -273,7 +273,7 @@ class KafkaBackend(Backend):
                 _abort(producer)
 
     def _consuming(self, topic: str) -> Any:
-        """Give the member of the group, once it has been told which partitions are its own."""
+        """Return the member of the group, once it has been told which partitions are its own."""
         if self._consumer is None:
             reading = {
                 "group.id": self._connection.group_id or f"ematix-flow-{uuid.uuid4().hex}",

@@ -50,24 +50,24 @@ class Kafka:
 
     @property
     def spark_requirements(self) -> SparkRequirements:
-        """Give what a Spark session needs to read and write topics."""
+        """Return what a Spark session needs to read and write topics."""
         login = (MSK_PACKAGE,) if mechanism_of(self.connection) == "AWS_MSK_IAM" else ()
         return SparkRequirements((PACKAGE, *login))
 
     @property
     def spark_options(self) -> dict[str, str]:
-        """Give the options with which Spark reaches the cluster; secrets among them."""
+        """Return the options with which Spark reaches the cluster; secrets among them."""
         return spark_options(self.connection)
 
     def probe(self) -> str:
-        """Give a sentence about a cluster that answers and lets us in, within a few seconds."""
+        """Return a sentence about a cluster that answers and lets us in, within a few seconds."""
         with _Admin(self.connection, PROBE_SECONDS) as admin:
             found = admin.ask(admin.peek)
         topics = [name for name in found.topics if not name.startswith("__")]
         return f"brokers: {len(found.brokers)}, topics: {len(topics)}"
 
     def topic(self, name: str) -> Topic:
-        """Give a topic; one that is not there is an error that names the nearest one."""
+        """Return a topic; one that is not there is an error that names the nearest one."""
         from confluent_kafka import KafkaError, TopicCollection
 
         with self._admin() as admin:
@@ -82,15 +82,15 @@ class Kafka:
         return Topic(name, str(found.topic_id), tuple(sorted(partition.id for partition in found.partitions)))
 
     def earliest(self, topic: Topic) -> dict[int, int]:
-        """Give the offset of the oldest message of each partition."""
+        """Return the offset of the oldest message of each partition."""
         return self._offsets(topic, topic.partitions, _at().earliest())
 
     def latest(self, topic: Topic) -> dict[int, int]:
-        """Give the offset after the last message of each partition whose transaction, if it has one, is decided."""
+        """Return the offset after the last message of each partition whose transaction, if it has one, is decided."""
         return self._offsets(topic, topic.partitions, _at().latest())
 
     def since(self, topic: Topic, moment: datetime) -> dict[int, int]:
-        """Give the offset of the first message of each partition at or after a moment, or the end where there is none."""
+        """Return the offset of the first message of each partition at or after a moment, or the end where there is none."""
         spec = _at().for_timestamp(int(moment.timestamp() * 1000))
         found = self._offsets(topic, topic.partitions, spec)
         later = [partition for partition, offset in found.items() if offset < 0]
@@ -109,7 +109,7 @@ class Kafka:
             admin.ask(lambda client: client.alter_consumer_group_offsets(asked))
 
     def progress(self, group: str, topic: Topic) -> dict[int, int]:
-        """Give how far a group has come in the partitions in which it has begun."""
+        """Return how far a group has come in the partitions in which it has begun."""
         from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
         places = [TopicPartition(topic.name, partition) for partition in topic.partitions]
@@ -166,7 +166,7 @@ class _Admin:
         self._client = None
 
     def ask(self, question: Callable[[Any], Any]) -> Any:
-        """Give the answers to a question, which is put again while a broker is about to be able to answer."""
+        """Return the answers to a question, which is put again while a broker is about to be able to answer."""
         try:
             for attempt in attempts(replace(KAFKA_BUSY, seconds=self._seconds), on=_is_busy):
                 with attempt:
@@ -177,7 +177,7 @@ class _Admin:
         return answers
 
     def peek(self, client: Any) -> Any:
-        """Give what the cluster is made of; who is refused or finds nobody at all need not wait for the deadline."""
+        """Return what the cluster is made of; who is refused or finds nobody at all need not wait for the deadline."""
         kafka = require_kafka()
 
         def may_pass(error: Exception) -> bool:
@@ -192,7 +192,7 @@ class _Admin:
         return metadata
 
     def _answers(self, asked: Any) -> Any:
-        """Give the values of futures; a part that went wrong is an error."""
+        """Return the values of futures; a part that went wrong is an error."""
         if not isinstance(asked, dict):
             return asked
         answers = {key: self._answer(future) for key, future in asked.items()}
@@ -203,7 +203,7 @@ class _Admin:
         return answers
 
     def _answer(self, future: Any) -> Any:
-        """Give the value of a future; who is refused need not wait for the deadline."""
+        """Return the value of a future; who is refused need not wait for the deadline."""
         kafka, end = require_kafka(), time.monotonic() + self._seconds
         while True:
             try:
@@ -215,7 +215,7 @@ class _Admin:
 
 
 def _at() -> Any:
-    """Give the class whose members name a place in a partition; the package does not declare it."""
+    """Return the class whose members name a place in a partition; the package does not declare it."""
     import confluent_kafka.admin as package
 
     return package.OffsetSpec  # type: ignore[attr-defined]
@@ -236,7 +236,7 @@ def _is_about(error: RunError, code: int) -> bool:
 
 
 def require_kafka() -> Any:
-    """Give the client package, or an error with the command that installs it."""
+    """Return the client package, or an error with the command that installs it."""
     try:
         import confluent_kafka
     except ModuleNotFoundError:
@@ -246,13 +246,13 @@ def require_kafka() -> Any:
 
 
 def _final(kafka: Any) -> set[int]:
-    """Give the codes after which waiting is of no use."""
+    """Return the codes after which waiting is of no use."""
     error = kafka.KafkaError
     return {error._AUTHENTICATION, error._SSL, error._ALL_BROKERS_DOWN}  # noqa: SLF001 - its public names
 
 
 def _refusals(kafka: Any) -> frozenset[int]:
-    """Give the codes that no patience changes."""
+    """Return the codes that no patience changes."""
     return frozenset(_final(kafka) - {kafka.KafkaError._ALL_BROKERS_DOWN})  # noqa: SLF001 - its public name
 
 
@@ -265,7 +265,7 @@ def refuse_missing(client: Any, topic: str, hint: str) -> None:
 
 
 def broker_error(connection: KafkaConnection, error: Any, said: Iterable[Any] = ()) -> RunError:
-    """Give the error for people; a refused login is final, a broker that is away is not."""
+    """Return the error for people; a refused login is final, a broker that is away is not."""
     kafka = require_kafka()
     first = error.args[0] if isinstance(error, kafka.KafkaException) else error
     told = [one for one in (*said, first) if isinstance(one, kafka.KafkaError)]

@@ -44,7 +44,7 @@ class DeadLetter:
 
     @property
     def headers(self) -> list[tuple[str, bytes]]:
-        """Give what the topic keeps beside the payload."""
+        """Return what the topic keeps beside the payload."""
         values = {
             "id": self.id,
             "pipeline": self.pipeline,
@@ -96,7 +96,7 @@ def _produce(producer: Any, topic: str, letter: DeadLetter) -> None:
 
 
 def _refusal(connection: KafkaConnection, topic: str, error: Any) -> RunError:
-    """Give the error for people."""
+    """Return the error for people."""
     if error.args[0].code() == require_kafka().KafkaError.MSG_SIZE_TOO_LARGE:
         message = f"topic {topic!r} takes no dead letters as large as one of the stream"
         return RunError(message, hint="raise max.message.bytes of the topic; the message is kept until then.")

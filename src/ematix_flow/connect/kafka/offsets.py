@@ -52,7 +52,7 @@ class Kept:
 
     @property
     def text(self) -> bytes:
-        """Give the payload of the record."""
+        """Return the payload of the record."""
         fields = {"source": self.source, "before": self.before, "after": self.after, "owner": self.owner}
         return json.dumps(fields, sort_keys=True).encode()
 
@@ -64,7 +64,7 @@ class KafkaPositions:
     settings: Mapping[str, Any]
 
     def last(self, key: str) -> Kept | None:
-        """Give the last committed record of a key.
+        """Return the last committed record of a key.
 
         Records behind an open transaction cannot be seen yet, even committed ones: they are waited for, because a
         position that is overlooked would send messages again.
@@ -77,7 +77,7 @@ class KafkaPositions:
             return _last(consumer, key.encode(), end)
 
     def _ends(self) -> tuple[int, int]:
-        """Give the first offset and the one after the last, open transactions included; makes the topic if it is missing."""
+        """Return the first offset and the one after the last, open transactions included; makes the topic if it is missing."""
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 

@@ -69,7 +69,7 @@ _idle: dict[tuple[Any, ...], _Reader] = {}
 def read_records(
     connection: KafkaConnection, topic: str, spans: tuple[Span, ...], wanted: tuple[str, ...]
 ) -> Iterator[pa.Table]:
-    """Give the records of some partitions between two offsets each."""
+    """Return the records of some partitions between two offsets each."""
     key = (os.getpid(), connection, topic, tuple(span[0] for span in spans))
     reader = _idle_reader(key)
     if reader is None or reader.at != {partition: begin for partition, begin, _ in spans}:
@@ -94,7 +94,7 @@ def _at(reader: _Reader) -> int:
 
 
 def _idle_reader(key: tuple[Any, ...]) -> _Reader | None:
-    """Give the consumer that read these partitions before, or the oldest of many that read others of their topic."""
+    """Return the consumer that read these partitions before, or the oldest of many that read others of their topic."""
     with _lock:
         others = _of_topic(key)
         if key not in _idle and len(others) >= KEPT:
@@ -103,7 +103,7 @@ def _idle_reader(key: tuple[Any, ...]) -> _Reader | None:
 
 
 def _of_topic(key: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    """Give the keys of all open consumers of a topic, the one that was used last at the end."""
+    """Return the keys of all open consumers of a topic, the one that was used last at the end."""
     return [other for other in _idle if other[:3] == key[:3]]
 
 
@@ -124,7 +124,7 @@ def _opened(settings: dict[str, Any], topic: str, spans: tuple[Span, ...], befor
 
 
 def _range(reader: _Reader, topic: str, spans: tuple[Span, ...]) -> Iterator[list[Message]]:
-    """Give the records until every partition has reached its end."""
+    """Return the records until every partition has reached its end."""
     ends = {partition: end for partition, _, end in spans}
     open_ = {partition for partition, end in ends.items() if reader.ends.get(partition, -1) < end}
     _wake(reader, topic)
@@ -147,7 +147,7 @@ def _range(reader: _Reader, topic: str, spans: tuple[Span, ...]) -> Iterator[lis
 
 
 def _early(reader: _Reader, ends: dict[int, int], open_: set[int]) -> list[Message]:
-    """Give the records that came with those of the stretch before; what lies behind this one stays."""
+    """Return the records that came with those of the stretch before; what lies behind this one stays."""
     records: list[Message] = []
     for partition, waiting in reader.early.items():
         while waiting and (waiting[0].offset() or 0) < ends[partition]:
@@ -175,7 +175,7 @@ def _wake(reader: _Reader, topic: str) -> None:
 
 
 def _taken(reader: _Reader, got: list[Message], ends: dict[int, int], open_: set[int]) -> list[Message]:
-    """Give the records that belong to the stretch, and note where partitions end."""
+    """Return the records that belong to the stretch, and note where partitions end."""
     records: list[Message] = []
     for record in got:
         partition, offset, error = record.partition() or 0, record.offset() or 0, record.error()
@@ -197,7 +197,7 @@ def _taken(reader: _Reader, got: list[Message], ends: dict[int, int], open_: set
 
 
 def _is_end(error: KafkaError) -> bool:
-    """Say whether an error only tells that a partition ends."""
+    """Return whether an error only tells that a partition ends."""
     from confluent_kafka import KafkaError
 
     return error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001 - its public name
@@ -224,7 +224,7 @@ def _table(records: Sequence[Message], topic: str, wanted: Sequence[str]) -> pa.
 
 
 def _places(records: Sequence[Message], topic: str) -> pa.Array:
-    """Give the texts by which records are found again."""
+    """Return the texts by which records are found again."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

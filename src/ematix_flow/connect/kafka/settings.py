@@ -21,7 +21,7 @@ _MSK = "software.amazon.msk.auth.iam"
 
 
 def mechanism_of(connection: KafkaConnection) -> str:
-    """Give how the client logs in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, AWS_MSK_IAM, or nothing."""
+    """Return how the client logs in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, AWS_MSK_IAM, or nothing."""
     if connection.sasl_plain_username:
         return "PLAIN"
     if connection.sasl_scram_username:
@@ -30,7 +30,7 @@ def mechanism_of(connection: KafkaConnection) -> str:
 
 
 def protocol_of(connection: KafkaConnection) -> str:
-    """Give the security protocol: the declared one, else one under which no password travels in the clear."""
+    """Return the security protocol: the declared one, else one under which no password travels in the clear."""
     if connection.security_protocol:
         return connection.security_protocol
     if mechanism_of(connection):
@@ -39,7 +39,7 @@ def protocol_of(connection: KafkaConnection) -> str:
 
 
 def client_settings(connection: KafkaConnection) -> dict[str, Any]:
-    """Give the settings for librdkafka; secrets among them, so they are for clients only."""
+    """Return the settings for librdkafka; secrets among them, so they are for clients only."""
     mechanism = mechanism_of(connection)
     settings: dict[str, Any] = {
         "bootstrap.servers": connection.bootstrap_servers,
@@ -59,7 +59,7 @@ def client_settings(connection: KafkaConnection) -> dict[str, Any]:
 
 
 def spark_options(connection: KafkaConnection) -> dict[str, str]:
-    """Give the options for Spark's reader and writer; certificates go as text, for tasks do not see the driver's files."""
+    """Return the options for Spark's reader and writer; certificates go as text, for tasks do not see the driver's files."""
     mechanism = mechanism_of(connection)
     settings: dict[str, str | None] = {
         "bootstrap.servers": connection.bootstrap_servers,
@@ -84,7 +84,7 @@ def _login(connection: KafkaConnection) -> tuple[str, str]:
 
 
 def _quoted(text: str) -> str:
-    """Give the text as a value of a JAAS line."""
+    """Return the text as a value of a JAAS line."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
@@ -115,7 +115,7 @@ def _text(connection: KafkaConnection, field: str) -> str:
 
 
 def _msk_tokens(connection: KafkaConnection) -> Callable[[str], tuple[str, float]]:
-    """Give the function that librdkafka asks for a token of AWS and the second in which it ends."""
+    """Return the function that librdkafka asks for a token of AWS and the second in which it ends."""
     try:
         import boto3
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider

@@ -62,11 +62,11 @@ class KafkaSink(Sink):
 
     @property
     def place(self) -> str:
-        """Give the topic; positions are kept in its own cluster."""
+        """Return the topic; positions are kept in its own cluster."""
         return self._topic
 
     def position(self, way: Way) -> Position | None:
-        """Give how far a stream has come, as its last transaction says."""
+        """Return how far a stream has come, as its last transaction says."""
         return _position(way, self._positions.last(self._key(way)))
 
     def take_over(self, way: Way) -> Position | None:

@@ -70,7 +70,7 @@ class KafkaSource(StreamSource):
         self._cluster = Kafka(connection)
 
     def start(self, where: str) -> Position:
-        """Give the offsets of the beginning, the end, an instant, or those that are written out."""
+        """Return the offsets of the beginning, the end, an instant, or those that are written out."""
         if where.lstrip().startswith("{"):
             return self._written(from_text(where))
         topic = self._cluster.topic(self.query)
@@ -81,14 +81,14 @@ class KafkaSource(StreamSource):
         return self._position(topic, self._cluster.since(topic, moment_of(where)))
 
     def moved(self, position: Position | None, where: str) -> Position:
-        """Give the offsets that are meant; partitions that are not mentioned stay where they are."""
+        """Return the offsets that are meant; partitions that are not mentioned stay where they are."""
         if position is None or not where.lstrip().startswith("{"):
             return self.start(where)
         given = from_text(where)
         return self._written(position["offsets"] | given.get("offsets", given))
 
     def ahead(self, position: Position, most: int, end_offset: Position | None = None) -> Position:
-        """Give the offsets up to which records can be read."""
+        """Return the offsets up to which records can be read."""
         topic = self._cluster.topic(self.query)
         if position.get("id") not in (None, topic.id):
             message = f"topic {self.query!r} is not the one that was read before: it was deleted and made again"
@@ -104,7 +104,7 @@ class KafkaSource(StreamSource):
         return self._position(topic, _limited(at, last, most))
 
     def pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:
-        """Give the records between two positions, in parts.
+        """Return the records between two positions, in parts.
 
         A partition stays in its part from stretch to stretch, so that its consumer goes on where it is.
         """
@@ -131,11 +131,11 @@ class KafkaSource(StreamSource):
         return MessagePiece(shown, _records(spans), read)
 
     def distance(self, begin: Position, end: Position) -> int:
-        """Give the difference of all offsets."""
+        """Return the difference of all offsets."""
         return _records(self._spans(begin, end))
 
     def waiting(self, position: Position) -> Mapping[str, int]:
-        """Give how many records wait in each partition."""
+        """Return how many records wait in each partition."""
         spans = {span[0]: span[2] - span[1] for span in self._spans(position, self.start(LATEST))}
         return {partition: spans.get(int(partition), 0) for partition in position["offsets"]}
 
@@ -157,7 +157,7 @@ class KafkaSource(StreamSource):
         self._cluster.close()
 
     def _spans(self, begin: Position, end: Position) -> list[Span]:
-        """Give partition, first and last offset (exclusive) where there is something to read."""
+        """Return partition, first and last offset (exclusive) where there is something to read."""
         from_, to = begin["offsets"], end["offsets"]
         spans = [(int(p), int(from_.get(p, 0)), int(offset)) for p, offset in to.items()]
         return [span for span in spans if span[2] > span[1]]
@@ -204,7 +204,7 @@ def _records(spans: Sequence[Span]) -> int:
 
 
 def _limited(at: Mapping[int, int], last: Mapping[int, int], most: int) -> dict[int, int]:
-    """Give offsets at most so many records on; every partition gets its share, and what one leaves others take."""
+    """Return offsets at most so many records on; every partition gets its share, and what one leaves others take."""
     result, left = dict(at), most
     waiting = [p for p in at if last[p] > at[p]]
     while waiting and left > 0:

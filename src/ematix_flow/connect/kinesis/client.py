@@ -51,7 +51,7 @@ class KinesisBackend(Backend):
         max_empty_polls: int | None = None,
         idle_poll_ms: int | None = None,
     ) -> KinesisBackend:
-        """Give the backend; the service is not asked yet."""
+        """Return the backend; the service is not asked yet."""
         client = kinesis_client(region, endpoint, access_key_id, secret_access_key)
         limits = Limits.of(batch_size, batch_bytes, None)
         return cls(stream_name, client, limits, max_empty_polls or 3, (idle_poll_ms or 200) / 1000)
@@ -88,7 +88,7 @@ class KinesisBackend(Backend):
         self._iterators.clear()
 
     def pending_sequence_count(self) -> int:
-        """Give the number of records that were handed out and not committed."""
+        """Return the number of records that were handed out and not committed."""
         return len(self._pending)
 
     def _receive(self, query: str, count: int, seconds: float) -> Sequence[bytes]:  # noqa: ARG002 - one stream, counted polls
@@ -116,7 +116,7 @@ class KinesisBackend(Backend):
         self._fresh.clear()
 
     def _open_shards(self) -> list[str]:
-        """Give the shards that have more to read; those that came out of another one wait until that one is read."""
+        """Return the shards that have more to read; those that came out of another one wait until that one is read."""
         shards = self._shards()
         known: set[str] = {shard["ShardId"] for shard in shards}
         for shard in shards:
@@ -170,7 +170,7 @@ class KinesisBackend(Backend):
 
 
 def kinesis_client(region: str | None, endpoint: str | None, key: str | None, secret: str | None) -> Any:
-    """Give a client; the service is not asked yet."""
+    """Return a client; the service is not asked yet."""
     if bool(key) != bool(secret):
         raise DeclareError("Kinesis needs access_key_id and secret_access_key together")
     try:

@@ -45,13 +45,13 @@ class Got:
 
 @lru_cache(maxsize=8)
 def client_of(settings: Settings) -> Any:
-    """Give a client, one for all that ask with the same settings."""
+    """Return a client, one for all that ask with the same settings."""
     known = dict(settings)
     return kinesis_client(known["region"], known["endpoint"], known["access_key_id"], known["secret_access_key"])
 
 
 def iterator_at(settings: Settings, stream: str, shard: str, place: str) -> str:
-    """Give an iterator for what comes after a place of a shard."""
+    """Return an iterator for what comes after a place of a shard."""
     how: dict[str, Any] = {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "StartingSequenceNumber": place}
     if place == BEGIN:
         how = {"ShardIteratorType": BEGIN}
@@ -63,7 +63,7 @@ def iterator_at(settings: Settings, stream: str, shard: str, place: str) -> str:
 
 
 def get(settings: Settings, iterator: str, most: int) -> Got | None:
-    """Give the next records, None where the iterator is too old."""
+    """Return the next records, None where the iterator is too old."""
     try:
         found = asked(settings, "get_records", ShardIterator=iterator, Limit=max(1, min(PER_CALL, most)))
     except _ExpiredError:
@@ -76,7 +76,7 @@ class _ExpiredError(TransientError):
 
 
 def asked(settings: Settings, call: str, **arguments: Any) -> Any:
-    """Give the answer to a call; errors are told for people."""
+    """Return the answer to a call; errors are told for people."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
@@ -102,7 +102,7 @@ def asked(settings: Settings, call: str, **arguments: Any) -> Any:
 def read_span(
     settings: Settings, stream: str, shard: str, span: tuple[str, str], wanted: tuple[str, ...]
 ) -> Iterator[pa.Table]:
-    """Give the records of a shard after one place up to and with another."""
+    """Return the records of a shard after one place up to and with another."""
     last, heard = int(span[1]), time.monotonic()
     iterator: str | None = iterator_at(settings, stream, shard, span[0])
     while iterator is not None:
@@ -125,7 +125,7 @@ def read_span(
 
 
 def table_of(records: Sequence[dict[str, Any]], stream: str, shard: str, wanted: Sequence[str]) -> pa.Table:
-    """Give records with the columns that are wanted."""
+    """Return records with the columns that are wanted."""
     import pyarrow as pa
 
     numbers = [record["SequenceNumber"] for record in records]

@@ -34,7 +34,7 @@ class KinesisSink(ConfirmedSink):
 
     @property
     def place(self) -> str:
-        """Give the region, the stream and the prefix."""
+        """Return the region, the stream and the prefix."""
         return f"{self._connection.region or ''}/{self._connection.stream_name}/{self._prefix}"
 
     def look(self) -> None:

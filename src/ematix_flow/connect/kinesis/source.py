@@ -61,7 +61,7 @@ class _Ahead:
     """When nothing more was there, as seconds since 1970."""
 
     def is_behind(self, until: int) -> bool:
-        """Say whether everything that came before an instant, in milliseconds, is before this."""
+        """Return whether everything that came before an instant, in milliseconds, is before this."""
         return _arrived(self.records[0]) >= until if self.records else self.reached * 1000 >= until
 
 
@@ -101,11 +101,11 @@ class KinesisSource(StreamSource):
 
     @property
     def source_id(self) -> str:
-        """Give the text under which positions are kept; the stream is named by the connection."""
+        """Return the text under which positions are kept; the stream is named by the connection."""
         return f"{self.kind}:{self._stream}"
 
     def start(self, where: str) -> Position:
-        """Give the oldest records, those from now on, those since an instant, or sequence numbers that are written out."""
+        """Return the oldest records, those from now on, those since an instant, or sequence numbers that are written out."""
         if where.lstrip().startswith("{"):
             return self._written(from_text(where))
         made, shards = self._shards()
@@ -116,7 +116,7 @@ class KinesisSource(StreamSource):
         return {"made": made, "shards": dict.fromkeys(shards, f"{SINCE}{at}"), _UNTIL: at}
 
     def ahead(self, position: Position, most: int, end_offset: Position | None = None) -> Position:
-        """Give how far records were read, and behind which shards there are none."""
+        """Return how far records were read, and behind which shards there are none."""
         made, shards = self._shards()
         if position.get("made") not in (None, made):
             message = f"stream {self._stream!r} is not the one that was read before: it was deleted and made again"
@@ -141,7 +141,7 @@ class KinesisSource(StreamSource):
         return {"made": made, "shards": dict(sorted(to.items()))}
 
     def pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:
-        """Give the records between two positions, a shard each; what is still in memory is not read again."""
+        """Return the records between two positions, a shard each; what is still in memory is not read again."""
         return tuple(
             MessagePiece(
                 f"{self._stream}/{shard}",
@@ -152,14 +152,14 @@ class KinesisSource(StreamSource):
         )
 
     def distance(self, begin: Position, end: Position) -> int:
-        """Give the records between two positions, as far as they were read; the end of a stream is an instant."""
+        """Return the records between two positions, as far as they were read; the end of a stream is an instant."""
         if _UNTIL in end:
             return 0 if self._caught_up(begin, int(end[_UNTIL])) else 1
         records = sum(len(self._kept(shard, span)) or 1 for shard, span in self._spans(begin, end))
         return records or int(begin["shards"] != end["shards"])
 
     def waiting(self, position: Position) -> Mapping[str, int]:
-        """Give the records that were read and that no target has yet, by shard."""
+        """Return the records that were read and that no target has yet, by shard."""
         places = position["shards"]
         return {
             shard: len(found.records)
@@ -180,7 +180,7 @@ class KinesisSource(StreamSource):
         return all(one is not None and one.is_behind(until) for one in found)
 
     def _looked(self, shard: str, place: str, most: int, *, closed: bool) -> _Ahead:
-        """Give what is known behind a place, after asking for more."""
+        """Return what is known behind a place, after asking for more."""
         found = self._ahead.setdefault((shard, place), _Ahead())
         looks = 0
         while len(found.records) < most and not found.closed and looks < LOOKS:
@@ -202,13 +202,13 @@ class KinesisSource(StreamSource):
         return found
 
     def _spans(self, begin: Position, end: Position) -> list[tuple[str, tuple[str, str]]]:
-        """Give shard, place before and last sequence number where there is something to read."""
+        """Return shard, place before and last sequence number where there is something to read."""
         from_ = begin["shards"]
         spans = [(shard, (str(from_.get(shard, BEGIN)), str(place))) for shard, place in end["shards"].items()]
         return [(shard, span) for shard, span in spans if span[0] != span[1] and span[1][:1].isdigit()]
 
     def _kept(self, shard: str, span: tuple[str, str]) -> list[dict[str, Any]]:
-        """Give the records of a span that are in memory: all of them, or none."""
+        """Return the records of a span that are in memory: all of them, or none."""
         found = self._ahead.get((shard, span[0]))
         records = _up_to(found.records, span[1]) if found is not None else []
         return records if records and records[-1]["SequenceNumber"] == span[1] else []
@@ -228,7 +228,7 @@ class KinesisSource(StreamSource):
         return {"made": made, "shards": {shard: str(place) for shard, place in sorted(places.items())}}
 
     def _shards(self) -> tuple[str, dict[str, _Shard]]:
-        """Give when the stream was made, and its shards with their parents."""
+        """Return when the stream was made, and its shards with their parents."""
         told = asked(self._settings, "describe_stream_summary", StreamName=self._stream)
         made = str(told["StreamDescriptionSummary"].get("StreamCreationTimestamp", ""))
         shards: dict[str, _Shard] = {}
@@ -244,21 +244,21 @@ class KinesisSource(StreamSource):
 
 
 def _readable(shards: Mapping[str, _Shard], at: Mapping[str, str]) -> Iterator[str]:
-    """Give the shards that are not through and whose parents are, or are not there any more."""
+    """Return the shards that are not through and whose parents are, or are not there any more."""
     for name, shard in sorted(shards.items()):
         if at.get(name) != END and all(at.get(parent) == END or parent not in shards for parent in shard.parents):
             yield name
 
 
 def _up_to(records: Sequence[dict[str, Any]], last: str | None) -> list[dict[str, Any]]:
-    """Give the records up to and with a sequence number."""
+    """Return the records up to and with a sequence number."""
     if last is None or not last.isdigit():
         return list(records)
     return [record for record in records if int(record["SequenceNumber"]) <= int(last)]
 
 
 def _within(records: Sequence[dict[str, Any]], shard: str, end_offset: Position | None) -> list[dict[str, Any]]:
-    """Give the records that do not lie behind a goal."""
+    """Return the records that do not lie behind a goal."""
     if end_offset is None:
         return list(records)
     if _UNTIL in end_offset:
@@ -271,5 +271,5 @@ def _arrived(record: Mapping[str, Any]) -> float:
 
 
 def _given(records: Sequence[dict[str, Any]], stream: str, shard: str, wanted: tuple[str, ...]) -> Iterator[pa.Table]:
-    """Give records that were read already."""
+    """Return records that were read already."""
     yield table_of(records, stream, shard, wanted)

@@ -37,7 +37,7 @@ class Applier:
         raise NotImplementedError
 
     def made(self, engine: Callable[[], LakeEngine], change: Change) -> bool:
-        """Say whether the table remembers a change; the engine is asked where the table alone cannot tell."""
+        """Return whether the table remembers a change; the engine is asked where the table alone cannot tell."""
         raise NotImplementedError
 
     def refuse(self, engine: Callable[[], LakeEngine], change: Change) -> None:

@@ -17,7 +17,7 @@ FORGOTTEN_SECONDS = 24 * 3600.0
 
 
 def leftovers_task(session: LakeSession) -> MaintenanceTask:
-    """Give the removal of what dead loads of a lake table left: folded events, old marks of locks, drafts."""
+    """Return the removal of what dead loads of a lake table left: folded events, old marks of locks, drafts."""
 
     def work() -> dict[str, int]:
         found = leftovers(session)
@@ -29,7 +29,7 @@ def leftovers_task(session: LakeSession) -> MaintenanceTask:
 
 
 def leftovers(session: LakeSession) -> list[str]:
-    """Give what lies beside the books of a lake table and belongs to nobody any more."""
+    """Return what lies beside the books of a lake table and belongs to nobody any more."""
     store, home = session.store, session.home
     needed = session.value("points")
     points = store.listed(home + POINTS)

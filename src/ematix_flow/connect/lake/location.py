@@ -33,20 +33,20 @@ class LakePlace:
 
     @property
     def needs(self) -> SparkRequirements:
-        """Give what a session needs from its start."""
+        """Return what a session needs from its start."""
         return SparkRequirements() if self.bucket is None else NEEDS
 
     @property
     def task_imports(self) -> tuple[str, ...]:
-        """Give the modules that tasks load when they stage here."""
+        """Return the modules that tasks load when they stage here."""
         return () if self.bucket is None else ("ematix_flow.connect.staging.files", "boto3")
 
     def identity(self) -> tuple[str, ...]:
-        """Give what two names of the same place have in common."""
+        """Return what two names of the same place have in common."""
         return (os.path.realpath(self.store.shown),) if self.bucket is None else self.bucket.identity()
 
     def info(self) -> Mapping[str, object]:
-        """Give the place under `dbname`."""
+        """Return the place under `dbname`."""
         if self.bucket is None:
             return {"host": None, "port": None, "dbname": self.written, "user": None}
         return self.bucket.info()
@@ -58,19 +58,19 @@ class LakePlace:
 
 
 def in_folder(path: str) -> LakePlace:
-    """Give a folder of this machine, as a path or a URL."""
+    """Return a folder of this machine, as a path or a URL."""
     parts = urlsplit(path)
     folder = parts.path if parts.scheme == "file" else path
     return LakePlace(LocalStore(str(Path(folder).absolute())), path)
 
 
 def in_bucket(connection: BucketConnection) -> LakePlace:
-    """Give the bucket and the prefix that a connection names."""
+    """Return the bucket and the prefix that a connection names."""
     place = place_of(connection)
     return LakePlace(S3Store(place), place.shown, place)
 
 
 def at_address(connection: BucketConnection, address: str) -> LakePlace:
-    """Give the bucket and the prefix of an address; the connection says how to get there."""
+    """Return the bucket and the prefix of an address; the connection says how to get there."""
     parts = urlsplit(address)
     return in_bucket(replace(connection, bucket=parts.netloc, prefix=parts.path))

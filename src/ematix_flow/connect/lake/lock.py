@@ -76,11 +76,11 @@ class Lock:
 
     @property
     def expired(self) -> bool:
-        """Say whether somebody took the owner for dead."""
+        """Return whether somebody took the owner for dead."""
         return self._store.size(f"{self._key}.dead") is not None
 
     def others(self) -> list[Other]:
-        """Give the locks of others, and forget old marks."""
+        """Return the locks of others, and forget old marks."""
         ages: dict[str, float] = {}
         for found in list(self._store.listed(self._prefix)):
             key, _, what = found.key.rpartition(".")
@@ -109,17 +109,17 @@ class Other:
 
     @property
     def number(self) -> int:
-        """Give the number of the commit that its owner makes next."""
+        """Return the number of the commit that its owner makes next."""
         return int(self.key.rpartition("/")[2].partition("-")[0])
 
     def intent(self) -> Change | None:
-        """Give the change that its owner told of."""
+        """Return the change that its owner told of."""
         data = self.store.read(f"{self.key}.change")
         return None if data is None else Change(**json.loads(data))
 
     @property
     def dead(self) -> bool:
-        """Say whether the owner is gone: silent for long, or a process of this machine that is no more."""
+        """Return whether the owner is gone: silent for long, or a process of this machine that is no more."""
         if self.age >= DEAD_SECONDS:
             return True
         owner = self.store.read(f"{self.key}.lock")

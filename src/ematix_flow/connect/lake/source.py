@@ -25,7 +25,7 @@ class LakeSource(ABC):
     @property
     @abstractmethod
     def spark_requirements(self) -> SparkRequirements:
-        """Give what a session needs from its start."""
+        """Return what a session needs from its start."""
 
     @property
     def read_paths(self) -> tuple[str, ...]:
@@ -33,11 +33,11 @@ class LakeSource(ABC):
         return (self.lies.store.shown,) if self.lies.bucket is None else ()
 
     def info(self) -> Mapping[str, object]:
-        """Give host, port, dbname and user for people; no secret."""
+        """Return host, port, dbname and user for people; no secret."""
         return self.lies.info()
 
     def probe(self) -> str:
-        """Say whether the lake is there."""
+        """Return whether the lake is there."""
         return self.lies.store.probe()
 
     def prepare(self, engine: LakeEngine) -> None:
@@ -46,8 +46,8 @@ class LakeSource(ABC):
 
     @abstractmethod
     def relation(self, schema: str, name: str) -> tuple[str, ...]:
-        """Give the parts of the name by which Spark knows a table."""
+        """Return the parts of the name by which Spark knows a table."""
 
     @abstractmethod
     def newest(self, engine: LakeEngine, schema: str, name: str) -> str:
-        """Give the version of a table that is the newest now; a load reads it to its end."""
+        """Return the version of a table that is the newest now; a load reads it to its end."""

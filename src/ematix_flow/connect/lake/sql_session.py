@@ -52,7 +52,7 @@ class RowsSession(Session):
         return 0
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Give the rows of a query."""
+        """Return the rows of a query."""
         del parameters
         self._show_named(sql)
         return self._engine().query(sql)

@@ -37,7 +37,7 @@ class LakeCommit:
 
     @property
     def matters(self) -> bool:
-        """Say whether the rows of the table are others than before."""
+        """Return whether the rows of the table are others than before."""
         return self.removes or self.rows > 0
 
 
@@ -50,7 +50,7 @@ class History:
     """Whether there were commits before these that nobody can ask for any more."""
 
     def until(self, number: int | None) -> tuple[LakeCommit, ...]:
-        """Give the commits up to one of them; none where it is not among them."""
+        """Return the commits up to one of them; none where it is not among them."""
         numbers = [commit.number for commit in self.commits]
         return self.commits[: numbers.index(number) + 1] if number in numbers else ()
 
@@ -105,7 +105,7 @@ class LakeStream(StreamSource):
 
     @property
     def spark_requirements(self) -> SparkRequirements:
-        """Give what a session needs from its start."""
+        """Return what a session needs from its start."""
         return self.lake.spark_requirements
 
     def use(self, engine: Callable[[], LakeEngine]) -> None:
@@ -113,7 +113,7 @@ class LakeStream(StreamSource):
         self._engine = engine
 
     def engine(self) -> LakeEngine:
-        """Give the engine, which knows where the table lies."""
+        """Return the engine, which knows where the table lies."""
         if self._engine is None:
             message = f"{self.kind} tables are read by Spark, which is not started here"
             raise UnsupportedError(message)
@@ -122,7 +122,7 @@ class LakeStream(StreamSource):
         return engine
 
     def ask(self, sql: str) -> list[tuple[Any, ...]]:
-        """Give the rows of a query about the table."""
+        """Return the rows of a query about the table."""
         try:
             return self.engine().query(sql)
         except EngineError as error:
@@ -131,27 +131,27 @@ class LakeStream(StreamSource):
 
     @property
     def relation(self) -> str:
-        """Give the table as Spark's SQL names it."""
+        """Return the table as Spark's SQL names it."""
         return ".".join(backticked(part) for part in self.lake.relation(self.schema, self.table))
 
     @abstractmethod
     def history(self, position: Position, end: Position | None = None) -> History:
-        """Give the commits after a position, those up to an end at least; one that the table does not know is refused."""
+        """Return the commits after a position, those up to an end at least; one that the table does not know is refused."""
 
     @abstractmethod
     def place(self, number: int) -> Position:
-        """Give the position right behind a commit."""
+        """Return the position right behind a commit."""
 
     @abstractmethod
     def newest(self) -> Position:
-        """Give the position behind everything that is there."""
+        """Return the position behind everything that is there."""
 
     @abstractmethod
     def added(self, begin: Position, end: Position) -> Added:
-        """Give the rows that came between two positions."""
+        """Return the rows that came between two positions."""
 
     def start(self, where: str) -> Position:
-        """Give the position before all commits, behind the newest, behind those of an instant, or one that is written out."""
+        """Return the position before all commits, behind the newest, behind those of an instant, or one that is written out."""
         if where.lstrip().startswith("{"):
             return self._written(from_text(where))
         if where == EARLIEST:
@@ -159,7 +159,7 @@ class LakeStream(StreamSource):
         return self.newest() if where == LATEST else self._since(moment_of(where))
 
     def ahead(self, position: Position, most: int, end_offset: Position | None = None) -> Position:
-        """Give the position behind the next commit that added rows, however many; one that took rows away is refused."""
+        """Return the position behind the next commit that added rows, however many; one that took rows away is refused."""
         del most
         history = self.history(position, end_offset)
         commits = history.commits if end_offset is None else history.until(end_offset[self.key])
@@ -175,7 +175,7 @@ class LakeStream(StreamSource):
         return self.place(changes[0].number)
 
     def distance(self, begin: Position, end: Position) -> int:
-        """Give about how many rows were added; at least one where there is something to load."""
+        """Return about how many rows were added; at least one where there is something to load."""
         if end[self.key] in (None, begin[self.key]):
             return 0
         history = self.history(begin, end)
@@ -190,7 +190,7 @@ class LakeStream(StreamSource):
         raise UnsupportedError(message)
 
     def lost(self, message: str) -> StreamLostError:
-        """Give the error for a position that means nothing any more."""
+        """Return the error for a position that means nothing any more."""
         return StreamLostError(f"{message}; what the stream has not read is gone", hint=REWIND)
 
     def _refused(self, number: int) -> RunError:

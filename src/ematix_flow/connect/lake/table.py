@@ -70,29 +70,29 @@ class LakeTable(StoreTarget):
 
     @abstractmethod
     def applier(self) -> Applier:
-        """Give the way in which a change of this table is made once."""
+        """Return the way in which a change of this table is made once."""
 
     # Identity and health
 
     @property
     def folder(self) -> str:
-        """Give where the files of the table lie, unless a catalog chose another place."""
+        """Return where the files of the table lie, unless a catalog chose another place."""
         schema, name = self.table
         return f"{schema or 'default'}/{name}/"
 
     @property
     def home(self) -> str:
-        """Give where the books and the staging of this table are."""
+        """Return where the books and the staging of this table are."""
         schema, name = self.table
         return f"{HOME}{schema}.{name}/" if schema else f"{HOME}{name}/"
 
     @property
     def errors(self) -> tuple[type[BaseException], ...]:
-        """Give what the books, the store and the engine may raise."""
+        """Return what the books, the store and the engine may raise."""
         return (*super().errors, EngineError)
 
     def is_large(self) -> bool:
-        """Say whether the files below the table's folder are so many that reading them is long work; no engine is asked."""
+        """Return whether the files below the table's folder are so many that reading them is long work; no engine is asked."""
         found = self.store.listed(self.folder)
         size = 0
         try:
@@ -109,11 +109,11 @@ class LakeTable(StoreTarget):
         self._engine = engine
 
     def __getstate__(self) -> dict[str, Any]:
-        """Give what a task is sent: it stages, and has no engine to change the table with."""
+        """Return what a task is sent: it stages, and has no engine to change the table with."""
         return {**self.__dict__, "_engine": None}
 
     def engine(self) -> LakeEngine:
-        """Give the engine, which knows where the table lies."""
+        """Return the engine, which knows where the table lies."""
         if self._engine is None:
             message = f"{self.kind} tables are read and written by Spark, which is not started here"
             raise UnsupportedError(message)
@@ -123,24 +123,24 @@ class LakeTable(StoreTarget):
 
     @property
     def task_imports(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Give the modules that tasks load when they stage."""
+        """Return the modules that tasks load when they stage."""
         return self.lies.task_imports
 
     def info(self) -> Mapping[str, object]:
-        """Give where the tables lie."""
+        """Return where the tables lie."""
         return self.lies.info()
 
     def is_transient(self, error: BaseException) -> bool:
-        """Say yes for conflicts with other writers, and for what the system says about the store."""
+        """Return True for conflicts with other writers, and for what the system says about the store."""
         return error.transient if isinstance(error, EngineError) else super().is_transient(error)
 
     def is_duplicate_key(self, error: BaseException) -> bool:
-        """Say whether a unique constraint of the books was violated."""
+        """Return whether a unique constraint of the books was violated."""
         return self.books.is_duplicate_key(error)
 
     @property
     def books(self) -> MetadataStore:
-        """Give what keeps our own tables."""
+        """Return what keeps our own tables."""
         return SQLiteBooks()
 
     def session(self) -> LakeSession:
@@ -155,11 +155,11 @@ class LakeTable(StoreTarget):
         own.watch(self.last_change)
 
     def data(self, session: Session) -> Session:
-        """Give the session over the table's rows."""
+        """Return the session over the table's rows."""
         return cast("LakeSession", session).rows
 
     def maintenance_tasks(self, session: Session, rules: Maintenance, now: datetime) -> Sequence[MaintenanceTask]:
-        """Give what the table needs, if there is one, and the clean-up of its books."""
+        """Return what the table needs, if there is one, and the clean-up of its books."""
         mine = cast("LakeSession", session)
         of_table = self.table_tasks(rules, now) if self.columns() is not None else ()
         held = (guarded(task, mine.check_held) for task in (*of_table, leftovers_task(mine)))
@@ -167,7 +167,7 @@ class LakeTable(StoreTarget):
 
     @abstractmethod
     def table_tasks(self, rules: Maintenance, now: datetime) -> Sequence[MaintenanceTask]:
-        """Give what the table needs."""
+        """Return what the table needs."""
 
     # Tables
 
@@ -176,7 +176,7 @@ class LakeTable(StoreTarget):
         return self.books.bookkeeping(name)
 
     def ddl_type(self, column_type: ColumnType, *, in_key: bool = False) -> str:
-        """Give the DDL type."""
+        """Return the DDL type."""
         del in_key
         return lake_types.ddl_type(column_type)
 
@@ -189,11 +189,11 @@ class LakeTable(StoreTarget):
 
     @abstractmethod
     def partitions(self) -> tuple[str, ...]:
-        """Give how the table is divided, as a declaration spells it."""
+        """Return how the table is divided, as a declaration spells it."""
 
     @abstractmethod
     def columns(self) -> list[tuple[str, str, bool]] | None:
-        """Give name, type and nullability of the table's columns, or None where there is no table."""
+        """Return name, type and nullability of the table's columns, or None where there is no table."""
 
     def find_table(self, session: Session, table: TableName) -> FoundTable | None:
         """Describe the table, or one of the books."""
@@ -207,14 +207,14 @@ class LakeTable(StoreTarget):
         return None if found is None else FoundTable(found_columns(found), (), (), partitions=self.partitions())
 
     def fingerprint(self, session: Session, table: TableName, columns: Sequence[str]) -> str:
-        """Give the last change of rows that the table knows, and which events were folded by then."""
+        """Return the last change of rows that the table knows, and which events were folded by then."""
         del table, columns
         last = self.last_change()
         return f"{last}:{cast('LakeSession', session).value('points')}" if last else EMPTY
 
     @abstractmethod
     def last_change(self) -> str:
-        """Give the name of the newest commit that added or removed rows; empty where there was none yet."""
+        """Return the name of the newest commit that added or removed rows; empty where there was none yet."""
 
     # Staging
 

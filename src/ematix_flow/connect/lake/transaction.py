@@ -98,7 +98,7 @@ class LakeSession(StoreSession):
         super().close()
 
     def value(self, name: str) -> str:
-        """Give what the state remembers under a name."""
+        """Return what the state remembers under a name."""
         rows = self.query(f"SELECT value FROM {STATE_TABLE} WHERE name = ?", (name,))
         return str(rows[0][0]) if rows else ""
 

@@ -34,7 +34,7 @@ _WORDS = {"LONG": "BIGINT", "INTEGER": "INT", "SHORT": "SMALLINT", "BYTE": "TINY
 
 
 def ddl_type(column_type: ColumnType) -> str:
-    """Give the type of a column."""
+    """Return the type of a column."""
     if column_type.kind == "numeric":
         precision, scale = digits_of(column_type)
         return f"DECIMAL({precision},{scale})"
@@ -42,7 +42,7 @@ def ddl_type(column_type: ColumnType) -> str:
 
 
 def normal(word: str) -> str:
-    """Give one word for a type, however it is spelled."""
+    """Return one word for a type, however it is spelled."""
     upper = word.replace(" ", "").upper()
     return _WORDS.get(upper, upper)
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def metadata_task(session: StoreSession) -> MaintenanceTask:
-    """Give the removal of states and records that no session can begin from."""
+    """Return the removal of states and records that no session can begin from."""
     return MaintenanceTask(
         "books", lambda: {"removed": session.clean_up()}, lambda: {"removed": len(session.superseded())}
     )

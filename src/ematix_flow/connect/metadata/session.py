@@ -72,18 +72,18 @@ UNKNOWN = Head(-1)
 
 
 def head_of(store: Store, home: str = HOME) -> Head:
-    """Give the newest commit of a store."""
+    """Return the newest commit of a store."""
     number = newest_of(store, home)
     return Head(0) if number == 0 else Head(number, str(record_of(store, number, home)["state"]))
 
 
 def newest_of(store: Store, home: str = HOME) -> int:
-    """Give the number of the newest commit."""
+    """Return the number of the newest commit."""
     return max((_number(found.key) for found in store.listed(home + COMMITS)), default=0)
 
 
 def record_of(store: Store, number: int, home: str = HOME) -> Mapping[str, Any]:
-    """Give what a commit's record says."""
+    """Return what a commit's record says."""
     data = store.read(record_key(number, home))
     if data is None:
         message = f"commit {number} in {store.shown} vanished while it was read"
@@ -107,7 +107,7 @@ class StoreSession(SQLiteSession):
         self._load()
 
     def opened(self) -> sqlite3.Connection:
-        """Give a connection to an empty state, with our functions."""
+        """Return a connection to an empty state, with our functions."""
         connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         register(connection)
         return connection
@@ -151,7 +151,7 @@ class StoreSession(SQLiteSession):
                 raise
 
     def told(self) -> Mapping[str, Any]:
-        """Give what else a record shall say about its commit."""
+        """Return what else a record shall say about its commit."""
         return {}
 
     def _publish(self, told: Mapping[str, Any]) -> None:
@@ -187,7 +187,7 @@ class StoreSession(SQLiteSession):
         return len(keys)
 
     def superseded(self) -> list[str]:
-        """Give the records and states that no session can still begin from, in the order in which they may go."""
+        """Return the records and states that no session can still begin from, in the order in which they may go."""
         keys = []
         for prefix, (newest, seconds) in KEPT.items():
             for found in self.store.listed(self.home + prefix):
@@ -236,12 +236,12 @@ def _empty(tables: Sequence[str]) -> bytes:
 
 
 def _is_temporary(sql: str) -> bool:
-    """Say whether a statement only looks, or is about this session's scratch tables alone."""
+    """Return whether a statement only looks, or is about this session's scratch tables alone."""
     return sql.lstrip().upper().startswith(_SCRATCH)
 
 
 def record_key(number: int, home: str = HOME) -> str:
-    """Give the key of a commit's record."""
+    """Return the key of a commit's record."""
     return f"{home}{COMMITS}{number:0{DIGITS}d}.json"
 
 

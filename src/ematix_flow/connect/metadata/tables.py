@@ -33,11 +33,11 @@ class SQLiteBooks:
 
     @property
     def errors(self) -> tuple[type[BaseException], ...]:
-        """Give what SQLite raises."""
+        """Return what SQLite raises."""
         return (sqlite3.Error,)
 
     def is_duplicate_key(self, error: BaseException) -> bool:
-        """Say whether a unique constraint was violated."""
+        """Return whether a unique constraint was violated."""
         return isinstance(error, sqlite3.Error) and primary_code(error) == sqlite3.SQLITE_CONSTRAINT
 
     def bookkeeping(self, name: str) -> TableName:
@@ -52,7 +52,7 @@ class SQLiteBooks:
         return sqlite_catalog.find_table(session, table.name)
 
     def ddl_type(self, column_type: ColumnType, *, in_key: bool = False) -> str:
-        """Give the DDL type."""
+        """Return the DDL type."""
         del in_key
         return sqlite_types.ddl_type(column_type)
 

@@ -43,7 +43,7 @@ class StoreTarget(Database):
 
     @property
     def home(self) -> str:
-        """Give where the books and the staging are."""
+        """Return where the books and the staging are."""
         return HOME
 
     @property
@@ -53,25 +53,25 @@ class StoreTarget(Database):
 
     @property
     def errors(self) -> tuple[type[BaseException], ...]:
-        """Give what the books and the store may raise."""
+        """Return what the books and the store may raise."""
         return (sqlite3.Error, OSError)
 
     def is_transient(self, error: BaseException) -> bool:
-        """Say yes for what the system says about the store, unless the store says that it will stay like this."""
+        """Return True for what the system says about the store, unless the store says that it will stay like this."""
         if isinstance(error, StoreError):
             return isinstance(error, StoreUnavailableError)
         return isinstance(error, OSError)
 
     def probe(self) -> str:
-        """Say whether the store is there."""
+        """Return whether the store is there."""
         return self.store.probe()
 
     def exists(self) -> bool:
-        """Say whether the store is there, as far as that can be told without asking for anything in it."""
+        """Return whether the store is there, as far as that can be told without asking for anything in it."""
         return self.store.exists()
 
     def maintenance_tasks(self, session: Session, rules: Maintenance, now: datetime) -> Sequence[MaintenanceTask]:
-        """Give the clean-up of the books."""
+        """Return the clean-up of the books."""
         del rules, now
         return (metadata_task(cast("StoreSession", session)),)
 
@@ -98,7 +98,7 @@ class StoreTarget(Database):
         raise self.no_queries()
 
     def no_queries(self) -> UnsupportedError:
-        """Give the error for whoever asks."""
+        """Return the error for whoever asks."""
         return UnsupportedError(f"connection {self.name!r} is {self.kind}, whose rows Spark reads")
 
     # Staging

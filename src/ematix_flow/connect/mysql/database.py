@@ -83,7 +83,7 @@ class MySQL(Database):
 
     @property
     def errors(self) -> tuple[type[BaseException], ...]:
-        """Give the driver's exceptions."""
+        """Return the driver's exceptions."""
         return (pymysql.Error,)
 
     def identity(self) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ class MySQL(Database):
         return ("mysql", at.host, str(at.port), socket, at.database, at.user)
 
     def info(self) -> Mapping[str, object]:
-        """Give where the server is and who we are there."""
+        """Return where the server is and who we are there."""
         at = self._settings
         return {"host": at.host, "port": at.port, "dbname": at.database, "user": at.user}
 
@@ -102,7 +102,7 @@ class MySQL(Database):
         return MySQLSession(connect(self._settings, self.name), lambda: connect(self._settings, self.name))
 
     def probe(self) -> str:
-        """Give the server's version and the database, after a round trip."""
+        """Return the server's version and the database, after a round trip."""
         session = self.session()
         try:
             version, database = session.query("SELECT VERSION(), DATABASE()")[0]
@@ -118,7 +118,7 @@ class MySQL(Database):
         return is_transient(error)
 
     def is_duplicate_key(self, error: BaseException) -> bool:
-        """Say whether a unique constraint was violated."""
+        """Return whether a unique constraint was violated."""
         return isinstance(error, pymysql.Error) and bool(error.args) and error.args[0] in DUPLICATE
 
     # Tables
@@ -132,7 +132,7 @@ class MySQL(Database):
         return TableName("", f"ematix_flow_{name}")
 
     def ddl_type(self, column_type: ColumnType, *, in_key: bool = False) -> str:
-        """Give the DDL type."""
+        """Return the DDL type."""
         return ddl_type(column_type, in_key=in_key)
 
     def check_clause(self, column: StageColumn) -> str:
@@ -203,17 +203,17 @@ class MySQL(Database):
         return None
 
     def widening(self, found: str, wanted: str) -> bool:
-        """Say whether a column can be widened."""
+        """Return whether a column can be widened."""
         return widens(found, wanted)
 
     def alter_type_sql(self, table: str, column: str, wanted: str, *, nullable: bool) -> str:
-        """Give the statement that widens a column; MODIFY would forget NOT NULL."""
+        """Return the statement that widens a column; MODIFY would forget NOT NULL."""
         return f"ALTER TABLE {table} MODIFY COLUMN {column} {wanted}{' NULL' if nullable else ' NOT NULL'}"
 
     # Reading
 
     def describe(self, session: Session, sql: str) -> tuple[SourceColumn, ...]:
-        """Give the columns as the server describes a result without rows."""
+        """Return the columns as the server describes a result without rows."""
         fields = cast("MySQLSession", session).columns(sql)
         return tuple(SourceColumn(f.name, family(f), described(f)) for f in fields)
 
@@ -349,7 +349,7 @@ def _json_columns(session: MySQLSession, schema: str, name: str) -> set[str]:
 
 
 def _unique_indexes(session: Session, schema: str, name: str) -> dict[str, tuple[str, ...]]:
-    """Give the unique indexes over whole columns, by name."""
+    """Return the unique indexes over whole columns, by name."""
     rows = session.query(
         "SELECT index_name, column_name, sub_part FROM information_schema.statistics WHERE table_schema = ? "
         "AND table_name = ? AND BINARY table_name = ? AND non_unique = 0 ORDER BY index_name, seq_in_index",
@@ -369,7 +369,7 @@ def _own_lines(own: Sequence[str]) -> list[str]:
 
 
 def _index(key: Sequence[StageColumn], database: MySQL) -> list[str]:
-    """Give an index on the key; of long text only the beginning, since an index entry has 3,072 bytes."""
+    """Return an index on the key; of long text only the beginning, since an index entry has 3,072 bytes."""
     parts = []
     for column in key:
         native = database.ddl_type(column.type, in_key=column.in_key)

@@ -44,7 +44,7 @@ class MySQLTypes(ExistingTypes):
         return next((kind for word, kind in self._BEGINS if upper.startswith(word)), types.Text())
 
     def foreign(self, native: str) -> bool:
-        """Say yes for times of day, enums, sets, addresses and the UUID of MariaDB."""
+        """Return True for times of day, enums, sets, addresses and the UUID of MariaDB."""
         upper = native.upper()
         return upper.startswith(("ENUM(", "SET(", "INET")) or upper == "UUID" or bool(re.match(r"TIME(\(|$)", upper))
 

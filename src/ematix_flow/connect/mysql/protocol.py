@@ -53,7 +53,7 @@ class Wire(_Connection):
     """A connection whose handshake has a deadline of its own, and that moves rows in bulk."""
 
     def _create_ssl_ctx(self, options: Any) -> Any:
-        """Give the settings of TLS, made once per process: reading the system's certificates takes tens of milliseconds."""
+        """Return the settings of TLS, made once per process: reading the system's certificates takes tens of milliseconds."""
         known = tuple(sorted(options.items())) if isinstance(options, dict) else options
         if known not in _TLS:
             _TLS[known] = cast("Any", super())._create_ssl_ctx(options)
@@ -89,7 +89,7 @@ class Wire(_Connection):
         return list(cast("Any", self)._result.rows or ())
 
     def fields(self, sql: str) -> tuple[Field, ...]:
-        """Give the columns of a query: the server prepares it, which runs nothing."""
+        """Return the columns of a query: the server prepares it, which runs nothing."""
         inner = cast("Any", self)
         inner._execute_command(COMMAND.COM_STMT_PREPARE, sql)
         answer = inner._read_packet()
@@ -156,7 +156,7 @@ class Column:
 
 
 def _fields(described: Sequence[Any]) -> tuple[Field, ...]:
-    """Give the columns out of PyMySQL's descriptions."""
+    """Return the columns out of PyMySQL's descriptions."""
     binary_charset, unsigned_flag = 63, 32
     return tuple(
         Field(f.name, f.type_code, f.length, f.scale, bool(f.flags & unsigned_flag), f.charsetnr == binary_charset)
@@ -178,7 +178,7 @@ class RowStream:
         self._done = False
 
     def chunks(self) -> Iterator[tuple[list[Column], int]]:
-        """Give the columns and the number of rows of each chunk."""
+        """Return the columns and the number of rows of each chunk."""
         starts: list[int] = []
         held, base = bytearray(), 0
         while not self._done:
@@ -244,7 +244,7 @@ def _is_long(held: bytearray, base: int) -> bool:
 
 
 def _columns(held: bytearray, starts: list[int], count: int) -> list[Column]:
-    """Give every column of the rows that begin at `starts`."""
+    """Return every column of the rows that begin at `starts`."""
     wire: Bytes = np.frombuffer(bytes(held), np.uint8)
     at: Places = np.array(starts, np.int64)
     columns = []

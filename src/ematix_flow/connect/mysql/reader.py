@@ -44,7 +44,7 @@ def read_rows(settings: Settings, name: str, sql: str) -> Iterator[pa.RecordBatc
 
 
 def batch_of(fields: Sequence[Field], columns: Sequence[Column]) -> pa.RecordBatch:
-    """Give a chunk as a batch; a row with a date that does not exist is marked as failed."""
+    """Return a chunk as a batch; a row with a date that does not exist is marked as failed."""
     names, arrays, failed = [field.name for field in fields], [], None
     for field, column in zip(fields, columns, strict=True):
         array, reasons = _array(field, column)
@@ -60,7 +60,7 @@ def batch_of(fields: Sequence[Field], columns: Sequence[Column]) -> pa.RecordBat
 
 
 def _array(field: Field, column: Column) -> tuple[pa.Array, pa.Array | None]:
-    """Give the values in the type of `arrow_type`, and why some of them cannot be carried."""
+    """Return the values in the type of `arrow_type`, and why some of them cannot be carried."""
     valid = None if column.nulls is None else pa.py_buffer(np.packbits(~column.nulls, bitorder="little"))
     buffers = [valid, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
     raw = pa.Array.from_buffers(pa.binary(), len(column.offsets) - 1, buffers)

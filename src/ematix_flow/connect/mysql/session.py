@@ -102,7 +102,7 @@ _SSL_MODES: Mapping[str, dict[str, Any]] = {
 
 
 def read_url(url: str, name: str) -> Settings:
-    """Give the settings that a URL means; its text never appears in an error."""
+    """Return the settings that a URL means; its text never appears in an error."""
     try:
         parts = urlsplit(url)
         port = parts.port or 3306
@@ -169,7 +169,7 @@ def connect(settings: Settings, name: str, *, load: bool = False) -> Wire:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Say whether a driver's error may go away by itself."""
+    """Return whether a driver's error may go away by itself."""
     if isinstance(error, pymysql.InterfaceError):
         return True
     code = error.args[0] if error.args else None
@@ -206,7 +206,7 @@ class MySQLSession(Session):
         return max(0, min(free))
 
     def columns(self, sql: str) -> tuple[Field, ...]:
-        """Give the columns of a query without running it."""
+        """Return the columns of a query without running it."""
         return self.wire.fields(sql)
 
     def _check(self, sql: str) -> None:
@@ -263,7 +263,7 @@ class MySQLSession(Session):
 
 
 def bind(wire: Wire, sql: str, parameters: Sequence[object]) -> str:
-    """Give the statement with literals in place of its `?`; quoted text is left alone."""
+    """Return the statement with literals in place of its `?`; quoted text is left alone."""
     if not parameters:
         return sql
     values = list(parameters)
@@ -275,7 +275,7 @@ def bind(wire: Wire, sql: str, parameters: Sequence[object]) -> str:
 
 
 def _plain(value: object) -> object:
-    """Give a parameter in a type that PyMySQL writes without loss."""
+    """Return a parameter in a type that PyMySQL writes without loss."""
     if isinstance(value, datetime) and value.tzinfo is not None:
         return value.astimezone(UTC).replace(tzinfo=None)
     return str(value) if isinstance(value, uuid.UUID) else value

@@ -38,12 +38,12 @@ _HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), "<u
 
 
 def reject_name(spec: StageSpec) -> str:
-    """Give the name of the table of rejected rows."""
+    """Return the name of the table of rejected rows."""
     return f"{spec.name}_r"
 
 
 def own_column(spec: StageSpec, name: str) -> str:
-    """Give a name for one of our staging columns that no declared column has; MySQL's names ignore case."""
+    """Return a name for one of our staging columns that no declared column has; MySQL's names ignore case."""
     taken = {column.name.lower() for column in spec.columns}
     while name.lower() in taken:
         name = f"_{name}"
@@ -141,7 +141,7 @@ class _Table:
         self._uuids = uuids
 
     def load_statement(self) -> str:
-        """Give the LOAD DATA statement; binary columns come as hexadecimal digits."""
+        """Return the LOAD DATA statement; binary columns come as hexadecimal digits."""
         columns = [f"@b{i}" if _is_binary(f.type) else quoted(f.name) for i, f in enumerate(self._schema)]
         sets = [f"{quoted(f.name)} = UNHEX(@b{i})" for i, f in enumerate(self._schema) if _is_binary(f.type)]
         sets.insert(0, f"{quoted(self._own[0])} = {self._attempt}")
@@ -152,13 +152,13 @@ class _Table:
         )
 
     def lines(self, batch: pa.RecordBatch) -> pa.Buffer:
-        """Give the rows as lines of LOAD DATA."""
+        """Return the rows as lines of LOAD DATA."""
         fields = [pc.fill_null(_escaped(array, _LOAD_ESCAPES), "\\N") for array in self._texts(batch)]
         ends = pc.binary_join_element_wise(self._numbers(batch.num_rows), "", "\n")
         return _content(pc.binary_join_element_wise(*fields, ends, "\t"))
 
     def inserts(self, batch: pa.RecordBatch) -> Iterator[bytes]:
-        """Give the rows as INSERT statements of a size that every server takes."""
+        """Return the rows as INSERT statements of a size that every server takes."""
         attempt, row = self._own
         names = ", ".join(quoted(name) for name in (*self._schema.names, row, attempt))
         head = f"INSERT INTO {quoted(self.name)} ({names}) VALUES ".encode()
@@ -175,7 +175,7 @@ class _Table:
             start = stop
 
     def _texts(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """Give each column as text; a UUID has one spelling, since MySQL keeps it as text."""
+        """Return each column as text; a UUID has one spelling, since MySQL keeps it as text."""
         columns = zip(self._schema.names, (texts(array) for array in batch.columns), strict=True)
         return [pc.ascii_lower(array) if name in self._uuids else array for name, array in columns]
 
@@ -221,14 +221,14 @@ def _escaped(array: pa.Array, escapes: tuple[tuple[str, str], ...]) -> pa.Array:
 
 
 def _literal(array: pa.Array, *, binary: bool) -> pa.Array:
-    """Give texts as SQL literals; MySQL reads numbers and dates out of quoted text, strictly."""
+    """Return texts as SQL literals; MySQL reads numbers and dates out of quoted text, strictly."""
     opening = "X'" if binary else "'"
     literal = pc.binary_join_element_wise(opening, _escaped(array, _LITERAL_ESCAPES), "'", "")
     return pc.fill_null(literal, "NULL")
 
 
 def _content(array: pa.Array) -> pa.Buffer:
-    """Give the bytes of all values, one after the other."""
+    """Return the bytes of all values, one after the other."""
     _, offsets, data = array.buffers()
     if data is None:
         return pa.py_buffer(b"")

@@ -58,7 +58,7 @@ _TEXTS = (
 
 
 def ddl_type(column_type: ColumnType, *, in_key: bool) -> str:
-    """Give the type of a declared column."""
+    """Return the type of a declared column."""
     kind = column_type.kind
     if kind == "numeric":
         return _decimal(getattr(column_type, "precision", 0), getattr(column_type, "scale", 0))
@@ -80,7 +80,7 @@ def _decimal(precision: int, scale: int) -> str:
 
 
 def reflected(native: str, *, is_json: bool) -> str:
-    """Give a type of the catalog as `ddl_type` writes it; MariaDB still shows a width for integers."""
+    """Return a type of the catalog as `ddl_type` writes it; MariaDB still shows a width for integers."""
     if is_json:
         return "JSON"
     shown = native.upper() if not native.lower().startswith(("enum", "set")) else native
@@ -90,7 +90,7 @@ def reflected(native: str, *, is_json: bool) -> str:
 
 
 def widens(found: str, wanted: str) -> bool:
-    """Say whether every value of one type fits the other."""
+    """Return whether every value of one type fits the other."""
     for ladder in _LADDERS:
         if found in ladder and wanted in ladder:
             return ladder.index(found) < ladder.index(wanted)
@@ -106,7 +106,7 @@ def widens(found: str, wanted: str) -> bool:
 
 
 def lasting(native: str, name: str) -> str:
-    """Give the hash of a value, which outlives a wider type and tells NULL from every value."""
+    """Return the hash of a value, which outlives a wider type and tells NULL from every value."""
     if native == "FLOAT":
         name = f"CAST({name} AS DOUBLE)"
     elif native.startswith("DECIMAL"):
@@ -115,7 +115,7 @@ def lasting(native: str, name: str) -> str:
 
 
 def family(field: Field) -> str:
-    """Give the family of a result column.
+    """Return the family of a result column.
 
     TINYINT(1) is an integer: it may hold 5, and a boolean would bend that to true.
     """
@@ -151,7 +151,7 @@ def _digits(field: Field) -> int:
 
 
 def exact(field: Field, expression: str) -> str:
-    """Give the expression that shows a column without loss in the text protocol."""
+    """Return the expression that shows a column without loss in the text protocol."""
     if field.code == CODE.FLOAT:
         # The text of a FLOAT has six digits; as a DOUBLE it has all of them.
         return f"CAST({expression} AS DOUBLE)"
@@ -161,7 +161,7 @@ def exact(field: Field, expression: str) -> str:
 
 
 def arrow_type(field: Field) -> pa.DataType:  # noqa: PLR0911 - one line per type
-    """Give the Arrow type in which a result column is read."""
+    """Return the Arrow type in which a result column is read."""
     if field.code in _DECIMAL_CODES:
         # Wider numbers stay text, which every consumer can still read exactly.
         return pa.decimal128(ARROW_DIGITS, field.scale) if _digits(field) <= ARROW_DIGITS else pa.string()

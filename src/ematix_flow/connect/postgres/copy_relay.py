@@ -30,7 +30,7 @@ TICK_SECONDS = 1.0
 
 
 def relay_query(columns: Sequence[SourceColumn], spec: StageSpec, sql: str, attempt: int) -> str | None:
-    """Give the query whose bytes are those of staged rows, or None where values have to be looked at."""
+    """Return the query whose bytes are those of staged rows, or None where values have to be looked at."""
     if [column.name for column in columns] != [column.name for column in spec.columns]:
         return None
     terms = []
@@ -43,7 +43,7 @@ def relay_query(columns: Sequence[SourceColumn], spec: StageSpec, sql: str, atte
 
 
 def _term(column: SourceColumn, staged: StageColumn) -> str | None:
-    """Give the expression for one column whose bytes staging takes or refuses, never bends; None where there is none."""
+    """Return the expression for one column whose bytes staging takes or refuses, never bends; None where there is none."""
     wanted, name = stage_type(staged.type), quoted(column.name)
     if column.native == wanted:
         return name
@@ -103,7 +103,7 @@ class _Relay:
         return written
 
     def _blocks(self) -> Iterator[list[memoryview]]:
-        """Give the stream in large pieces; the server sends it row by row, each in memory of its own."""
+        """Return the stream in large pieces; the server sends it row by row, each in memory of its own."""
         rows: list[memoryview] = []
         size = 0
         while True:
@@ -126,7 +126,7 @@ class _Relay:
             self._wait(self._writer, select.POLLIN | select.POLLOUT)
 
     def _end(self, connection: PGconn) -> int:
-        """Give the rows that the server counted, once it says that the copy is complete."""
+        """Return the rows that the server counted, once it says that the copy is complete."""
         count = 0
         while True:
             while connection.is_busy():

@@ -82,7 +82,7 @@ class Postgres(Database):
     # Identity and health
 
     def conninfo(self) -> str:
-        """Give the connection string with deadlines; it holds the password."""
+        """Return the connection string with deadlines; it holds the password."""
         return make_conninfo(**{**_LINK, **self._settings()})
 
     def _settings(self) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class Postgres(Database):
         return ("postgres", *(str(found.get(key) or "") for key in named))
 
     def info(self) -> Mapping[str, object]:
-        """Give the place and the user."""
+        """Return the place and the user."""
         found = self._effective()
         port = str(found.get("port") or "")
         return {
@@ -113,7 +113,7 @@ class Postgres(Database):
         }
 
     def _effective(self) -> dict[str, Any]:
-        """Give the settings with what the environment and the library fill in."""
+        """Return the settings with what the environment and the library fill in."""
         defaults = {o.keyword.decode(): o.val.decode() for o in Conninfo.get_defaults() if o.val is not None}
         found = {**defaults, **self._settings()}
         return {**found, "dbname": found.get("dbname") or found.get("user")}
@@ -151,12 +151,12 @@ class Postgres(Database):
         return is_transient(error)
 
     def is_duplicate_key(self, error: BaseException) -> bool:
-        """Say whether a unique constraint was violated."""
+        """Return whether a unique constraint was violated."""
         return getattr(error, "sqlstate", None) == "23505"
 
     @property
     def errors(self) -> tuple[type[BaseException], ...]:
-        """Give the exceptions of the control driver and of the Arrow driver."""
+        """Return the exceptions of the control driver and of the Arrow driver."""
         import adbc_driver_manager
 
         return (psycopg.Error, adbc_driver_manager.Error)
@@ -172,7 +172,7 @@ class Postgres(Database):
         return TableName("ematix_flow", name)
 
     def ddl_type(self, column_type: ColumnType, *, in_key: bool = False) -> str:
-        """Give the DDL type; keys need no other."""
+        """Return the DDL type; keys need no other."""
         del in_key
         return types.ddl_type(column_type)
 
@@ -231,14 +231,14 @@ class Postgres(Database):
         return types.widening(found, wanted)
 
     def alter_type_sql(self, table: str, column: str, wanted: str, *, nullable: bool) -> str:
-        """Give the statement that widens a column."""
+        """Return the statement that widens a column."""
         del nullable
         return f"ALTER TABLE {table} ALTER COLUMN {column} TYPE {wanted}"
 
     # Reading
 
     def describe(self, session: Session, sql: str) -> tuple[SourceColumn, ...]:
-        """Give the columns of a query from its description; domains count as what they are made of."""
+        """Return the columns of a query from its description; domains count as what they are made of."""
         columns = _own(session).columns(sql)
         rows = session.query(
             "SELECT format_type(t.type, t.modifier) FROM unnest(?::oid[], ?::int[]) WITH ORDINALITY "
@@ -249,7 +249,7 @@ class Postgres(Database):
         return tuple(SourceColumn(c[0], types.family(n), n) for c, n in zip(columns, natives, strict=True))
 
     def interchange(self, column: SourceColumn, expression: str) -> str:
-        """Give the expression that Arrow carries exactly; local times become instants when the zone is known."""
+        """Return the expression that Arrow carries exactly; local times become instants when the zone is known."""
         return types.interchange(column, expression)
 
     def open_read(self, session: Session, sql: str, parallel: int) -> Opened:
@@ -276,7 +276,7 @@ class Postgres(Database):
         return opened
 
     def _exact(self, session: Session, sql: str) -> str:
-        """Give the query with every column in its interchange form, whatever the shape made of it."""
+        """Return the query with every column in its interchange form, whatever the shape made of it."""
         columns = self.describe(session, sql)
         inner = [f'"{number}"' for number in range(len(columns))]
         read = [self.interchange(column, name) for column, name in zip(columns, inner, strict=True)]
@@ -307,7 +307,7 @@ class Postgres(Database):
         return PostgresStager(self.conninfo(), spec, attempt)
 
     def relays(self, source: Database, session: Session, split: Split, spec: StageSpec) -> bool:
-        """Say whether a split's rows are already what staging holds, so that `relay` may pass them unread."""
+        """Return whether a split's rows are already what staging holds, so that `relay` may pass them unread."""
         if not isinstance(source, Postgres):
             return False
         return relay_query(source.describe(session, split.sql), spec, split.sql, 0) is not None
@@ -342,12 +342,12 @@ class Postgres(Database):
             session.execute(staging.analyze_sql(spec))
 
     def staged_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
-        """Give the rows of exactly the named attempts, in the types that the commit works with."""
+        """Return the rows of exactly the named attempts, in the types that the commit works with."""
         del session
         return staging.staged_sql(spec, parts)
 
     def reject_relation(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> str:
-        """Give the rejects of exactly the named attempts."""
+        """Return the rejects of exactly the named attempts."""
         del session
         return staging.rejects_sql(spec, parts)
 

@@ -29,7 +29,7 @@ class PostgresTypes(ExistingTypes):
         return found.get(base, types.Text())
 
     def foreign(self, native: str) -> bool:
-        """Say yes for every type that our DDL has no word for: enums, times of day, ranges, arrays, citext and so on."""
+        """Return True for every type that our DDL has no word for: enums, times of day, ranges, arrays, citext and so on."""
         base = SIZE.sub("", native)
         return not base.isupper() and base not in self._ASSIGNED
 

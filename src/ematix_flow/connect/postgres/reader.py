@@ -101,7 +101,7 @@ class ArrowConnection:
 
 
 def read_rows(conninfo: str, split: Split) -> Iterator[pa.RecordBatch]:
-    """Give the rows of one split, as the exported snapshot has them, a bounded piece at a time."""
+    """Return the rows of one split, as the exported snapshot has them, a bounded piece at a time."""
     with closing(ArrowConnection(conninfo, autocommit=True)) as connection:
         if split.snapshot:
             _share(connection, split.snapshot)
@@ -130,7 +130,7 @@ def _share(connection: ArrowConnection, snapshot: str) -> None:
 
 
 def carried(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Give a batch in plain Arrow types, with rows marked as failed whose dates are infinite."""
+    """Return a batch in plain Arrow types, with rows marked as failed whose dates are infinite."""
     arrays = [_plain(batch.column(index), field) for index, field in enumerate(batch.schema)]
     failed: pa.Array | None = None
     for index, field in enumerate(batch.schema):
@@ -169,7 +169,7 @@ def _plain(array: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _infinite(array: pa.Array) -> pa.Array | None:
-    """Give which values are infinite, or None when none is."""
+    """Return which values are infinite, or None when none is."""
     if pa.types.is_timestamp(array.type):
         raw, signs = array.view(pa.int64()), pa.array(_INFINITE_TIMES, pa.int64())
     elif pa.types.is_date32(array.type):

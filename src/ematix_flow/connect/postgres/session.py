@@ -180,7 +180,7 @@ class PostgresSession(Session):
         return max(0, int(self.query(FREE_SQL)[0][0]))
 
     def columns(self, sql: str) -> list[tuple[str, int, int]]:
-        """Give name, type and type modifier of a query's columns; no row is read."""
+        """Return name, type and type modifier of a query's columns; no row is read."""
         result = self._run(f"SELECT * FROM (\n{sql}\n) AS _described LIMIT 0").pgresult
         assert result is not None  # noqa: S101 - a query that did not raise has a result
         names = [(result.fname(i) or b"").decode() for i in range(result.nfields)]
@@ -215,7 +215,7 @@ class PostgresSession(Session):
 
 
 def numbered(sql: str) -> str:
-    """Give a statement with `?` outside of quotes as `$1`, `$2` and so on."""
+    """Return a statement with `?` outside of quotes as `$1`, `$2` and so on."""
     count = 0
 
     def number(match: re.Match[str]) -> str:
@@ -229,7 +229,7 @@ def numbered(sql: str) -> str:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Say whether the same work may succeed when it is tried again; works for both drivers."""
+    """Return whether the same work may succeed when it is tried again; works for both drivers."""
     state = getattr(error, "sqlstate", None)
     if state:
         return state[:2] in ("08", "53") or state in _TRANSIENT_STATES
@@ -242,7 +242,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_running(session: PostgresSession) -> bool:
-    """Say whether the server still works on the statement of a session, as far as that can be known."""
+    """Return whether the server still works on the statement of a session, as far as that can be known."""
     if session.backend is None:
         return True
     pid, start = session.backend

@@ -30,22 +30,22 @@ STAGES_SQL = (
 
 
 def rows_table(name: str) -> str:
-    """Give the SQL name of the table that holds staged rows."""
+    """Return the SQL name of the table that holds staged rows."""
     return f"{quoted(STAGE_SCHEMA)}.{quoted(name)}"
 
 
 def rejects_name(name: str) -> str:
-    """Give the name of the table that holds rejects."""
+    """Return the name of the table that holds rejects."""
     return f"{name}_r"
 
 
 def rejects_table(name: str) -> str:
-    """Give the SQL name of the table that holds rejects."""
+    """Return the SQL name of the table that holds rejects."""
     return rows_table(rejects_name(name))
 
 
 def attempt_column(spec: StageSpec) -> str:
-    """Give the column of the attempt under a name that no staged column has."""
+    """Return the column of the attempt under a name that no staged column has."""
     name, taken = ATTEMPT, {column.name for column in spec.columns}
     while name in taken:
         name += "_"
@@ -53,7 +53,7 @@ def attempt_column(spec: StageSpec) -> str:
 
 
 def create_sql(spec: StageSpec) -> str:
-    """Give the statements that create both tables; sent as one message they are one transaction."""
+    """Return the statements that create both tables; sent as one message they are one transaction."""
     attempt = quoted(attempt_column(spec))
     rows = "".join(f"{quoted(c.name)} {types.stage_type(c.type)}{_not_null(spec, c)}, " for c in spec.columns)
     rejects = "".join(f"{name} TEXT, " for name in REJECT_COLUMNS)
@@ -73,13 +73,13 @@ def _not_null(spec: StageSpec, column: StageColumn) -> str:
 
 
 def named(spec: StageSpec, parts: Iterable[Part]) -> str:
-    """Give the condition for rows of exactly the named attempts."""
+    """Return the condition for rows of exactly the named attempts."""
     attempts = ", ".join(str(int(part.attempt)) for part in parts)
     return f"{quoted(attempt_column(spec))} IN ({attempts})" if attempts else "FALSE"
 
 
 def counts_sql(spec: StageSpec, parts: Sequence[Part]) -> str:
-    """Give the query for the rows and rejects of each named attempt."""
+    """Return the query for the rows and rejects of each named attempt."""
     attempt, condition = quoted(attempt_column(spec)), named(spec, parts)
     tables = (("rows", rows_table(spec.name)), ("rejects", rejects_table(spec.name)))
     return " UNION ALL ".join(
@@ -103,17 +103,17 @@ def compare(spec: StageSpec, parts: Sequence[Part], found: Mapping[tuple[str, in
 
 
 def analyze_sql(spec: StageSpec) -> str:
-    """Give the statement that tells the planner how many rows each attempt has, and about their keys."""
+    """Return the statement that tells the planner how many rows each attempt has, and about their keys."""
     keys = [column.name for column in spec.columns if column.in_key]
     return f"ANALYZE {rows_table(spec.name)} ({listed([attempt_column(spec), *keys])})"
 
 
 def staged_sql(spec: StageSpec, parts: Sequence[Part]) -> str:
-    """Give the relation of staged rows in the types that a commit works with."""
+    """Return the relation of staged rows in the types that a commit works with."""
     columns = ", ".join(types.staged_value(column, quoted(column.name)) for column in spec.columns)
     return f"(SELECT {columns} FROM {rows_table(spec.name)} WHERE {named(spec, parts)})"
 
 
 def rejects_sql(spec: StageSpec, parts: Sequence[Part]) -> str:
-    """Give the relation of rejects."""
+    """Return the relation of rejects."""
     return f"(SELECT {', '.join(REJECT_COLUMNS)} FROM {rejects_table(spec.name)} WHERE {named(spec, parts)})"

@@ -77,7 +77,7 @@ _SIZE = re.compile(r"\s*\((\d+)(?:,\s*(-?\d+))?\)")
 
 
 def ddl_type(column_type: ColumnType) -> str:
-    """Give the type of a declared column in DDL."""
+    """Return the type of a declared column in DDL."""
     if column_type.kind == "numeric":
         return f"NUMERIC({getattr(column_type, 'precision', 0)},{getattr(column_type, 'scale', 0)})"
     if column_type.kind == "string":
@@ -86,24 +86,24 @@ def ddl_type(column_type: ColumnType) -> str:
 
 
 def stage_type(column_type: ColumnType) -> str:
-    """Give the type of a staged column; Arrow has these three as text, and binary COPY converts nothing."""
+    """Return the type of a staged column; Arrow has these three as text, and binary COPY converts nothing."""
     return "TEXT" if column_type.kind in ("json", "jsonb", "uuid") else ddl_type(column_type)
 
 
 def work_type(column_type: ColumnType) -> str:
-    """Give the type of a column inside a commit: as in the target, but json as text, since it has no equality."""
+    """Return the type of a column inside a commit: as in the target, but json as text, since it has no equality."""
     return "TEXT" if column_type.kind == "json" else ddl_type(column_type)
 
 
 def staged_value(column: StageColumn, quoted: str) -> str:
-    """Give a staged column in the type that a commit works with."""
+    """Return a staged column in the type that a commit works with."""
     if column.type.kind in ("jsonb", "uuid"):
         return f"CAST({quoted} AS {ddl_type(column.type)}) AS {quoted}"
     return quoted
 
 
 def spelled(native: str) -> str:
-    """Give a type as our DDL writes it; a type that no declaration has keeps its own name."""
+    """Return a type as our DDL writes it; a type that no declaration has keeps its own name."""
     size = _SIZE.search(native)
     base = _SIZE.sub("", native)
     if base not in _SPELLED:
@@ -113,19 +113,19 @@ def spelled(native: str) -> str:
 
 
 def family(native: str) -> str:
-    """Give the family of a type that `spelled` wrote."""
+    """Return the family of a type that `spelled` wrote."""
     return _FAMILIES.get(_base(native), "other")
 
 
 def interchange(column: SourceColumn, expression: str) -> str:
-    """Give the expression whose values Arrow carries exactly; what only PostgreSQL knows travels as text."""
+    """Return the expression whose values Arrow carries exactly; what only PostgreSQL knows travels as text."""
     if _base(column.native) in _CARRIED:
         return expression
     return f"CAST({expression} AS {'BIGINT' if column.family == 'integer' else 'TEXT'})"
 
 
 def widening(found: str, wanted: str) -> bool:
-    """Say whether every value of one type is also one of the other."""
+    """Return whether every value of one type is also one of the other."""
     for ladder in _LADDERS:
         if found in ladder and wanted in ladder:
             return ladder.index(found) < ladder.index(wanted)
@@ -152,14 +152,14 @@ def _size(native: str) -> tuple[int, int] | None:
 
 
 def fingerprint_sql(found: FoundTable | None, table: str, columns: Sequence[str]) -> str:
-    """Give the query for the number of rows and the sum of their hashes; a column that is widened keeps its part."""
+    """Return the query for the number of rows and the sum of their hashes; a column that is widened keeps its part."""
     native = {column.name: column.type for column in found.columns} if found is not None else {}
     row = ", ".join(_lasting(native.get(name, ""), quoted(name)) for name in columns)
     return sum_sql(table, f"CAST(hashtextextended(CAST(ROW({row}) AS TEXT), 0) AS NUMERIC)")
 
 
 def _lasting(native: str, name: str) -> str:
-    """Give a value so that its text outlives a wider type."""
+    """Return a value so that its text outlives a wider type."""
     if native in _LADDERS[1]:
         return f"CAST({name} AS DOUBLE PRECISION)"
     return f"TRIM_SCALE({name})" if _base(native) == "NUMERIC" else name

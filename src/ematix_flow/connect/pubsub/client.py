@@ -44,7 +44,7 @@ class PubSubBackend(Backend):
         batch_bytes: int | None = None,
         idle_timeout_ms: int | None = None,
     ) -> PubSubBackend:
-        """Give the backend; without an endpoint the one of PUBSUB_EMULATOR_HOST is used, or else Google's."""
+        """Return the backend; without an endpoint the one of PUBSUB_EMULATOR_HOST is used, or else Google's."""
         emulator = "" if endpoint else os.environ.get("PUBSUB_EMULATOR_HOST", "")
         limits = Limits.of(batch_size, batch_bytes, idle_timeout_ms)
         return cls(project_id, limits, endpoint or emulator, anonymous=anonymous_auth or bool(emulator))
@@ -94,7 +94,7 @@ class PubSubBackend(Backend):
         self._pending.clear()
 
     def pending_handler_count(self) -> int:
-        """Give the number of messages that were handed out and not let go."""
+        """Return the number of messages that were handed out and not let go."""
         return len(self._pending)
 
     def _receive(self, query: str, count: int, seconds: float) -> Sequence[bytes]:
@@ -128,7 +128,7 @@ class PubSubBackend(Backend):
                 self._subscriber.modify_ack_deadline(asked, **_patience())
 
     def qualified(self, kind: str, name: str) -> str:
-        """Give the full name of a topic or a subscription."""
+        """Return the full name of a topic or a subscription."""
         return name if name.startswith("projects/") else f"projects/{self._project}/{kind}/{name}"
 
 
@@ -138,7 +138,7 @@ def _parts(ids: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _patience() -> dict[str, Any]:
-    """Give how long a request is tried; left to itself the client tries it for ten minutes."""
+    """Return how long a request is tried; left to itself the client tries it for ten minutes."""
     from google.api_core.retry import Retry
 
     return {"timeout": _SECONDS, "retry": Retry(timeout=_SECONDS)}
@@ -158,7 +158,7 @@ def talking() -> Iterator[None]:
 
 
 def clients(endpoint: str, *, anonymous: bool) -> tuple[Any, Any]:
-    """Give a client for topics and one for subscriptions; without a login the connection is not encrypted."""
+    """Return a client for topics and one for subscriptions; without a login the connection is not encrypted."""
     try:
         import grpc
         from google.auth.exceptions import DefaultCredentialsError

@@ -29,7 +29,7 @@ class PubSubSink(ConfirmedSink):
 
     @property
     def place(self) -> str:
-        """Give the topic with its project."""
+        """Return the topic with its project."""
         return self._backend.qualified("topics", self._topic)
 
     def look(self) -> None:

@@ -44,11 +44,11 @@ class PubSubSource(SpooledSource):
 
     @property
     def address(self) -> str:
-        """Give endpoint and project."""
+        """Return endpoint and project."""
         return f"{self._connection.endpoint or ''}/{self._connection.project_id}"
 
     def broker(self) -> Broker:
-        """Give a subscriber."""
+        """Return a subscriber."""
         return _Subscriber(self._connection, self.query)
 
 

@@ -45,7 +45,7 @@ class RabbitMQBackend(Backend):
         batch_bytes: int | None = None,
         idle_timeout_ms: int | None = None,
     ) -> RabbitMQBackend:
-        """Give the backend; the broker is not asked yet. The tag names the connection in the broker's own tools."""
+        """Return the backend; the broker is not asked yet. The tag names the connection in the broker's own tools."""
         return cls(amqp_url, Limits.of(batch_size, batch_bytes, idle_timeout_ms), consumer_tag or "")
 
     def ping(self) -> None:
@@ -82,7 +82,7 @@ class RabbitMQBackend(Backend):
             self._pending.clear()
 
     def pending_delivery_count(self) -> int:
-        """Give the number of messages that were handed out and not let go."""
+        """Return the number of messages that were handed out and not let go."""
         return len(self._pending)
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class RabbitMQBackend(Backend):
 
     @contextmanager
     def _talking(self) -> Iterator[Any]:
-        """Give the channel; after an error it is made anew, and the broker sends what it held to somebody again."""
+        """Return the channel; after an error it is made anew, and the broker sends what it held to somebody again."""
         errors = self._pika.exceptions
         try:
             if self._channel is None:
@@ -130,7 +130,7 @@ class RabbitMQBackend(Backend):
 
 
 def told(error: Any, errors: Any) -> RunError:
-    """Give the error for people: a refusal is final, a connection that is lost is not."""
+    """Return the error for people: a refusal is final, a connection that is lost is not."""
     words = str(error) or type(error).__name__
     refused = (errors.ProbableAuthenticationError, errors.AuthenticationError, errors.ProbableAccessDeniedError)
     if isinstance(error, refused):
@@ -143,7 +143,7 @@ def told(error: Any, errors: Any) -> RunError:
 
 
 def require_pika() -> Any:
-    """Give the client package, or an error with the command that installs it."""
+    """Return the client package, or an error with the command that installs it."""
     try:
         import pika
         import pika.exceptions

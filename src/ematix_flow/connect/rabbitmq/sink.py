@@ -32,7 +32,7 @@ class RabbitMQSink(ConfirmedSink):
 
     @property
     def place(self) -> str:
-        """Give the queue and where it is."""
+        """Return the queue and where it is."""
         to = self._parameters
         return f"{to.host}:{to.port}/{to.virtual_host}/{self._queue}"
 
@@ -56,7 +56,7 @@ class RabbitMQSink(ConfirmedSink):
 
     @contextmanager
     def _talking(self) -> Iterator[Any]:
-        """Give the channel, on which every message is confirmed; after an error it is made anew."""
+        """Return the channel, on which every message is confirmed; after an error it is made anew."""
         errors = self._pika.exceptions
         try:
             if self._channel is None:

@@ -35,16 +35,16 @@ class RabbitMQSource(SpooledSource):
 
     @property
     def address(self) -> str:
-        """Give host, port and virtual host, as far as they are written out."""
+        """Return host, port and virtual host, as far as they are written out."""
         return self._connection.amqp_url.rpartition("@")[2].removeprefix("amqp://").removeprefix("amqps://")
 
     def broker(self) -> Broker:
-        """Give a consumer of the queue."""
+        """Return a consumer of the queue."""
         return _Consumer(self._connection, self.query)
 
 
 def _shown(value: Any) -> str:
-    """Give as text what a publisher may have written as any bytes."""
+    """Return as text what a publisher may have written as any bytes."""
     return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 
@@ -80,7 +80,7 @@ class _Consumer(Broker):
             raise self._told(error) from None
 
     def receive(self, seconds: float) -> list[Message]:
-        """Give what came, and answer the broker's heartbeats."""
+        """Return what came, and answer the broker's heartbeats."""
         from pika.exceptions import AMQPError
 
         try:
@@ -124,7 +124,7 @@ class _Consumer(Broker):
         self._newest = delivery.delivery_tag
 
     def _told(self, error: BaseException) -> RunError:
-        """Give the error for people; a refusal by the broker does not pass by itself."""
+        """Return the error for people; a refusal by the broker does not pass by itself."""
         from pika.exceptions import (
             AuthenticationError,
             ChannelClosedByBroker,

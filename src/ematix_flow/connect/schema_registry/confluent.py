@@ -59,19 +59,19 @@ class Registry(ABC):
     @property
     @abstractmethod
     def shown(self) -> str:
-        """Give the registry for people."""
+        """Return the registry for people."""
 
     def subject_of(self, topic: str) -> str:
-        """Give the subject of the payloads of a topic."""
+        """Return the subject of the payloads of a topic."""
         return f"{topic}-value"
 
     @abstractmethod
     def unframed(self, payload: bytes) -> tuple[SchemaId, bytes] | str:
-        """Give the schema's number and the values of a message, or what is wrong with it."""
+        """Return the schema's number and the values of a message, or what is wrong with it."""
 
     @abstractmethod
     def framed(self, schema: SchemaId, body: bytes) -> bytes:
-        """Give values as a message that says its schema."""
+        """Return values as a message that says its schema."""
 
     @abstractmethod
     def fetched(self, schema: SchemaId) -> Schema | None:
@@ -79,14 +79,14 @@ class Registry(ABC):
 
     @abstractmethod
     def latest(self, subject: str) -> Schema | None:
-        """Give the newest schema of a subject; None where there is no such subject."""
+        """Return the newest schema of a subject; None where there is no such subject."""
 
     @abstractmethod
     def register(self, subject: str, kind: str, text: str) -> Schema:
         """Add a schema to a subject and give it with its number; one that is there already is given as it is."""
 
     def schema(self, number: SchemaId) -> Schema | None:
-        """Give a schema by its number; None where the registry knows none."""
+        """Return a schema by its number; None where the registry knows none."""
         key = (self, number)
         if key in _known:
             return _known[key]
@@ -115,7 +115,7 @@ class ConfluentRegistry(Registry):
 
     @property
     def shown(self) -> str:
-        """Give the address."""
+        """Return the address."""
         return self.url
 
     def unframed(self, payload: bytes) -> tuple[SchemaId, bytes] | str:
@@ -171,7 +171,7 @@ class ConfluentRegistry(Registry):
 
 
 def registry_of(connection: KafkaConnection) -> Registry:
-    """Give the registry of a connection whose references are filled in; it is not asked yet."""
+    """Return the registry of a connection whose references are filled in; it is not asked yet."""
     found = connection.schema_registry
     if isinstance(found, GlueSchemaRegistryConnection):
         from ematix_flow.connect.schema_registry.glue import glue_registry
@@ -186,7 +186,7 @@ def registry_of(connection: KafkaConnection) -> Registry:
 
 
 def probe(connection: SchemaRegistryConnection, seconds: float) -> str:
-    """Give a sentence about a registry that answers within so many seconds."""
+    """Return a sentence about a registry that answers within so many seconds."""
     registry = _confluent(connection)
     subjects = once(registry.url, "/subjects", registry.login, seconds=seconds)
     return f"{registry.url} has {len(subjects or ())} subjects"
@@ -199,7 +199,7 @@ def _confluent(connection: SchemaRegistryConnection) -> ConfluentRegistry:
 
 
 def _at(url: str, login: Login | None, *, register: bool) -> ConfluentRegistry:
-    """Give the registry at an address; a login inside the address becomes one beside it."""
+    """Return the registry at an address; a login inside the address becomes one beside it."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         message = "the address of a schema registry begins with http:// or https:// and has a host"

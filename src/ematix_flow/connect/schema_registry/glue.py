@@ -48,11 +48,11 @@ class GlueRegistry(Registry):
 
     @property
     def shown(self) -> str:
-        """Give name and region."""
+        """Return name and region."""
         return f"{self.registry_name} of AWS Glue in {self.region}"
 
     def subject_of(self, topic: str) -> str:
-        """Give the topic itself, as AWS's own libraries do."""
+        """Return the topic itself, as AWS's own libraries do."""
         return topic
 
     def unframed(self, payload: bytes) -> tuple[SchemaId, bytes] | str:
@@ -102,7 +102,7 @@ class GlueRegistry(Registry):
         return {"RegistryName": self.registry_name, "SchemaName": subject}
 
     def _ask(self, call: Callable[[Any], Any]) -> Any:
-        """Give what Glue answers; None where it knows no such thing."""
+        """Return what Glue answers; None where it knows no such thing."""
         exceptions = needed("botocore.exceptions", "s3")
         with _making:
             client = _client(os.getpid(), self)
@@ -121,7 +121,7 @@ class GlueRegistry(Registry):
 
 
 def glue_registry(connection: GlueSchemaRegistryConnection) -> GlueRegistry:
-    """Give the registry that a connection names; it is not asked yet."""
+    """Return the registry that a connection names; it is not asked yet."""
     return GlueRegistry(
         connection.registry_name,
         connection.region,

@@ -39,7 +39,7 @@ class Login:
 
     @property
     def header(self) -> str:
-        """Give the value of the header that logs in."""
+        """Return the value of the header that logs in."""
         return "Basic " + base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
 
 
@@ -54,7 +54,7 @@ _opener = build_opener(_Stay)
 
 
 def ask(url: str, path: str, login: Login | None, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-    """Give the object that a registry answers; None where it knows no such thing."""
+    """Return the object that a registry answers; None where it knows no such thing."""
     for attempt in attempts(SCHEMA_REGISTRY):
         with attempt:
             found = once(url, path, login, body)
@@ -66,7 +66,7 @@ def ask(url: str, path: str, login: Login | None, body: Mapping[str, Any] | None
 def once(
     url: str, path: str, login: Login | None, body: Mapping[str, Any] | None = None, seconds: float = SECONDS
 ) -> Any:
-    """Give what a registry answers when it is asked a single time."""
+    """Return what a registry answers when it is asked a single time."""
     headers = {"Accept": f"{_JSON}, application/json", "Content-Type": _JSON}
     if login is not None:
         headers["Authorization"] = login.header

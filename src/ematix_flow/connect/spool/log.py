@@ -69,14 +69,14 @@ class Message:
 
     @property
     def identity(self) -> bytes | None:
-        """Give what is equal only for the same message; an id that is used twice for other contents is two messages."""
+        """Return what is equal only for the same message; an id that is used twice for other contents is two messages."""
         if not self.id:
             return None
         return hashlib.blake2b(self.id.encode() + b"\0" + self.payload, digest_size=IDENTITY_BYTES).digest()
 
 
 def spool_folder(name: str) -> Path:
-    """Give the folder of the spool for a source."""
+    """Return the folder of the spool for a source."""
     root = Path(os.environ.get(ROOT) or DEFAULT_ROOT).expanduser()
     shown = "".join(letter if letter.isalnum() else "-" for letter in name)[:60]
     return root / f"{shown}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
@@ -108,13 +108,13 @@ class Spool:
 
     @property
     def first(self) -> int:
-        """Give the number of the oldest message that is kept."""
+        """Return the number of the oldest message that is kept."""
         with self._turn:
             return self._batches[0].first if self._batches else self._end
 
     @property
     def end(self) -> int:
-        """Give the number that the next message gets; all before it are safe."""
+        """Return the number that the next message gets; all before it are safe."""
         with self._turn:
             return self._end
 
@@ -140,7 +140,7 @@ class Spool:
         return len(taken)
 
     def batches(self, begin: int, end: int) -> list[Batch]:
-        """Give the batches that hold the messages from one number up to another."""
+        """Return the batches that hold the messages from one number up to another."""
         with self._turn:
             at = max(0, bisect_right(self._batches, begin, key=lambda batch: batch.first) - 1)
             found = []
@@ -230,7 +230,7 @@ class Spool:
 
 
 def _unusable(folder: Path, error: OSError) -> RunError:
-    """Give the error for people; room may come back by itself."""
+    """Return the error for people; room may come back by itself."""
     if error.errno in NO_ROOM:
         return SpoolFullError(f"there is no room for more messages in {folder}")
     return RunError(f"the spool {folder} cannot be used: {error.strerror}", hint=f"{ROOT} names another place.")

@@ -42,7 +42,7 @@ class Broker(ABC):
 
     @abstractmethod
     def receive(self, seconds: float) -> list[Message]:
-        """Give the messages that came, after so many seconds at most; the broker holds back more than a bound."""
+        """Return the messages that came, after so many seconds at most; the broker holds back more than a bound."""
 
     @abstractmethod
     def accept(self) -> None:
@@ -78,7 +78,7 @@ class Receiver:
 
     @property
     def silence(self) -> float:
-        """Give the seconds since a message was written; none while one is held or there is no connection."""
+        """Return the seconds since a message was written; none while one is held or there is no connection."""
         return time.monotonic() - self._heard if self._met and not self._holds else 0.0
 
     def close(self) -> None:

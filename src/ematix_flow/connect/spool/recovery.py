@@ -44,7 +44,7 @@ def owned(folder: Path) -> int:
 
 
 def name_of(folder: Path) -> str:
-    """Give the name that a spool got when it was made; another one has another name."""
+    """Return the name that a spool got when it was made; another one has another name."""
     with suppress(FileNotFoundError):
         return (folder / "id").read_text("ascii")
     name = uuid.uuid4().hex
@@ -53,7 +53,7 @@ def name_of(folder: Path) -> str:
 
 
 def recovered(folder: Path, *, repair: bool = True) -> list[Batch]:
-    """Give the batches that are whole; with `repair` what a crash left of the last one is cut off."""
+    """Return the batches that are whole; with `repair` what a crash left of the last one is cut off."""
     paths = sorted(folder.glob(f"*{SEGMENT}"))
     found: list[Batch] = []
     for number, path in enumerate(paths, 1):
@@ -74,7 +74,7 @@ def recovered(folder: Path, *, repair: bool = True) -> list[Batch]:
 
 
 def remembered(folder: Path, batches: Sequence[Batch], most: int) -> OrderedDict[bytes, None]:
-    """Give the identities of the newest messages, the oldest first."""
+    """Return the identities of the newest messages, the oldest first."""
     seen: OrderedDict[bytes, None] = OrderedDict()
     with suppress(FileNotFoundError):
         kept = (folder / SEEN).read_bytes()
@@ -112,7 +112,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _whole(path: Path, batches: list[Batch], *, repair: bool) -> list[Batch]:
-    """Give the batches before the first that is not whole, and with `repair` cut the file there.
+    """Return the batches before the first that is not whole, and with `repair` cut the file there.
 
     A batch behind it was written after it was safe: then it is no torn end but damage, and nothing is cut.
     """

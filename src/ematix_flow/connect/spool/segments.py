@@ -45,12 +45,12 @@ class Batch:
 
     @property
     def end(self) -> int:
-        """Give the number after the last message."""
+        """Return the number after the last message."""
         return self.first + self.count
 
 
 def frame(first: int, messages: pa.Table) -> bytes:
-    """Give the bytes of a batch."""
+    """Return the bytes of a batch."""
     import pyarrow as pa
 
     out = io.BytesIO()
@@ -62,7 +62,7 @@ def frame(first: int, messages: pa.Table) -> bytes:
 
 
 def batches_in(path: str) -> Iterator[Batch]:
-    """Give the batches of a file up to its end or to the first that is not whole; contents are not looked at."""
+    """Return the batches of a file up to its end or to the first that is not whole; contents are not looked at."""
     with open(path, "rb") as file:  # noqa: PTH123 - a path that travels to readers is text
         size, offset = os.fstat(file.fileno()).st_size, 0
         while (found := _head(file.read(HEAD.size))) is not None:
@@ -75,7 +75,7 @@ def batches_in(path: str) -> Iterator[Batch]:
 
 
 def whole(batch: Batch) -> bool:
-    """Say whether the bytes of a batch are those that were written."""
+    """Return whether the bytes of a batch are those that were written."""
     with open(batch.path, "rb") as file:  # noqa: PTH123
         file.seek(batch.offset)
         data = file.read(batch.length)
@@ -84,7 +84,7 @@ def whole(batch: Batch) -> bool:
 
 
 def messages_of(batch: Batch) -> pa.Table:
-    """Give the messages of a batch; one that is not what was written is refused."""
+    """Return the messages of a batch; one that is not what was written is refused."""
     import pyarrow as pa
 
     with open(batch.path, "rb") as file:  # noqa: PTH123
@@ -98,7 +98,7 @@ def messages_of(batch: Batch) -> pa.Table:
 
 
 def later_batch(path: str, offset: int, first: int) -> bool:
-    """Say whether behind a place that is not whole a batch begins that was written after it."""
+    """Return whether behind a place that is not whole a batch begins that was written after it."""
     with open(path, "rb") as file:  # noqa: PTH123
         file.seek(offset)
         data = file.read()
@@ -114,7 +114,7 @@ def later_batch(path: str, offset: int, first: int) -> bool:
 def read_batches(
     batches: Sequence[Batch], begin: int, end: int, queue: tuple[str, str], wanted: Sequence[str]
 ) -> Iterator[pa.Table]:
-    """Give the messages from one number up to another; the queue is its column and its name."""
+    """Return the messages from one number up to another; the queue is its column and its name."""
     import pyarrow as pa
 
     head = json.dumps({queue[0].removeprefix("_"): queue[1]}, ensure_ascii=False)[:-1]
@@ -130,7 +130,7 @@ def read_batches(
 
 
 def _head(data: bytes) -> tuple[int, int, int, int] | None:
-    """Give first number, count, bytes and checksum of what begins here, None where no batch does."""
+    """Return first number, count, bytes and checksum of what begins here, None where no batch does."""
     if len(data) < HEAD.size:
         return None
     mark, first, count, length, body, check = HEAD.unpack(data)

@@ -43,11 +43,11 @@ class SpooledSource(StreamSource):
     @property
     @abstractmethod
     def address(self) -> str:
-        """Give where the queue lives, without a login; a queue of the same name elsewhere is another one."""
+        """Return where the queue lives, without a login; a queue of the same name elsewhere is another one."""
 
     @abstractmethod
     def broker(self) -> Broker:
-        """Give a connection to the queue that is not open yet."""
+        """Return a connection to the queue that is not open yet."""
 
     @property
     def read_paths(self) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ class SpooledSource(StreamSource):
         self._receiver = Receiver(self.broker(), self._spool)
 
     def start(self, where: str) -> Position:
-        """Give the place of the oldest message that is kept, the one after the newest, or a number that is written out."""
+        """Return the place of the oldest message that is kept, the one after the newest, or a number that is written out."""
         spool = self._opened()
         if where == EARLIEST:
             return {_SPOOL: spool.id, _NEXT: spool.first}
@@ -77,7 +77,7 @@ class SpooledSource(StreamSource):
         raise RunError(message, hint='say earliest, latest or a number as {"next": 120}.')
 
     def ahead(self, position: Position, most: int, end_offset: Position | None = None) -> Position:
-        """Give the number up to which messages are safe in the spool."""
+        """Return the number up to which messages are safe in the spool."""
         spool = self._opened()
         at, end = self._number(position, spool), spool.end
         if end_offset is not None and not end_offset.get(_EMPTY):
@@ -87,7 +87,7 @@ class SpooledSource(StreamSource):
         return {_SPOOL: spool.id, _NEXT: min(end, at + most)}
 
     def pieces(self, begin: Position, end: Position, wanted: Sequence[str]) -> tuple[MessagePiece, ...]:
-        """Give the messages between two numbers."""
+        """Return the messages between two numbers."""
         spool, first, last = self._opened(), int(begin[_NEXT]), int(end[_NEXT])
         queue = (self.queue_column, self.query)
         groups = _groups(spool.batches(first, last))
@@ -101,7 +101,7 @@ class SpooledSource(StreamSource):
         )
 
     def distance(self, begin: Position, end: Position) -> int:
-        """Give the difference of two numbers; the end of a queue is not reached before it has been empty for a while."""
+        """Return the difference of two numbers; the end of a queue is not reached before it has been empty for a while."""
         if not end.get(_EMPTY):
             return max(0, int(end[_NEXT]) - int(begin[_NEXT]))
         spool = self._opened()
@@ -111,7 +111,7 @@ class SpooledSource(StreamSource):
         return left or spool.end - int(begin[_NEXT]) if quiet else max(1, left)
 
     def waiting(self, position: Position) -> Mapping[str, int]:
-        """Give how many messages wait in the spool; what still lies in the queue is not known here."""
+        """Return how many messages wait in the spool; what still lies in the queue is not known here."""
         return {self.query: max(0, self._opened().end - int(position[_NEXT]))}
 
     def settled(self, positions: Sequence[Position]) -> None:
@@ -133,7 +133,7 @@ class SpooledSource(StreamSource):
         return self._spool
 
     def _number(self, position: Position, spool: Spool) -> int:
-        """Give the number of a position; one of another spool, or whose messages are gone, is refused."""
+        """Return the number of a position; one of another spool, or whose messages are gone, is refused."""
         at = int(position[_NEXT])
         if position.get(_SPOOL) != spool.id:
             message = f"the spool of {self.query!r} is not the one that was read before"
@@ -152,7 +152,7 @@ class SpooledSource(StreamSource):
 
 
 def columns_beside(queue: str) -> tuple[SourceColumn, ...]:
-    """Give what messages have beside their payload, with the column that names their queue."""
+    """Return what messages have beside their payload, with the column that names their queue."""
     return (
         SourceColumn("_key", "text"),
         SourceColumn("_headers", "text"),

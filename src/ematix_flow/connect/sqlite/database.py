@@ -71,7 +71,7 @@ class SQLite(FileDatabase):
 
     @property
     def errors(self) -> tuple[type[BaseException], ...]:
-        """Give the driver's exceptions."""
+        """Return the driver's exceptions."""
         return (sqlite3.Error,)
 
     def probe(self) -> str:
@@ -95,11 +95,11 @@ class SQLite(FileDatabase):
         return open_memory(self.name) if self.in_memory else open_file(Path(self.path), create=False)
 
     def is_transient(self, error: BaseException) -> bool:
-        """Say yes for locks and a full disk: they may be gone later."""
+        """Return True for locks and a full disk: they may be gone later."""
         return isinstance(error, sqlite3.Error) and primary_code(error) in _AWAY
 
     def is_duplicate_key(self, error: BaseException) -> bool:
-        """Say whether a unique constraint was violated."""
+        """Return whether a unique constraint was violated."""
         return is_duplicate(error)
 
     # Tables
@@ -113,7 +113,7 @@ class SQLite(FileDatabase):
         return TableName("", f"ematix_flow_{name}")
 
     def ddl_type(self, column_type: ColumnType, *, in_key: bool = False) -> str:
-        """Give the DDL type."""
+        """Return the DDL type."""
         del in_key
         return sqlite_types.ddl_type(column_type)
 
@@ -130,7 +130,7 @@ class SQLite(FileDatabase):
         return sqlite_types.widens(found, wanted)
 
     def alter_type_sql(self, table: str, column: str, wanted: str, *, nullable: bool) -> str:
-        """Give the statement that puts a wider condition into the definition of the table, as SQLite's manual has it."""
+        """Return the statement that puts a wider condition into the definition of the table, as SQLite's manual has it."""
         wider = text(sqlite_types.integer_definition(column, wanted, nullable=nullable))
         sql = "sql"
         for word in sqlite_types.INTEGERS:
@@ -159,7 +159,7 @@ class SQLite(FileDatabase):
         return [("", str(name)) for (name,) in rows]
 
     def describe(self, session: Session, sql: str) -> tuple[SourceColumn, ...]:
-        """Give the columns of a query."""
+        """Return the columns of a query."""
         return sqlite_catalog.describe(session, sql)
 
     def interchange(self, column: SourceColumn, expression: str) -> str:

@@ -47,17 +47,17 @@ class Fingerprint:
         self._sum += int.from_bytes(hashlib.blake2b(repr(row).encode(errors="surrogatepass"), digest_size=8).digest())
 
     def finalize(self) -> str:
-        """Give the sum."""
+        """Return the sum."""
         return str(self._sum)
 
 
 def lower(x: Value) -> Value:
-    """Give text in small letters; other values as they are."""
+    """Return text in small letters; other values as they are."""
     return x.lower() if isinstance(x, str) else x
 
 
 def upper(x: Value) -> Value:
-    """Give text in capital letters; other values as they are."""
+    """Return text in capital letters; other values as they are."""
     return x.upper() if isinstance(x, str) else x
 
 
@@ -74,7 +74,7 @@ def replace(x: Value, pattern: str, replacement: str, flags: str) -> str | None:
 
 
 def integer(x: Value) -> int | None:
-    """Give a whole 64-bit number, or NULL for anything else."""
+    """Return a whole 64-bit number, or NULL for anything else."""
     number = as_decimal(x)
     if number is None or number != number.to_integral_value():
         return None
@@ -82,7 +82,7 @@ def integer(x: Value) -> int | None:
 
 
 def decimal(x: Value, precision: int, scale: int) -> str | None:
-    """Give the number as text with `scale` decimals, or NULL when it has too many digits."""
+    """Return the number as text with `scale` decimals, or NULL when it has too many digits."""
     number = as_decimal(x)
     if number is None:
         return None
@@ -92,7 +92,7 @@ def decimal(x: Value, precision: int, scale: int) -> str | None:
 
 
 def double(x: Value) -> float | None:
-    """Give a finite floating point number, or NULL."""
+    """Return a finite floating point number, or NULL."""
     if isinstance(x, bytes) or x is None or (isinstance(x, str) and not _DOUBLE.fullmatch(x)):
         return None
     found = float(x)
@@ -100,7 +100,7 @@ def double(x: Value) -> float | None:
 
 
 def rounded(x: Value, scale: int) -> Value:
-    """Give a number rounded half away from zero, in the form it came in."""
+    """Return a number rounded half away from zero, in the form it came in."""
     if isinstance(x, int):
         return x
     number = as_decimal(x)
@@ -110,22 +110,22 @@ def rounded(x: Value, scale: int) -> Value:
 
 
 def timestamp(x: str | None) -> str | None:
-    """Give a checked ISO text in fixed width."""
+    """Return a checked ISO text in fixed width."""
     return None if x is None else _written(datetime.fromisoformat(x))
 
 
 def day(x: str | None) -> str | None:
-    """Give the calendar day of a checked ISO text."""
+    """Return the calendar day of a checked ISO text."""
     return None if x is None else date.fromisoformat(x[:10]).isoformat()
 
 
 def earlier(x: str | None, minutes: int) -> str | None:
-    """Give the time some minutes before."""
+    """Return the time some minutes before."""
     return None if x is None else _written(datetime.fromisoformat(x) - timedelta(minutes=minutes))
 
 
 def truncated(x: str | None, precision: str) -> str | None:
-    """Give the start of the second, day, week, ... that the time is in; a zone at the end stays."""
+    """Return the start of the second, day, week, ... that the time is in; a zone at the end stays."""
     if x is None:
         return None
     found = datetime.fromisoformat(x)
@@ -144,29 +144,29 @@ def truncated(x: str | None, precision: str) -> str | None:
 
 
 def wall(x: str | None, zone: str) -> str | None:
-    """Give the wall time of a zone for a UTC time."""
+    """Return the wall time of a zone for a UTC time."""
     return (
         None if x is None else _written(datetime.fromisoformat(x[:26]).replace(tzinfo=UTC).astimezone(ZoneInfo(zone)))
     )
 
 
 def sha256(x: Value) -> bytes | None:
-    """Give the digest of a text or of bytes."""
+    """Return the digest of a text or of bytes."""
     return None if x is None else hashlib.sha256(x if isinstance(x, bytes) else str(x).encode()).digest()
 
 
 def float_bits(x: float | None) -> str | None:
-    """Give the hexadecimal bits of a double, big end first."""
+    """Return the hexadecimal bits of a double, big end first."""
     return None if x is None else struct.pack(">d", x).hex()
 
 
 def numeric_text(x: Value, scale: int) -> str | None:
-    """Give a number with exactly `scale` decimals."""
+    """Return a number with exactly `scale` decimals."""
     return None if x is None else f"{Decimal(str(x)):.{scale}f}"
 
 
 def as_decimal(x: Value) -> Decimal | None:
-    """Give the number that a value is or spells."""
+    """Return the number that a value is or spells."""
     if isinstance(x, str):
         return Decimal(x) if _NUMBER.fullmatch(x) else None
     if isinstance(x, int):

@@ -150,7 +150,7 @@ def _connect(address: str) -> sqlite3.Connection:
 
 
 def _told(error: sqlite3.Error, place: str) -> Exception:
-    """Give the error for people when it is about a lock."""
+    """Return the error for people when it is about a lock."""
     if primary_code(error) not in BUSY:
         return error
     message = f"the SQLite file {place} is locked by another process"
@@ -159,10 +159,10 @@ def _told(error: sqlite3.Error, place: str) -> Exception:
 
 
 def primary_code(error: sqlite3.Error) -> int:
-    """Give the primary result code, without what SQLite adds to it in the higher bits."""
+    """Return the primary result code, without what SQLite adds to it in the higher bits."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def is_duplicate(error: BaseException) -> bool:
-    """Say whether a unique constraint was violated."""
+    """Return whether a unique constraint was violated."""
     return isinstance(error, sqlite3.IntegrityError) and error.sqlite_errorcode in _DUPLICATE

@@ -83,7 +83,7 @@ _FLOATS = ("REAL", "FLOA", "DOUB")
 
 
 def ddl_type(column_type: ColumnType) -> str:
-    """Give the name of a declared type."""
+    """Return the name of a declared type."""
     if column_type.kind == "numeric":
         precision, scale = getattr(column_type, "precision", 0), getattr(column_type, "scale", 0)
         return f"{'NUMERIC' if precision <= EXACT_DIGITS else 'DECIMALTEXT'}({precision},{scale})"
@@ -93,7 +93,7 @@ def ddl_type(column_type: ColumnType) -> str:
 
 
 def check_clause(column: StageColumn) -> str:
-    """Give the condition that keeps every other value out of the column; NULL passes."""
+    """Return the condition that keeps every other value out of the column; NULL passes."""
     kind, name = column.type.kind, quoted(column.name)
     if kind in _BITS:
         return _integer(name, _BITS[kind])
@@ -115,7 +115,7 @@ INTEGERS = {"SMALLINT": 16, "INT": 32, "BIGINT": 64}
 
 
 def widens(found: str, wanted: str) -> bool:
-    """Say whether a condition on whole numbers would have to allow more."""
+    """Return whether a condition on whole numbers would have to allow more."""
     return found in INTEGERS and wanted in INTEGERS and INTEGERS[found] < INTEGERS[wanted]
 
 
@@ -143,7 +143,7 @@ def _decimal(column_type: ColumnType, name: str) -> str:
 
 
 def family(declared: str) -> str:
-    """Give the family that a declared type promises, or nothing where only the values can say."""
+    """Return the family that a declared type promises, or nothing where only the values can say."""
     name = re.sub(r"\s*\(.*?\)", "", declared).strip().upper()
     if name in _FAMILIES:
         return _FAMILIES[name]
@@ -155,7 +155,7 @@ def family(declared: str) -> str:
 
 
 def family_of_values(storage: set[str]) -> str:
-    """Give the family of a column without a declared type from the storage classes of its first values."""
+    """Return the family of a column without a declared type from the storage classes of its first values."""
     kinds = storage - {"null"}
     if not kinds:
         return "other"

@@ -20,7 +20,7 @@ PLAIN_SCALE = 6
 
 
 def rows_of(batch: pa.RecordBatch, columns: Sequence[StageColumn]) -> Iterator[tuple[Stored, ...]]:
-    """Give the rows of a staged batch as SQLite stores them."""
+    """Return the rows of a staged batch as SQLite stores them."""
     stored = [_stored(batch.column(column.name), column) for column in columns]
     return zip(*stored, strict=True)
 
@@ -59,7 +59,7 @@ def _moments(array: pa.Array) -> pa.Array:
 
 
 def batch_of(names: Sequence[str], rows: Sequence[tuple[Stored, ...]]) -> pa.RecordBatch:
-    """Give fetched rows as a batch, each column in the type that holds all of its values."""
+    """Return fetched rows as a batch, each column in the type that holds all of its values."""
     arrays = [_array(values) for values in zip(*rows, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, names=list(names))
 
@@ -73,7 +73,7 @@ def _array(values: Sequence[Stored]) -> pa.Array:
 
 
 def _text(value: Stored) -> str | None:
-    """Give a value of a column with mixed types as text; bytes that are no text as SQLite writes them."""
+    """Return a value of a column with mixed types as text; bytes that are no text as SQLite writes them."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bytes):

@@ -114,7 +114,7 @@ def _check(spec: StageSpec, partition: int, what: str, path: str, expected: int)
 
 
 def changed(spec: StageSpec, fact: str) -> StagingLostError:
-    """Give the error for a staging that is not what the tasks reported."""
+    """Return the error for a staging that is not what the tasks reported."""
     hint = "the staging was changed from outside; run the load again."
     return StagingLostError(f"staging {spec.name}: {fact}", hint=hint)
 
@@ -151,7 +151,7 @@ def drop_folder(root: Path, name: str) -> None:
 
 
 def folders(root: Path) -> Iterator[tuple[str, float]]:
-    """Give the loads that have a folder, with the seconds since something was last added to it."""
+    """Return the loads that have a folder, with the seconds since something was last added to it."""
     now = time.time()
     for entry in sorted(root.iterdir()) if root.is_dir() else ():
         try:
@@ -161,7 +161,7 @@ def folders(root: Path) -> Iterator[tuple[str, float]]:
 
 
 def process_folder() -> Path:
-    """Give a folder that ends with this process, for what belongs to a database in memory."""
+    """Return a folder that ends with this process, for what belongs to a database in memory."""
     return _process_folder(os.getpid())
 
 

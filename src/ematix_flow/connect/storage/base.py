@@ -46,31 +46,31 @@ class Store(ABC):
     @property
     @abstractmethod
     def shown(self) -> str:
-        """Give the place for people; no secret."""
+        """Return the place for people; no secret."""
 
     @abstractmethod
     def probe(self) -> str:
         """Say that the place is there, for people; an error says what is wrong with it."""
 
     def exists(self) -> bool:
-        """Say whether the place is there, as far as that can be told without asking; made by whoever owns it."""
+        """Return whether the place is there, as far as that can be told without asking; made by whoever owns it."""
         return True
 
     @abstractmethod
     def now(self) -> datetime:
-        """Give the time by the clock of the store, which all who use it share."""
+        """Return the time by the clock of the store, which all who use it share."""
 
     @abstractmethod
     def path(self, key: str) -> str:
-        """Give the address under which Spark finds an object."""
+        """Return the address under which Spark finds an object."""
 
     @abstractmethod
     def read(self, key: str) -> bytes | None:
-        """Give an object, or None when there is none."""
+        """Return an object, or None when there is none."""
 
     @abstractmethod
     def address(self, key: str) -> str:
-        """Give the place of an object for people."""
+        """Return the place of an object for people."""
 
     @abstractmethod
     def reader(self, key: str, found: Found | None = None) -> IO[bytes]:
@@ -86,7 +86,7 @@ class Store(ABC):
 
     @abstractmethod
     def size(self, key: str) -> int | None:
-        """Give the bytes of an object, or None when there is none."""
+        """Return the bytes of an object, or None when there is none."""
 
     @abstractmethod
     def delete(self, key: str) -> None:
@@ -94,10 +94,10 @@ class Store(ABC):
 
     @abstractmethod
     def listed(self, prefix: str) -> Iterator[Found]:
-        """Give the objects whose keys begin with a prefix that ends with `/`, in the order of their keys."""
+        """Return the objects whose keys begin with a prefix that ends with `/`, in the order of their keys."""
 
     def unfinished(self, prefix: str) -> Iterator[Found]:
-        """Give what somebody began to write below a prefix and has not finished; there is none by default."""
+        """Return what somebody began to write below a prefix and has not finished; there is none by default."""
         del prefix
         return iter(())
 
@@ -149,26 +149,26 @@ class LocalStore(Store):
 
     @property
     def shown(self) -> str:
-        """Give the folder."""
+        """Return the folder."""
         return str(self.root)
 
     def probe(self) -> str:
-        """Say whether the folder is there."""
+        """Return whether the folder is there."""
         if not self.exists():
             message = f"folder {self.root} does not exist"
             raise RunError(message)
         return f"folder {self.root}"
 
     def exists(self) -> bool:
-        """Say whether the folder is there."""
+        """Return whether the folder is there."""
         return self.root.is_dir()
 
     def now(self) -> datetime:
-        """Give the time of this machine."""
+        """Return the time of this machine."""
         return datetime.now(UTC)
 
     def path(self, key: str) -> str:
-        """Give the path of a file."""
+        """Return the path of a file."""
         return str(self.root / key)
 
     def read(self, key: str) -> bytes | None:
@@ -179,7 +179,7 @@ class LocalStore(Store):
             return None
 
     def address(self, key: str) -> str:
-        """Give the path of a file."""
+        """Return the path of a file."""
         return str(self.root / key)
 
     def reader(self, key: str, found: Found | None = None) -> IO[bytes]:
@@ -229,7 +229,7 @@ class LocalStore(Store):
         return (found for found in self._files(prefix) if not _is_draft(found.key))
 
     def unfinished(self, prefix: str) -> Iterator[Found]:
-        """Give the drafts below a folder; whoever was killed while writing leaves one."""
+        """Return the drafts below a folder; whoever was killed while writing leaves one."""
         return (found for found in self._files(prefix) if _is_draft(found.key))
 
     def _files(self, prefix: str) -> Iterator[Found]:
@@ -298,18 +298,18 @@ class _LocalOutput(Output):
 
 
 def told_path(key: str, size: int) -> str:
-    """Give a path that tells how many bytes its object has, so that a change from outside is noticed."""
+    """Return a path that tells how many bytes its object has, so that a change from outside is noticed."""
     return f"{key}:{size}"
 
 
 def told_parts(path: str) -> tuple[str, int]:
-    """Give the key and the bytes that a path tells."""
+    """Return the key and the bytes that a path tells."""
     key, _, size = path.rpartition(":")
     return key, int(size)
 
 
 def _walk(folder: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Give what is below a folder in the order of its names; a folder that goes meanwhile has nothing in it."""
+    """Return what is below a folder in the order of its names; a folder that goes meanwhile has nothing in it."""
     try:
         with os.scandir(folder) as found:
             entries = sorted(found, key=lambda entry: entry.name)

@@ -38,43 +38,43 @@ class BucketPlace(ABC):
     @property
     @abstractmethod
     def endpoint(self) -> str:
-        """Give the address of the service; empty for the one that everybody means."""
+        """Return the address of the service; empty for the one that everybody means."""
 
     @property
     @abstractmethod
     def service(self) -> str:
-        """Give the service for people."""
+        """Return the service for people."""
 
     @property
     @abstractmethod
     def keeps_conditions(self) -> bool:
-        """Say whether the service is known to keep conditions on writes; others are asked."""
+        """Return whether the service is known to keep conditions on writes; others are asked."""
 
     @property
     def user(self) -> str | None:
-        """Give who asks, for people."""
+        """Return who asks, for people."""
         return None
 
     @property
     def shown(self) -> str:
-        """Give the address for people."""
+        """Return the address for people."""
         return self.address("").rstrip("/")
 
     def address(self, key: str) -> str:
-        """Give the address of an object."""
+        """Return the address of an object."""
         return f"{self.scheme}://{self.root}/{self.prefix}{key}"
 
     def identity(self) -> tuple[str, ...]:
-        """Give what two names of the same objects have in common."""
+        """Return what two names of the same objects have in common."""
         return (self.service_kind, self.endpoint, self.root, self.prefix)
 
     def info(self) -> Mapping[str, object]:
-        """Give the service and the address for people."""
+        """Return the service and the address for people."""
         return {"host": self.service, "port": None, "dbname": self.shown, "user": self.user}
 
 
 def as_prefix(written: str) -> str:
-    """Give a prefix as places have it."""
+    """Return a prefix as places have it."""
     return f"{written.strip('/')}/".lstrip("/")
 
 

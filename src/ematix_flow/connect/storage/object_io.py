@@ -60,7 +60,7 @@ class ObjectReader(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Give the position."""
+        """Return the position."""
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
@@ -70,7 +70,7 @@ class ObjectReader(io.RawIOBase):
         return self._position
 
     def read(self, size: int | None = -1) -> bytes:
-        """Give as many bytes as were asked for, fewer only at the end: Arrow takes no other answer."""
+        """Return as many bytes as were asked for, fewer only at the end: Arrow takes no other answer."""
         end = self._size if size is None or size < 0 else min(self._position + size, self._size)
         pieces = []
         while self._position < end:

@@ -65,7 +65,7 @@ def deadlines(seconds: float | None) -> tuple[float, float]:
 
 
 def installed(module: str, extra: str) -> Any:
-    """Give a module of an optional package, or the error that names the command which installs it."""
+    """Return a module of an optional package, or the error that names the command which installs it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

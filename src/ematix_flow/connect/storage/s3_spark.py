@@ -36,7 +36,7 @@ NEEDS = SparkRequirements(
 
 
 def bucket_settings(place: S3Place) -> dict[str, str]:
-    """Give Hadoop's settings for a bucket, secrets among them; they are set on a running session only."""
+    """Return Hadoop's settings for a bucket, secrets among them; they are set on a running session only."""
     given = {
         "endpoint": place.endpoint,
         "endpoint.region": place.region,

@@ -44,19 +44,19 @@ _PLAIN: dict[str, pa.DataType] = {
 
 
 def arrow_type(column_type: ColumnType) -> pa.DataType:
-    """Give the Arrow type that carries a declared type exactly."""
+    """Return the Arrow type that carries a declared type exactly."""
     if column_type.kind == "numeric":
         return pa.decimal128(*digits_of(column_type))
     return _PLAIN[column_type.kind]
 
 
 def staged_schema(columns: Iterable[StageColumn]) -> pa.Schema:
-    """Give the schema of the rows that a load stages."""
+    """Return the schema of the rows that a load stages."""
     return pa.schema([pa.field(column.name, arrow_type(column.type)) for column in columns])
 
 
 def arrow_table(frame: Any) -> pa.Table:
-    """Give a frame of polars, pandas or pyarrow as a table of pyarrow; whatever else it is comes back as it is."""
+    """Return a frame of polars, pandas or pyarrow as a table of pyarrow; whatever else it is comes back as it is."""
     module = type(frame).__module__.split(".")[0]
     if module == "polars":
         return frame.to_arrow()
@@ -66,7 +66,7 @@ def arrow_table(frame: Any) -> pa.Table:
 
 
 def family_of(data_type: pa.DataType) -> str:  # noqa: PLR0911 - one line per family
-    """Give the type family that the shape of a load reasons about; lists, structs and maps are read as JSON."""
+    """Return the type family that the shape of a load reasons about; lists, structs and maps are read as JSON."""
     types = pa.types
     if types.is_nested(data_type):
         return "json"

@@ -13,7 +13,7 @@ MAX_DIGITS = 38
 
 
 def digits_of(column_type: ColumnType) -> tuple[int, int]:
-    """Give the digits of a decimal type and how many of them come after the point; more than can be carried are refused."""
+    """Return the digits of a decimal type and how many of them come after the point; more than can be carried are refused."""
     precision, scale = getattr(column_type, "precision", 0), getattr(column_type, "scale", 0)
     if precision > MAX_DIGITS:
         message = f"Numeric[{precision}, {scale}] has more digits than a load can carry"

@@ -30,7 +30,7 @@ class ExistingTypes:
         return None
 
     def foreign(self, native: str) -> bool:
-        """Say whether no declared type means such values, so that a table declares Text for them."""
+        """Return whether no declared type means such values, so that a table declares Text for them."""
         del native
         return False
 

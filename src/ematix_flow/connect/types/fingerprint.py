@@ -17,22 +17,22 @@ EMPTY = "empty"
 
 
 def sum_sql(table: str, row_hash: str) -> str:
-    """Give the query; a sum does not depend on the order of rows, and tells one row from two equal ones."""
+    """Return the query; a sum does not depend on the order of rows, and tells one row from two equal ones."""
     return f"SELECT COUNT(*), COALESCE(SUM({row_hash}), 0) FROM {table}"
 
 
 def told(rows: Sequence[tuple[Any, ...]]) -> str:
-    """Give what the query answered as a text."""
+    """Return what the query answered as a text."""
     count, total = rows[0]
     return f"{int(count)}:{int(total)}" if count else EMPTY
 
 
 def shortest(decimal: str) -> str:
-    """Give the text of a decimal number without the zeros that a larger scale would add."""
+    """Return the text of a decimal number without the zeros that a larger scale would add."""
     trimmed = f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {decimal}))"
     return f"CASE WHEN {decimal} LIKE '%.%' THEN {trimmed} ELSE {decimal} END"
 
 
 def qualified(table: TableName) -> str:
-    """Give a table's name in double quotes."""
+    """Return a table's name in double quotes."""
     return ".".join(quoted(part) for part in (table.schema, table.name) if part)

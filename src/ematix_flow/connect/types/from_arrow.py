@@ -16,7 +16,7 @@ _DIGITS = 38
 
 
 def declared_type(data_type: pa.DataType) -> ColumnType:
-    """Give the declared type that holds every value of an Arrow type."""
+    """Return the declared type that holds every value of an Arrow type."""
     if pa.types.is_decimal(data_type):
         return types.Numeric(min(data_type.precision, _DIGITS), max(data_type.scale, 0))
     if pa.types.is_uint64(data_type):

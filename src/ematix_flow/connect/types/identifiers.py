@@ -9,25 +9,25 @@ if TYPE_CHECKING:
 
 
 def quoted(name: str) -> str:
-    """Give a name so that any character in it is safe."""
+    """Return a name so that any character in it is safe."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def backticked(name: str) -> str:
-    """Give a name for MySQL and Spark so that any character in it is safe."""
+    """Return a name for MySQL and Spark so that any character in it is safe."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def listed(names: Iterable[str]) -> str:
-    """Give names as a list of columns."""
+    """Return names as a list of columns."""
     return ", ".join(quoted(name) for name in names)
 
 
 def text(value: str) -> str:
-    """Give a text literal."""
+    """Return a text literal."""
     return "'" + value.replace("'", "''") + "'"
 
 
 def spark_text(value: str) -> str:
-    """Give a text as a literal of Spark's SQL, whose escapes begin with a backslash."""
+    """Return a text as a literal of Spark's SQL, whose escapes begin with a backslash."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -21,7 +21,7 @@ _WORDS_FOR_FALSE = frozenset({"false", "no", "off", "0"})
 
 
 def is_open(value: object) -> bool:
-    """Say whether a setting still holds a `${...}` reference, so that its content cannot be judged yet."""
+    """Return whether a setting still holds a `${...}` reference, so that its content cannot be judged yet."""
     return isinstance(value, str) and "${" in value
 
 
@@ -58,7 +58,7 @@ class Connection:
         self._check()
 
     def _needed(self) -> tuple[str, ...]:
-        """Give the fields that must not be empty."""
+        """Return the fields that must not be empty."""
         return self.required
 
     def _check_family(self) -> None:
@@ -74,7 +74,7 @@ class Connection:
         return DeclareError(f"{self.kind} connection {self.name!r} {what}", hint=hint, origin=self.origin)
 
     def _typed(self, name: str, annotation: str, value: object) -> object:
-        """Give a setting in the type of its field; texts come from TOML, the environment and `${...}`."""
+        """Return a setting in the type of its field; texts come from TOML, the environment and `${...}`."""
         if value is None or is_open(value):
             return value
         base = annotation.removesuffix(" | None")
@@ -99,11 +99,11 @@ class Connection:
         self._set(name, word)
 
     def settings(self) -> dict[str, object]:
-        """Give every field of the kind with its value."""
+        """Return every field of the kind with its value."""
         return {name: getattr(self, name) for name in setting_names(type(self))}
 
     def described(self, mark: str = MARK) -> dict[str, object]:
-        """Give every field as it may be shown."""
+        """Return every field as it may be shown."""
         return masked((self.written or self).settings(), mark)
 
     def __repr__(self) -> str:
@@ -117,13 +117,13 @@ class Connection:
 
 
 def setting_names(cls: type[Connection]) -> tuple[str, ...]:
-    """Give the names of the fields that belong to a kind, the optional extras last."""
+    """Return the names of the fields that belong to a kind, the optional extras last."""
     ordered = sorted(fields(cls), key=lambda setting: setting.kw_only is True)
     return tuple(setting.name for setting in ordered if setting.name not in _NOT_SETTINGS)
 
 
 def masked(settings: Mapping[str, object], mark: str = MARK) -> dict[str, object]:
-    """Give settings as they may be shown."""
+    """Return settings as they may be shown."""
     return {name: _masked(name, value, mark) for name, value in settings.items()}
 
 

@@ -145,7 +145,7 @@ class RedshiftConnection(_Database):
     iam_role: str | None = None
 
     def to_postgres_url(self) -> str:
-        """Give the URL under which a PostgreSQL driver reaches this database."""
+        """Return the URL under which a PostgreSQL driver reaches this database."""
         user, password = quote(self.user, safe=""), quote(self.password, safe="")
         return f"postgresql://{user}:{password}@{self.host}:{self.port}/{self.database}"
 

@@ -124,7 +124,7 @@ class _UrlBucket(_Files):
             raise self._wrong(f"needs {', '.join(self.ways[:-1])} or {self.ways[-1]}")
 
     def _read_url(self, url: str) -> dict[str, str]:
-        """Give the fields that a URL fills in."""
+        """Return the fields that a URL fills in."""
         raise NotImplementedError
 
 

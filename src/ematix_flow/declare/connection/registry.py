@@ -133,7 +133,7 @@ _registry: dict[str, Connection] = {}
 
 
 def connection_from_class(cls: type) -> Connection:
-    """Give the connection that a class body declares; its name is the class name unless `name` says otherwise."""
+    """Return the connection that a class body declares; its name is the class name unless `name` says otherwise."""
     origin = caller_origin()
     found = {name: value for base in reversed(cls.__mro__[:-1]) for name, value in vars(base).items()}
     given = {name: value for name, value in found.items() if not name.startswith("_") and not _is_behaviour(value)}
@@ -144,7 +144,7 @@ def connection_from_class(cls: type) -> Connection:
 
 
 def connection_from_fields(name: str, given: Mapping[str, object], *, origin: Origin | None = None) -> Connection:
-    """Give the connection of these fields; without a kind the scheme of its URL decides."""
+    """Return the connection of these fields; without a kind the scheme of its URL decides."""
     origin = origin or caller_origin()
     word, settings = canonical_fields(name, given, origin)
     return _build(KINDS[kind_named(word, settings)], name, _implied(word, settings), origin)
@@ -153,7 +153,7 @@ def connection_from_fields(name: str, given: Mapping[str, object], *, origin: Or
 def canonical_fields(
     name: str, given: Mapping[str, object], origin: Origin | None = None
 ) -> tuple[str, dict[str, object]]:
-    """Give the word for the kind, and the fields under their one internal name; unknown ones are refused."""
+    """Return the word for the kind, and the fields under their one internal name; unknown ones are refused."""
     rest = dict(given)
     word = _kind_word(name, rest, origin)
     kind = kind_named(word, rest)
@@ -176,14 +176,14 @@ def canonical_fields(
 
 
 def connection_from_url(name: str, url: str, *, origin: Origin | None = None) -> Connection:
-    """Give the connection that a URL means; its scheme decides the kind."""
+    """Return the connection that a URL means; its scheme decides the kind."""
     origin = origin or caller_origin()
     kind, settings = fields_of_url(name, url, origin)
     return _build(KINDS[kind], name, settings, origin)
 
 
 def fields_of_url(name: str, url: str, origin: Origin | None = None) -> tuple[str, dict[str, object]]:
-    """Give the kind and the field that a URL means."""
+    """Return the kind and the field that a URL means."""
     if url == ":memory:":
         return "sqlite", {"path": url}
     scheme, separator, _ = url.partition("://")
@@ -265,14 +265,14 @@ def register_connection(connection: _Registered) -> _Registered:
 
 
 def get_connection(name: str) -> Connection:
-    """Give the registered connection of this name."""
+    """Return the registered connection of this name."""
     if name not in _registry:
         raise UnknownNameError(f"no connection {name!r} is registered", hint=did_you_mean(name, _registry))
     return _registry[name]
 
 
 def registered_connections() -> dict[str, Connection]:
-    """Give a copy of everything registered."""
+    """Return a copy of everything registered."""
     return dict(_registry)
 
 
@@ -282,7 +282,7 @@ def clear_registry() -> None:
 
 
 def format_from_path(path: str) -> str | None:
-    """Give the file format that a path's ending names, under at most one compression suffix."""
+    """Return the file format that a path's ending names, under at most one compression suffix."""
     lowered = str(path).lower()
     lowered = lowered.removesuffix(_ending(lowered, _COMPRESSION) or "")
     return _SUFFIXES.get(_ending(lowered, _SUFFIXES) or "")

@@ -32,7 +32,7 @@ class Piece:
 
     @property
     def width(self) -> int:
-        """Give the number of characters."""
+        """Return the number of characters."""
         return _WIDTHS[self.text] if self.is_token else len(self.text)
 
 
@@ -50,16 +50,16 @@ class MomentFormat:
 
     @property
     def width(self) -> int:
-        """Give the characters before the parts of variable length."""
+        """Return the characters before the parts of variable length."""
         return sum(p.width for p in self.pieces)
 
     def start(self, token: str) -> int | None:
-        """Give the place of a token, or None when the format does not have it."""
+        """Return the place of a token, or None when the format does not have it."""
         return next((p.start for p in self.pieces if p.is_token and p.text == token), None)
 
 
 def read_format(text: object) -> MomentFormat:
-    """Give the format that the text spells."""
+    """Return the format that the text spells."""
     if not isinstance(text, str) or not text:
         raise DeclareError(f"a format is text such as 'YYYY-MM-DD', not {text!r}")
     words = _words(text)

@@ -27,7 +27,7 @@ def target(declared: Any, **keywords: Any) -> TargetDeclaration:
 
 
 def targets_of(options: dict[str, Any]) -> tuple[tuple[TargetDeclaration, ...], bool]:
-    """Give the declared targets, and whether the user wrote a list of them."""
+    """Return the declared targets, and whether the user wrote a list of them."""
     one, many = options.pop("target", None), options.pop("targets", None)
     if (one is None) == (many is None):
         message = "a pipeline has exactly one of target= and targets="
@@ -79,7 +79,7 @@ def _partitions(table: Table, value: Any) -> tuple[str, ...]:
 
 
 def _written(entry: Any) -> tuple[Any, Mapping[str, Any]]:
-    """Give the table and the options that one entry of a list of targets says itself."""
+    """Return the table and the options that one entry of a list of targets says itself."""
     if isinstance(entry, TargetDeclaration):
         return entry.table, entry.given
     fields = getattr(entry, "as_batch_target", None)
@@ -94,7 +94,7 @@ def _written(entry: Any) -> tuple[Any, Mapping[str, Any]]:
 def _inheriting(
     entries: list[tuple[Any, Mapping[str, Any]]], options: Mapping[str, Any]
 ) -> tuple[TargetDeclaration, ...]:
-    """Give the targets, each with those options of the pipeline that its mode takes and that it does not say itself."""
+    """Return the targets, each with those options of the pipeline that its mode takes and that it does not say itself."""
     shared = {name: options[name] for name in WRITE_KEYWORDS if options.get(name) is not None}
     known = {column.name for declared, _ in entries for column in table_of(declared).columns}
     modes = [said.get("mode", shared.get("mode")) for _, said in entries]
@@ -114,7 +114,7 @@ def refuse_untaken(shared: Mapping[str, Any], modes: list[Any]) -> None:
 
 
 def takes(mode: Any, option: str) -> bool:
-    """Say whether a mode has an option."""
+    """Return whether a mode has an option."""
     # A mode that is not known takes everything here: it is refused in its own words.
     return not isinstance(mode, str) or mode not in MODES or MODES[mode] in MODES_OF.get(option, (MODES[mode],))
 

@@ -38,7 +38,7 @@ class FileOptions:
     csv_null_value: str | None = None
 
     def given(self) -> dict[str, Any]:
-        """Give the options that were said."""
+        """Return the options that were said."""
         said = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in said.items() if value is not None}
 
@@ -47,7 +47,7 @@ FILE_OPTIONS = tuple(field.name for field in fields(FileOptions))
 
 
 def file_options(**options: Any) -> FileOptions:
-    """Give the checked options."""
+    """Return the checked options."""
     result = FileOptions(**options)
     if result.parquet_compression not in (None, *COMPRESSIONS):
         message = f"parquet_compression={result.parquet_compression!r} is not known"

@@ -25,7 +25,7 @@ def register(
     timezone: str | None = None,
     **more: Any,
 ) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
-    """Give the decorator that takes a function without arguments into the project and leaves it as it is.
+    """Return the decorator that takes a function without arguments into the project and leaves it as it is.
 
     `more` is what pipelines with targets take too: catchup, idempotent, pool, priority, realert_after and
     alert_every_attempt.

@@ -34,7 +34,7 @@ class PipelineHandle:
 
     @property
     def name(self) -> str:
-        """Give the pipeline's name."""
+        """Return the pipeline's name."""
         return self.pipeline.name
 
     def __call__(self, **options: Any) -> Any:
@@ -49,19 +49,19 @@ class PipelineHandle:
         return _engine().run_pipeline(pipeline, **options)
 
     def preview(self, *, physical: bool = False) -> Any:
-        """Give the plan without touching any data; with `physical` also how Spark would run what it evaluates."""
+        """Return the plan without touching any data; with `physical` also how Spark would run what it evaluates."""
         return _engine().preview_pipeline(self.pipeline, physical=physical)
 
     def plan(self, *, diff: bool = False, **options: Any) -> Any:
-        """Give the plan; with `diff` also what it would change, staged and ready for `ematix_flow.pipeline.apply`."""
+        """Return the plan; with `diff` also what it would change, staged and ready for `ematix_flow.pipeline.apply`."""
         return _engine().diff_pipeline(self.pipeline, **options) if diff else self.preview()
 
     def dry_run(self) -> Any:
-        """Give the plan with the counts that a run would have now; changes nothing."""
+        """Return the plan with the counts that a run would have now; changes nothing."""
         return _engine().dry_run_pipeline(self.pipeline)
 
     def validate(self) -> Any:
-        """Give what the databases say to the statements of a run; nothing is run."""
+        """Return what the databases say to the statements of a run; nothing is run."""
         return _engine().validate_pipeline(self.pipeline)
 
     def maintain(self, *, due: bool = False, dry_run: bool = False) -> Any:
@@ -88,7 +88,7 @@ class TransformHandle:
 
 
 def with_keys(target: Any, keys: Any) -> Any:
-    """Give a target declaration with other merge keys, checked like declared ones."""
+    """Return a target declaration with other merge keys, checked like declared ones."""
     old = target.write
     if old.mode not in KEYED:
         text = f"{target.table.qualified_name} is loaded with mode {old.spelled!r}, which has no keys; keys= is ignored"

@@ -91,17 +91,17 @@ CONVERTED = ("watermark_column", "ttl_seconds")
 
 
 def pipeline_keywords(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the keywords of a pipeline under their one name."""
+    """Return the keywords of a pipeline under their one name."""
     return _keywords(given, tuple(PIPELINE_KEYWORDS), "a pipeline")
 
 
 def target_keywords(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the keywords of one target under their one name."""
+    """Return the keywords of one target under their one name."""
     return _keywords(given, tuple(WRITE_KEYWORDS), "a target")
 
 
 def timing_keywords(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the keywords of a registered function under their one name."""
+    """Return the keywords of a registered function under their one name."""
     return _keywords(given, tuple(TIMING_KEYWORDS), "a registered pipeline")
 
 
@@ -152,7 +152,7 @@ def _durations(options: dict[str, Any]) -> None:
 
 
 def duration(option: str, value: Any) -> timedelta:
-    """Give a duration for a timedelta, a number of seconds or text such as 30m."""
+    """Return a duration for a timedelta, a number of seconds or text such as 30m."""
     if isinstance(value, timedelta):
         result = value
     elif isinstance(value, int | float) and not isinstance(value, bool):

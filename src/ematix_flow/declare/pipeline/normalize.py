@@ -128,7 +128,7 @@ class ParseTimestamp(_Parse):
         object.__setattr__(self, "formats", _check_formats(self.format, self.formats, self.on_failure))
 
     def accepted(self) -> tuple[MomentFormat, ...]:
-        """Give the formats in the order in which they are tried."""
+        """Return the formats in the order in which they are tried."""
         return _accepted(self.format, self.formats) or DEFAULT_TIMESTAMPS
 
 
@@ -146,7 +146,7 @@ class ParseDate(_Parse):
         object.__setattr__(self, "formats", _check_formats(self.format, self.formats, self.on_failure))
 
     def accepted(self) -> tuple[MomentFormat, ...]:
-        """Give the formats in the order in which they are tried."""
+        """Return the formats in the order in which they are tried."""
         return _accepted(self.format, self.formats) or DEFAULT_DATES
 
 

@@ -42,7 +42,7 @@ class TargetDeclaration:
 
     @property
     def connection_name(self) -> str:
-        """Give the name of the connection."""
+        """Return the name of the connection."""
         named = "default" if self.connection is None else self.connection
         return named if isinstance(named, str) else named.name
 
@@ -110,15 +110,15 @@ class Pipeline:
 
     @property
     def resumes(self) -> bool:
-        """Say whether an interrupted run is taken up by itself: a load has its token, a plain function has none."""
+        """Return whether an interrupted run is taken up by itself: a load has its token, a plain function has none."""
         return bool(self.targets) if self.idempotent is None else self.idempotent
 
     def source_ref(self) -> str | Connection | None:
-        """Give the connection that the source is read from: the first target's unless one was named."""
+        """Return the connection that the source is read from: the first target's unless one was named."""
         return self.source_connection if self.source_connection is not None else self.targets[0].connection
 
     def key_of(self, target: TargetDeclaration) -> str:
-        """Give the name of a target in results: its table, and where that is when several targets have it."""
+        """Return the name of a target in results: its table, and where that is when several targets have it."""
         name = target.table.qualified_name
         alone = sum(one.table.qualified_name == name for one in self.targets) == 1
         return name if alone else f"{name}@{target.connection_name}"
@@ -229,7 +229,7 @@ class ParentContext:
 
 
 def arguments_of(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Give the names of the positional parameters that a pipeline function takes."""
+    """Return the names of the positional parameters that a pipeline function takes."""
     parameters = inspect.signature(function).parameters.values()
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return tuple(p.name for p in parameters if p.kind in kinds and p.default is inspect.Parameter.empty)
@@ -248,7 +248,7 @@ def check_pipeline_function(function: Callable[..., Any], source_table: str | No
 
 
 def connection_reference(option: str, value: Any) -> str | Connection | None:
-    """Give a name or a typed connection for what was written, or refuse it; an open handle stands for its own."""
+    """Return a name or a typed connection for what was written, or refuse it; an open handle stands for its own."""
     value = getattr(value, "connection_ref", value)
     if value is None or isinstance(value, str | Connection):
         return value

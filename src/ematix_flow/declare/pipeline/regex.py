@@ -38,7 +38,7 @@ class PatternToken:
 
 
 def read_pattern(pattern: str) -> tuple[PatternToken, ...]:
-    """Give the elements of a pattern; unknown constructs are refused."""
+    """Return the elements of a pattern; unknown constructs are refused."""
     tokens: list[PatternToken] = []
     in_class = False
     class_start = 0

@@ -69,7 +69,7 @@ class Target:
             check_read_options(name, getattr(self, name))
 
     def as_batch_target(self) -> tuple[Any, Any, dict[str, Any]]:
-        """Give table class, connection and write options for a batch pipeline."""
+        """Return table class, connection and write options for a batch pipeline."""
         if not isinstance(self.table, type) and not hasattr(self.table, "columns"):
             message = "a batch target needs table= with a table class"
             raise DeclareTypeError(message, hint="for example Target(table=CustomerDim, connection='warehouse').")

@@ -13,7 +13,7 @@ class SqlWrap(Protocol):
     """Anything that wraps the rows so far in SQL of its own."""
 
     def to_sql_wrap(self, inner: str) -> str:
-        """Give a query over `inner`, the name of a relation."""
+        """Return a query over `inner`, the name of a relation."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -80,7 +80,7 @@ PreTransform = DeduplicateBy | FilterWhere | Limit | SamplePct | SqlWrap
 
 
 def check_transforms(entries: object) -> tuple[PreTransform, ...]:
-    """Give the entries as a tuple; anything that is no transform is refused."""
+    """Return the entries as a tuple; anything that is no transform is refused."""
     if not isinstance(entries, tuple | list):
         raise DeclareTypeError(f"transforms_pre= takes a list, not {entries!r}")
     for entry in entries:

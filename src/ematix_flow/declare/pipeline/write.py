@@ -70,7 +70,7 @@ class Write:
 
 
 def write(mode: object, **options: Any) -> Write:
-    """Give the checked value for a mode and its options; None means "not given"."""
+    """Return the checked value for a mode and its options; None means "not given"."""
     if mode is None:
         message = "a pipeline needs a mode"
         raise DeclareTypeError(message, hint=f"mode= is one of {', '.join(MODES)}.")

@@ -45,7 +45,7 @@ class Quality:
 
 
 def quality_of(options: Mapping[str, Any], table: Table, write: Write) -> Quality:
-    """Give what the keywords of a target ask for; the function of `expectations=` is called here, once."""
+    """Return what the keywords of a target ask for; the function of `expectations=` is called here, once."""
     policy = options.get("on_quality_failure") or WARN
     one_of("on_quality_failure", policy, POLICIES)
     column, sla = options.get("freshness_column"), options.get("freshness_sla")
@@ -86,7 +86,7 @@ def _declared(value: Any, table: Table) -> list[Expectation]:
 
 
 def _of_table(table: Table, write: Write, declared: Iterable[Expectation]) -> list[Expectation]:
-    """Give what the table says of its own rows: columns without NULL, and keys; what was declared is not repeated."""
+    """Return what the table says of its own rows: columns without NULL, and keys; what was declared is not repeated."""
     found = [Expectation(NOT_NULL, f"{NOT_NULL}({c.name})", (c.name,)) for c in table.columns if not c.nullable]
     # scd2 keeps several versions of one key, and by event time one load may bring them all.
     groups = () if write.mode == "scd2" else (table.primary_key, table.natural_keys or (), *table.unique_constraints)
@@ -97,7 +97,7 @@ def _of_table(table: Table, write: Write, declared: Iterable[Expectation]) -> li
 
 
 def _named(found: list[Expectation]) -> tuple[Expectation, ...]:
-    """Give the expectations, each under a name that no other one has."""
+    """Return the expectations, each under a name that no other one has."""
     seen: dict[str, int] = {}
     result = []
     for one in found:

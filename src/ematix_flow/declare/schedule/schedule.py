@@ -52,7 +52,7 @@ def check_schedule(schedule: str | None, timezone: str | None) -> str | None:
 
 
 def timing_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the fields of a pipeline that say when it runs, and what happens when it fails."""
+    """Return the fields of a pipeline that say when it runs, and what happens when it fails."""
     names = ("catchup", "timeout", "idempotent", "pool", "priority", "realert_after", "alert_every_attempt")
     known = {name: options[name] for name in names if options.get(name) is not None}
     catchup, priority, pool = known.get("catchup", "last"), known.get("priority", 0), known.get("pool", "x")
@@ -84,7 +84,7 @@ def timing_of(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def upstream_names(value: Any) -> tuple[str, ...]:
-    """Give the names of the pipelines that `depends_on=` means: names, or the declared pipelines themselves."""
+    """Return the names of the pipelines that `depends_on=` means: names, or the declared pipelines themselves."""
     if value is None:
         return ()
     entries = (value,) if isinstance(value, str) or hasattr(value, "name") else value
@@ -104,7 +104,7 @@ def check_timezone(name: str) -> None:
 
 
 def retry_from(value: Any) -> Retry | None:
-    """Give the retry policy for what the user wrote; unknown keys are refused."""
+    """Return the retry policy for what the user wrote; unknown keys are refused."""
     if value is None or isinstance(value, Retry):
         return value
     if not isinstance(value, dict):
@@ -168,7 +168,7 @@ def _seconds(key: str, value: Any, per_second: int) -> timedelta | None:
 
 
 def _reasons(value: Any) -> tuple[str, ...]:
-    """Give names of exception classes, or the words `transient` and `any`."""
+    """Return names of exception classes, or the words `transient` and `any`."""
     entries = (value,) if isinstance(value, str | type) else tuple(value)
     for entry in entries:
         if not isinstance(entry, str) and not (isinstance(entry, type) and issubclass(entry, BaseException)):

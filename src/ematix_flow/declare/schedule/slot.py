@@ -24,7 +24,7 @@ _CURRENT: ContextVar[Slot | None] = ContextVar("slot", default=None)
 
 
 def current_slot() -> Slot | None:
-    """Give the slot of the run that asks; None for one that somebody started by hand."""
+    """Return the slot of the run that asks; None for one that somebody started by hand."""
     return _CURRENT.get()
 
 

@@ -26,7 +26,7 @@ class TriggerOp:
     members: tuple[str | TriggerOp, ...]
 
     def leaves(self) -> tuple[str, ...]:
-        """Give the names that the condition is about, each once, in the order they are written in."""
+        """Return the names that the condition is about, each once, in the order they are written in."""
         return tuple(dict.fromkeys(self._names()))
 
     def _names(self) -> Iterator[str]:
@@ -41,12 +41,12 @@ class TriggerOp:
 
 
 def AllOf(*members: Any) -> TriggerOp:  # noqa: N802 - spelled like a type, as users know it
-    """Give the condition that every member has succeeded."""
+    """Return the condition that every member has succeeded."""
     return _condition("all", members)
 
 
 def AnyOf(*members: Any) -> TriggerOp:  # noqa: N802 - spelled like a type, as users know it
-    """Give the condition that one member has succeeded."""
+    """Return the condition that one member has succeeded."""
     return _condition("any", members)
 
 
@@ -73,12 +73,12 @@ class Workflow:
 
     @property
     def key(self) -> str:
-        """Give the name under which the run log keeps the state of the workflow."""
+        """Return the name under which the run log keeps the state of the workflow."""
         return workflow_key(self.name)
 
 
 def workflow_key(name: str) -> str:
-    """Give the name under which the run log keeps the state of a workflow; no pipeline can have it."""
+    """Return the name under which the run log keeps the state of a workflow; no pipeline can have it."""
     return f"workflow:{name}"
 
 
@@ -115,7 +115,7 @@ def workflow(
 
 
 def name_of(value: Any) -> str:
-    """Give the name of a pipeline or workflow that was named or handed over."""
+    """Return the name of a pipeline or workflow that was named or handed over."""
     return _text("member", getattr(value, "name", value))
 
 

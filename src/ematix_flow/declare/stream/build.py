@@ -47,7 +47,7 @@ RESERVED = "source"
 
 
 def stream_from_keywords(keywords: Mapping[str, Any], origin: Origin | None) -> Stream:
-    """Give the stream that the keywords of Python declare."""
+    """Return the stream that the keywords of Python declare."""
     options = stream_keywords(keywords)
     said, fan_out = targets_said(options)
     sources = _sources_said(options)
@@ -62,7 +62,7 @@ def make_stream(
     fan_out: bool,
     origin: Origin | None,
 ) -> Stream:
-    """Give the checked stream of pairs (connection, query), of targets and of the other options."""
+    """Return the checked stream of pairs (connection, query), of targets and of the other options."""
     parts = {name: _part(name, options.get(name), kind) for name, kind in _PARTS.items()}
     stream = Stream(
         name=_name(options.get("name")),
@@ -106,7 +106,7 @@ def _sources_said(options: Mapping[str, Any]) -> list[tuple[Any, Any]]:
 
 
 def _query(source: Source) -> Any:
-    """Give what a source of a stream reads, however it was said."""
+    """Return what a source of a stream reads, however it was said."""
     if source.options or source.columns:
         message = "a source of a stream takes no columns and no options"
         raise DeclareError(message, hint="say them in transform_sql=, or on the connection.")
@@ -154,7 +154,7 @@ def _transform(options: Mapping[str, Any]) -> StreamTransform:
 
 
 def _optional(value: Any) -> dict[str, str]:
-    """Give fields with their types; those that are only named are text."""
+    """Return fields with their types; those that are only named are text."""
     if isinstance(value, list | tuple):
         value = dict.fromkeys(value, "STRING")
     if not isinstance(value or {}, Mapping):
@@ -188,7 +188,7 @@ def _part(name: str, value: Any, kind: type) -> Any:
 
 
 def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the plain words and numbers of a stream."""
+    """Return the plain words and numbers of a stream."""
     least = {"dlq_max_attempts": 1, "max_rows_per_batch": 1, "idle_pause_ms": 0}
     found = {name: whole_number(name, options[name], low) for name, low in least.items() if name in options}
     if "metrics_port" in options:

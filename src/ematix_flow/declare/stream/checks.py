@@ -38,7 +38,7 @@ _SOURCES = ("kafka", "rabbitmq", "pubsub", "kinesis", *LAKES)
 
 
 def given(reference: str | Connection) -> Connection | None:
-    """Give a connection that was written out; what a name means is known when the stream is planned."""
+    """Return a connection that was written out; what a name means is known when the stream is planned."""
     return reference if isinstance(reference, Connection) else None
 
 
@@ -65,7 +65,7 @@ def check_stream(stream: Stream, known: Known = given) -> None:
 
 
 def place_of(kind: str) -> str | None:
-    """Give the word that says where in a connection of this kind rows go; None where none can."""
+    """Return the word that says where in a connection of this kind rows go; None where none can."""
     return "prefix" if kind.startswith(FILES) else _PLACE.get(kind)
 
 

@@ -70,7 +70,7 @@ def run_pipeline(
 
 
 def load_stream(config: str | os.PathLike[str] | None = None, config_str: str | None = None) -> Stream:
-    """Give the stream of a TOML file or text."""
+    """Return the stream of a TOML file or text."""
     if (config is None) == (config_str is None):
         message = "a stream is read from exactly one of config= and config_str="
         raise DeclareError(message)
@@ -99,15 +99,15 @@ def register_streaming_pipeline(name: str, captured: Mapping[str, Any]) -> Strea
 
 
 def get_streaming_pipeline(name: str) -> StreamHandle:
-    """Give a declared stream, ready to be called."""
+    """Return a declared stream, ready to be called."""
     return StreamHandle(PROJECT.stream(name))
 
 
 def list_streaming_pipelines() -> list[str]:
-    """Give the names of the declared streams, sorted."""
+    """Return the names of the declared streams, sorted."""
     return sorted(PROJECT.streams)
 
 
 def render_streaming_pipeline_toml(name: str) -> str:
-    """Give a declared stream as the TOML that declares the same; what was written as `${...}` stays so."""
+    """Return a declared stream as the TOML that declares the same; what was written as `${...}` stays so."""
     return toml_of(PROJECT.stream(name))

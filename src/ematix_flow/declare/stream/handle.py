@@ -30,7 +30,7 @@ class StreamHandle:
 
     @property
     def name(self) -> str:
-        """Give the stream's name."""
+        """Return the stream's name."""
         return self.stream.name
 
     def __call__(self, **options: Any) -> dict[str, Any]:
@@ -38,11 +38,11 @@ class StreamHandle:
         return run(self.stream, **options)
 
     def preview(self) -> Any:
-        """Give the plan of the next batch; no message is read."""
+        """Return the plan of the next batch; no message is read."""
         return importlib.import_module(PLANS).preview_stream(self.stream)
 
     def dry_run(self) -> Any:
-        """Give the plan with the counts of the next batch; nothing is kept or sent."""
+        """Return the plan with the counts of the next batch; nothing is kept or sent."""
         return importlib.import_module(PLANS).dry_run_stream(self.stream)
 
     def validate(self) -> Any:

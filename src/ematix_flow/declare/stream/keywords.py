@@ -78,7 +78,7 @@ STREAM_ALIASES = {
 
 
 def stream_keywords(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the keywords of a stream under their one name, without those that are None."""
+    """Return the keywords of a stream under their one name, without those that are None."""
     result: dict[str, Any] = {}
     for word, value in given.items():
         name = STREAM_ALIASES.get(word, word)

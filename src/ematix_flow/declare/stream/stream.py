@@ -30,7 +30,7 @@ DEFAULT_IDLE_PAUSE_MS = 500
 
 
 def name_of(connection: str | Connection) -> str:
-    """Give the name of a connection that was named or written out."""
+    """Return the name of a connection that was named or written out."""
     return connection if isinstance(connection, str) else connection.name
 
 
@@ -45,7 +45,7 @@ class StreamSource:
 
     @property
     def connection_name(self) -> str:
-        """Give the name of the connection."""
+        """Return the name of the connection."""
         return name_of(self.connection)
 
 
@@ -72,27 +72,27 @@ class StreamTarget:
 
     @property
     def connection_name(self) -> str:
-        """Give the name of the connection."""
+        """Return the name of the connection."""
         return name_of(self.connection)
 
     @property
     def prefix(self) -> str | None:
-        """Give the folder below the connection."""
+        """Return the folder below the connection."""
         return self.files.prefix
 
     @property
     def declared_table(self) -> Table | None:
-        """Give the table class's table, if one was given."""
+        """Return the table class's table, if one was given."""
         return self.table if isinstance(self.table, Table) else None
 
     @property
     def table_name(self) -> tuple[str, str] | None:
-        """Give schema and name of the table."""
+        """Return schema and name of the table."""
         return (self.table.schema, self.table.name) if isinstance(self.table, Table) else self.table
 
     @property
     def place(self) -> str:
-        """Give where in the connection the rows go."""
+        """Return where in the connection the rows go."""
         if self.table_name is not None:
             return ".".join(self.table_name)
         places = (self.topic, self.queue, self.prefix, self.partition_key_prefix)
@@ -144,15 +144,15 @@ class Stream:
 
     @property
     def is_stateful(self) -> bool:
-        """Say whether rows of one batch can depend on rows of earlier ones."""
+        """Return whether rows of one batch can depend on rows of earlier ones."""
         return self.window is not None or self.join is not None
 
     @property
     def needs_state_store(self) -> bool:
-        """Say whether the stream may not run without a state store."""
+        """Return whether the stream may not run without a state store."""
         return self.join is not None or (self.window is not None and self.window.kind == SESSION)
 
     def key_of(self, target: StreamTarget) -> str:
-        """Give the name of a target in results: its place, and its connection when several targets have that place."""
+        """Return the name of a target in results: its place, and its connection when several targets have that place."""
         alone = sum(one.place == target.place for one in self.targets) == 1
         return target.place if alone else f"{target.place}@{target.connection_name}"

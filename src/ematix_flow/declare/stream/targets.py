@@ -34,7 +34,7 @@ TARGET_WORDS = (
 
 
 def targets_said(options: Mapping[str, Any]) -> tuple[list[dict[str, Any]], bool]:
-    """Give what each target says itself, and whether the user wrote a list of them."""
+    """Return what each target says itself, and whether the user wrote a list of them."""
     one, many = options.get("target"), options.get("targets")
     if many is None:
         return [_single(options)], False
@@ -52,7 +52,7 @@ def targets_said(options: Mapping[str, Any]) -> tuple[list[dict[str, Any]], bool
 
 
 def stream_targets(entries: Sequence[Mapping[str, Any]], shared: Mapping[str, Any]) -> tuple[StreamTarget, ...]:
-    """Give the targets; each takes those options of its stream that its mode has and that it does not say itself."""
+    """Return the targets; each takes those options of its stream that its mode has and that it does not say itself."""
     said = {name: shared[name] for name in STREAM_WRITE_KEYWORDS if shared.get(name) is not None}
     modes = [entry.get("mode") or said.get("mode") or "append" for entry in entries]
     refuse_untaken(said, modes)
@@ -63,7 +63,7 @@ def stream_targets(entries: Sequence[Mapping[str, Any]], shared: Mapping[str, An
 
 
 def _single(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Give what the keywords of a stream with one target say about it."""
+    """Return what the keywords of a stream with one target say about it."""
     target, connection, table = options.get("target"), options.get("target_connection"), options.get("target_table")
     if target is None and connection is None:
         message = "a stream has exactly one of target= and targets="
@@ -82,7 +82,7 @@ def _single(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _written(entry: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Give what one entry of a list of targets says."""
+    """Return what one entry of a list of targets says."""
     if isinstance(entry, TargetDeclaration):
         said = {**entry.given, "table": entry.table, "connection": entry.connection}
         said.pop("target_connection", None)
@@ -106,7 +106,7 @@ def _given(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stream_target(said: Mapping[str, Any]) -> StreamTarget:
-    """Give the target that says this and nothing else."""
+    """Return the target that says this and nothing else."""
     table = _table(said.get("table"))
     files = file_options(**{name: said.get(name) for name in FILE_OPTIONS})
     texts = {name: filled_text(name, said[name]) for name in _TEXTS if name in said}
@@ -157,7 +157,7 @@ def _declared(value: Any) -> Table | None:
 
 
 def _table(value: Any) -> Table | tuple[str, str] | None:
-    """Give a declared table, or the schema and name of one."""
+    """Return a declared table, or the schema and name of one."""
     if value is None:
         return None
     declared = _declared(value)

@@ -39,7 +39,7 @@ _LOOKUP = ("schema", "table", "query", "refresh_interval_ms")
 
 
 def keys() -> dict[str, tuple[str, ...]]:
-    """Give the keys of every table, besides those of connections; the reference is made from this."""
+    """Return the keys of every table, besides those of connections; the reference is made from this."""
     return {
         "(top)": ("pipeline_name", "source_query", *SETTINGS),
         "[source]": ("query",),
@@ -57,7 +57,7 @@ def keys() -> dict[str, tuple[str, ...]]:
 
 
 def stream_from_toml(text: str, file: str = "config_str") -> Stream:
-    """Give the stream that a text declares; `file` is what errors call it."""
+    """Return the stream that a text declares; `file` is what errors call it."""
     tables = parsed(text, file)
     document = Document(text, file)
     document.refuse_unknown((), tables, ("pipeline_name", "source_query", *SETTINGS, *_TABLES))
@@ -104,7 +104,7 @@ def _targets(document: Document, tables: Mapping[str, Any]) -> tuple[StreamTarge
 def _entries(
     document: Document, tables: Mapping[str, Any], word: str
 ) -> Iterator[tuple[tuple[str | int, ...], str, Mapping[str, Any]]]:
-    """Give the tables of sources or targets, with where each stands and the name its connection has by default."""
+    """Return the tables of sources or targets, with where each stands and the name its connection has by default."""
     if (word in tables) == (f"{word}s" in tables):
         message = f"{document.file} has exactly one of [{word}] and [[{word}s]]"
         raise DeclareError(message, origin=document.origin((), word))
@@ -159,7 +159,7 @@ def _window(document: Document, written: Any) -> Window | None:
 
 
 def _part(document: Document, path: tuple[str | int, ...], written: Any, kind: type, needs: str = "") -> Any:
-    """Give one of the frozen values that have the same fields in TOML as in Python."""
+    """Return one of the frozen values that have the same fields in TOML as in Python."""
     if written is None:
         return None
     table = document.table(path, written)

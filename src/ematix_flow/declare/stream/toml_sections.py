@@ -37,18 +37,18 @@ class Document:
     file: str
 
     def origin(self, path: Path, key: str | None = None) -> Origin:
-        """Give the place of a table or of one of its keys."""
+        """Return the place of a table or of one of its keys."""
         return Origin(self.file, line_of(self.text, path, key))
 
     def name(self, path: Path) -> str:
-        """Give a table as its header is written."""
+        """Return a table as its header is written."""
         words = [str(part) for part in path if isinstance(part, str)]
         if not words:
             return self.file
         return f"[[{'.'.join(words)}]]" if isinstance(path[-1], int) else f"[{'.'.join(words)}]"
 
     def table(self, path: Path, value: Any) -> Mapping[str, Any]:
-        """Give a table, or refuse what is none."""
+        """Return a table, or refuse what is none."""
         if not isinstance(value, Mapping):
             raise DeclareError(f"{self.name(path)} is no table", origin=self.origin(path))
         return value
@@ -63,7 +63,7 @@ class Document:
 
     @contextmanager
     def at(self, path: Path) -> Iterator[None]:
-        """Give errors of a block the place of a table; in a file a wrong type is a wrong value."""
+        """Return errors of a block the place of a table; in a file a wrong type is a wrong value."""
         try:
             yield
         except (DeclareError, DeclareTypeError, UnsupportedError) as error:
@@ -74,7 +74,7 @@ class Document:
 def connection_in(
     document: Document, path: Path, table: Mapping[str, Any], role: str, words: Iterable[str]
 ) -> tuple[str | Connection, dict[str, Any]]:
-    """Give the connection of a table, named or written out, and what its other keys (`words`) say."""
+    """Return the connection of a table, named or written out, and what its other keys (`words`) say."""
     own = tuple(words)
     named = table.get("connection")
     said = {key: value for key, value in table.items() if key in own}
@@ -89,7 +89,7 @@ def connection_in(
 
 
 def target_in(document: Document, path: Path, table: Mapping[str, Any], role: str) -> dict[str, Any]:
-    """Give what the table of a target says, its connection included."""
+    """Return what the table of a target says, its connection included."""
     kind = _kind(table)
     # A bucket of lake tables has a prefix of its own; in a bucket of files the prefix is where the rows go.
     own = kind is not None and not kind.startswith(FILES) and "prefix" in setting_names(KINDS[kind])

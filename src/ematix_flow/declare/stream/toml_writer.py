@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def toml_of(stream: Stream) -> str:
-    """Give the text; secrets stand in it as they were written, which is a reason to write them as `${...}`."""
+    """Return the text; secrets stand in it as they were written, which is a reason to write them as `${...}`."""
     if stream.udfs or stream.aggregate_udfs:
         message = f"stream {stream.name!r} calls functions of Python, which TOML cannot say"
         raise DeclareError(message, origin=stream.origin)
@@ -42,7 +42,7 @@ def toml_of(stream: Stream) -> str:
 
 
 def _changed(value: Any, names: tuple[str, ...] | None = None) -> dict[str, Any]:
-    """Give the fields of a value that are not what they are by themselves."""
+    """Return the fields of a value that are not what they are by themselves."""
     found = {}
     for one in fields(value):
         usual = one.default if one.default_factory is MISSING else one.default_factory()
@@ -85,7 +85,7 @@ def _target(target: StreamTarget, stream: Stream) -> dict[str, Any]:
 
 
 def _is_flat(reference: str | Connection, connection: dict[str, Any]) -> bool:
-    """Say whether a connection can stand among the keys of its target without being taken for one of them."""
+    """Return whether a connection can stand among the keys of its target without being taken for one of them."""
     words = set(TARGET_WORDS)
     if isinstance(reference, Connection) and not reference.kind.startswith(FILES):
         words -= {"prefix"}

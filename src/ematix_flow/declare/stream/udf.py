@@ -46,14 +46,14 @@ class PythonAggregateUdfHandle:
     returns: str
 
     def __call__(self) -> Any:
-        """Give a fresh instance of the user's class."""
+        """Return a fresh instance of the user's class."""
         return self.accumulator()
 
 
 def udf(
     *, args: Sequence[str], returns: str, name: str | None = None
 ) -> Callable[[Callable[..., Any]], PythonScalarUdfHandle]:
-    """Give the decorator that makes a function callable from SQL."""
+    """Return the decorator that makes a function callable from SQL."""
     arguments, result = _types("args", args), _type("returns", returns)
 
     def declare(function: Callable[..., Any]) -> PythonScalarUdfHandle:
@@ -68,7 +68,7 @@ def udf(
 def udaf(
     *, args: Sequence[str], state: Sequence[str], returns: str, name: str | None = None
 ) -> Callable[[type], PythonAggregateUdfHandle]:
-    """Give the decorator that makes a class an aggregate of SQL."""
+    """Return the decorator that makes a class an aggregate of SQL."""
     arguments, kept, result = _types("args", args), _types("state", state), _type("returns", returns)
 
     def declare(cls: type) -> PythonAggregateUdfHandle:
@@ -85,7 +85,7 @@ def udaf(
 
 
 def functions_of(option: str, value: Any, kind: type) -> tuple[Any, ...]:
-    """Give the handles that a stream or pipeline was given, or refuse what is none."""
+    """Return the handles that a stream or pipeline was given, or refuse what is none."""
     if value is None:
         return ()
     if not isinstance(value, list | tuple):

@@ -56,7 +56,7 @@ class Aggregation:
 
     @property
     def is_approximate(self) -> bool:
-        """Say whether the number may be a little off."""
+        """Return whether the number may be a little off."""
         return self.agg == "count_distinct" and self.mode != "exact"
 
 

@@ -27,7 +27,7 @@ _TYPING_FORMS = (typing.Optional, typing.Union)
 
 
 def annotations_of(cls: type) -> dict[str, object]:
-    """Give the class's own annotations as objects, without class variables and dunders."""
+    """Return the class's own annotations as objects, without class variables and dunders."""
     found: dict[str, object] = {}
     scopes: Scopes | None = None
     for name, annotation in inspect.get_annotations(cls).items():
@@ -43,7 +43,7 @@ def annotations_of(cls: type) -> dict[str, object]:
 
 
 def read_text(text: str, scopes: Scopes) -> object:
-    """Give the object that the text of an annotation names."""
+    """Return the object that the text of an annotation names."""
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError as error:
@@ -59,7 +59,7 @@ class _Reader:
         self.scopes = scopes
 
     def read(self, node: ast.expr) -> object:
-        """Give the object for one allowed node."""
+        """Return the object for one allowed node."""
         match node:
             case ast.Constant(value=str() | None as quoted):
                 return None if quoted is None else read_text(quoted, self.scopes)
@@ -122,7 +122,7 @@ class _Reader:
         return typing.cast("typing.Any", function)(*(self.value(a) for a in args), **named)
 
     def value(self, node: ast.expr) -> object:
-        """Give an argument: a literal, a name, or an allowed call."""
+        """Return an argument: a literal, a name, or an allowed call."""
         match node:
             case ast.Constant(value=value):
                 return value
@@ -142,7 +142,7 @@ def _text_of(annotation: object) -> str | None:
 
 
 def _scopes(cls: type) -> Scopes:
-    """Give the names the class body could see: its own, the functions around it, its module."""
+    """Return the names the class body could see: its own, the functions around it, its module."""
     module = sys.modules.get(cls.__module__)
     found: list[Mapping[str, object]] = [vars(cls)]
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - local names exist only in frames

@@ -76,7 +76,7 @@ class ManagedTable:
 def table(
     *, schema: str, name: str | None = None, maintenance: Maintenance | None = None
 ) -> Callable[[type], type[ManagedTable]]:
-    """Give the decorator that turns a plain class into a ManagedTable of this schema."""
+    """Return the decorator that turns a plain class into a ManagedTable of this schema."""
 
     def declare(cls: type) -> type[ManagedTable]:
         namespace: dict[str, object] = {
@@ -98,7 +98,7 @@ def table(
 
 
 def table_of(declared: object) -> Table:
-    """Give the Table of a table class, or the Table itself."""
+    """Return the Table of a table class, or the Table itself."""
     if isinstance(declared, Table):
         return declared
     found = declared.__dict__.get("__table__") if isinstance(declared, type) else None
@@ -111,7 +111,7 @@ def table_of(declared: object) -> Table:
 
 
 def build_table(cls: type, origin: Origin | None) -> Table:
-    """Give the Table that the class body and its bases declare."""
+    """Return the Table that the class body and its bases declare."""
     _refuse_rivals(cls, origin)
     for dunder in ("__schema__", "__tablename__"):
         if getattr(cls, dunder, None) is None:
@@ -139,7 +139,7 @@ def build_table(cls: type, origin: Origin | None) -> Table:
 
 
 def snake_case(name: str) -> str:
-    """Give `http_server_log` for `HTTPServerLog`."""
+    """Return `http_server_log` for `HTTPServerLog`."""
     split = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", name)
     return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", split).lower()
 
@@ -152,7 +152,7 @@ def _install(cls: type, built: Table) -> None:
 
 
 def _columns_of(cls: type, origin: Origin | None) -> tuple[list[Column], dict[str, list[str]]]:
-    """Give the columns, those of base classes first, and the natural-key groups."""
+    """Return the columns, those of base classes first, and the natural-key groups."""
     columns: dict[str, Column] = {}
     groups: dict[str, list[str]] = {}
     for owner in reversed(cls.__mro__):

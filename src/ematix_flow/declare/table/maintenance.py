@@ -47,7 +47,7 @@ class Maintenance:
 
     @property
     def file_bytes(self) -> int:
-        """Give the size of files in bytes."""
+        """Return the size of files in bytes."""
         given = re.fullmatch(r"(\d+)\s*([KMG]?B)", str(self.target_file_size).strip().upper())
         size = self.target_file_size if isinstance(self.target_file_size, int) else 0
         size = int(given[1]) * _UNITS[given[2]] if given else size
@@ -58,7 +58,7 @@ class Maintenance:
 
 
 def maintenance_of(value: object) -> Maintenance | None:
-    """Give what a table says about its maintenance, or None when it says nothing."""
+    """Return what a table says about its maintenance, or None when it says nothing."""
     if value is None or isinstance(value, Maintenance):
         return value
     message = f"a table's maintenance is a Maintenance(...), not {type(value).__name__}"

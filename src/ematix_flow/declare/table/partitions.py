@@ -57,7 +57,7 @@ class Partition:
 
 
 def partition_texts(option: str, value: object) -> tuple[str, ...]:
-    """Give what was written as a tuple of texts."""
+    """Return what was written as a tuple of texts."""
     texts = (value,) if isinstance(value, str) else value
     if isinstance(texts, tuple | list) and texts and all(isinstance(text, str) and text for text in texts):
         return tuple(texts)
@@ -68,7 +68,7 @@ def partition_texts(option: str, value: object) -> tuple[str, ...]:
 def partitions_of(
     texts: Sequence[str], columns: Mapping[str, ColumnType], table: str, origin: Origin | None = None
 ) -> tuple[Partition, ...]:
-    """Give the partitions that these texts mean for a table of these columns."""
+    """Return the partitions that these texts mean for a table of these columns."""
     found: list[Partition] = []
     for text in texts:
         partition = _partition(text, columns, table, origin)
@@ -131,6 +131,6 @@ def _unknown_column(
 
 
 def _family(partition: Partition) -> tuple[str, str]:
-    """Give what two partitions must not have in common: a coarser moment says nothing that a finer one does not."""
+    """Return what two partitions must not have in common: a coarser moment says nothing that a finer one does not."""
     moments = ("years", "months", "days", "hours")
     return partition.column, "moment" if partition.transform in moments else partition.transform

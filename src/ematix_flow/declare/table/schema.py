@@ -56,7 +56,7 @@ class Column:
         check_chain(self.normalizers)
 
     def to_spec(self) -> dict[str, object]:
-        """Give the column as plain data."""
+        """Return the column as plain data."""
         return {
             "name": self.name,
             "type": self.type.to_spec(),
@@ -95,26 +95,26 @@ class Table:
 
     @property
     def qualified_name(self) -> str:
-        """Give `schema.name`."""
+        """Return `schema.name`."""
         return f"{self.schema}.{self.name}"
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Give the names in declaration order."""
+        """Return the names in declaration order."""
         return tuple(c.name for c in self.columns)
 
     @property
     def primary_key(self) -> tuple[str, ...]:
-        """Give the primary-key columns in declaration order; empty when there is none."""
+        """Return the primary-key columns in declaration order; empty when there is none."""
         return tuple(c.name for c in self.columns if c.primary_key)
 
     @property
     def fingerprint(self) -> str:
-        """Give a digest that changes when the shape of the table does."""
+        """Return a digest that changes when the shape of the table does."""
         return hashlib.sha256(json.dumps(self.to_spec(), sort_keys=True).encode()).hexdigest()
 
     def column(self, name: str) -> Column:
-        """Give the column of this name."""
+        """Return the column of this name."""
         for column in self.columns:
             if column.name == name:
                 return column
@@ -130,7 +130,7 @@ class Table:
         partitions_of(texts, known, self.qualified_name, self.origin)
 
     def to_spec(self) -> dict[str, object]:
-        """Give the table as plain data."""
+        """Return the table as plain data."""
         return {
             "schema": self.schema,
             "name": self.name,

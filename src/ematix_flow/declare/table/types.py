@@ -18,7 +18,7 @@ class ColumnType:
     """The name of the type in specs and plans."""
 
     def to_spec(self) -> dict[str, object]:
-        """Give the type as plain data."""
+        """Return the type as plain data."""
         return {"kind": self.kind, **{f.name: getattr(self, f.name) for f in fields(self)}}
 
     def __or__(self, other: object) -> OrNone:
@@ -151,7 +151,7 @@ class String(ColumnType):
             raise DeclareError(f"String needs a length above 0, not {self.length}", hint="write String[256]")
 
     def __class_getitem__(cls, length: int) -> String:
-        """Give the type for `String[length]`."""
+        """Return the type for `String[length]`."""
         return cls(length)
 
 
@@ -173,7 +173,7 @@ class Numeric(ColumnType):
             )
 
     def __class_getitem__(cls, arguments: object) -> Numeric:
-        """Give the type for `Numeric[precision, scale]`."""
+        """Return the type for `Numeric[precision, scale]`."""
         if not isinstance(arguments, tuple) or len(arguments) != 2:  # noqa: PLR2004 - precision and scale
             raise DeclareTypeError(f"Numeric needs precision and scale, not {arguments!r}", hint="write Numeric[10, 2]")
         return cls(*arguments)
@@ -191,7 +191,7 @@ ALL_TYPES: tuple[type[ColumnType], ...] = (
 
 
 def as_type(value: object) -> ColumnType:
-    """Give the type instance for a class or an instance; anything else is refused."""
+    """Return the type instance for a class or an instance; anything else is refused."""
     if isinstance(value, ColumnType):
         return value
     if isinstance(value, type) and issubclass(value, ColumnType) and value is not ColumnType:
@@ -205,7 +205,7 @@ def as_type(value: object) -> ColumnType:
 
 
 def read_annotation(annotation: object) -> tuple[ColumnType, bool, tuple[object, ...]]:
-    """Give the type, whether it may be NULL, and the markers, outermost last."""
+    """Return the type, whether it may be NULL, and the markers, outermost last."""
     if isinstance(annotation, OrNone):
         return annotation.type, True, ()
     origin = typing.get_origin(annotation)
@@ -225,6 +225,6 @@ def read_annotation(annotation: object) -> tuple[ColumnType, bool, tuple[object,
 
 
 def type_from_annotation(annotation: object) -> tuple[ColumnType, bool]:
-    """Give the type and whether it may be NULL."""
+    """Return the type and whether it may be NULL."""
     column_type, nullable, _ = read_annotation(annotation)
     return column_type, nullable

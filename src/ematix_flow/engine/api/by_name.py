@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 def list_pipelines() -> list[str]:
-    """Give the names of the declared pipelines, sorted."""
+    """Return the names of the declared pipelines, sorted."""
     return sorted(PROJECT.pipelines)
 
 
 def list_transforms() -> list[str]:
-    """Give the names of the declared transforms, sorted."""
+    """Return the names of the declared transforms, sorted."""
     return sorted(PROJECT.transforms)
 
 
 def list_entries() -> list[dict[str, str | None]]:
-    """Give name, kind and schedule of every pipeline and transform, by name."""
+    """Return name, kind and schedule of every pipeline and transform, by name."""
     kinds = (("pipeline", PROJECT.pipelines), ("transform", PROJECT.transforms))
     entries = [
         {"name": name, "kind": kind, "schedule": entry.schedule}
@@ -39,7 +39,7 @@ def list_entries() -> list[dict[str, str | None]]:
 
 
 def get_pipeline(name: str) -> PipelineHandle:
-    """Give a declared pipeline: callable, with preview and dry run."""
+    """Return a declared pipeline: callable, with preview and dry run."""
     return PipelineHandle(PROJECT.pipeline(name))
 
 
@@ -54,7 +54,7 @@ def run_transform(name: str, options: Options | None = None) -> dict[str, Any]:
 
 
 def preview(name: str, *, dry_run: bool = False) -> Any:
-    """Give the plan of a pipeline, or of the next batch of a stream; with `dry_run` also the counts it would have now."""
+    """Return the plan of a pipeline, or of the next batch of a stream; with `dry_run` also the counts it would have now."""
     from ematix_flow.engine.review.dry_run import dry_run_pipeline
     from ematix_flow.engine.review.preview import preview_pipeline
 
@@ -66,12 +66,12 @@ def preview(name: str, *, dry_run: bool = False) -> Any:
 
 
 def dry_run(name: str) -> Any:
-    """Give the plan of a pipeline with the counts that a run would have now; changes nothing."""
+    """Return the plan of a pipeline with the counts that a run would have now; changes nothing."""
     return preview(name, dry_run=True)
 
 
 def plan(name: str, *, diff: bool = False, sample: int | None = None) -> Any:
-    """Give the plan of a pipeline; with `diff` also what it would change, staged and ready for `apply`."""
+    """Return the plan of a pipeline; with `diff` also what it would change, staged and ready for `apply`."""
     if not diff:
         return preview(name)
     from ematix_flow.engine.review.diff import SAMPLE, diff_pipeline
@@ -95,21 +95,21 @@ def _loading(name: str) -> Pipeline:
 
 
 def depends_on_of(name: str) -> tuple[str, ...]:
-    """Give the names that a pipeline depends on."""
+    """Return the names that a pipeline depends on."""
     return PROJECT.pipeline(name).depends_on
 
 
 def upstream_freshness_secs_of(name: str) -> float | None:
-    """Give how old the success of an upstream may be, in seconds, or None for any age."""
+    """Return how old the success of an upstream may be, in seconds, or None for any age."""
     fresh = PROJECT.pipeline(name).upstream_freshness
     return None if fresh is None else fresh.total_seconds()
 
 
 def retry_policy_of(name: str) -> Retry | None:
-    """Give the declared retry policy of a pipeline, or None."""
+    """Return the declared retry policy of a pipeline, or None."""
     return PROJECT.pipeline(name).retry
 
 
 def order_for_run_due(names: Iterable[str]) -> list[str]:
-    """Give the names so that what is depended on comes first; edges that leave the set do not count."""
+    """Return the names so that what is depended on comes first; edges that leave the set do not count."""
     return PROJECT.order(list(names))

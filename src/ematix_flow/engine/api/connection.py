@@ -50,16 +50,16 @@ class Connection:
 
     @property
     def connection_ref(self) -> Declared:
-        """Give the declared connection behind this handle."""
+        """Return the declared connection behind this handle."""
         return self._declared
 
     @property
     def database(self) -> Database:
-        """Give the system behind this handle."""
+        """Return the system behind this handle."""
         return self._database
 
     def session(self) -> Session:
-        """Give the open session."""
+        """Return the open session."""
         if self._session is None:
             self._session = self._database.session()
         return self._session
@@ -73,15 +73,15 @@ class Connection:
             raise RunError(safe_text(error)) from None
 
     def connection_info(self) -> dict[str, object]:
-        """Give host, port, dbname and user."""
+        """Return host, port, dbname and user."""
         return dict(self._database.info())
 
     def dialect(self) -> str:
-        """Give the name of the database's SQL."""
+        """Return the name of the database's SQL."""
         return self._database.dialect
 
     def dsn(self) -> str | None:
-        """Give the address with its secrets; it is the user's own."""
+        """Return the address with its secrets; it is the user's own."""
         return dsn_of(self._declared)
 
     def ping(self) -> None:
@@ -117,13 +117,13 @@ class Connection:
                 self._within = False
 
     def fetch_scalar_int(self, sql: str) -> int | None:
-        """Give the first value of the first row as a number."""
+        """Return the first value of the first row as a number."""
         with self._told() as session:
             rows = session.query(sql)
         return None if not rows or rows[0][0] is None else int(rows[0][0])
 
     def query(self, sql: str, max_rows: int | None = None) -> dict[str, Any]:
-        """Give columns, rows and whether rows were left off; a sample, not a way to move data."""
+        """Return columns, rows and whether rows were left off; a sample, not a way to move data."""
         with self._told() as session:
             columns = self._database.describe(session, sql.strip().rstrip(";"))
             rows = session.query(sql)
@@ -137,7 +137,7 @@ class Connection:
         }
 
     def read_watermark(self, pipeline_name: str) -> dict[str, str] | None:
-        """Give how far a pipeline has read, or None."""
+        """Return how far a pipeline has read, or None."""
         ledger = Ledger(self._database)
         with self._told() as session:
             found = ledger.watermark(session, pipeline_name) if ledger.exists(session) else None

@@ -28,7 +28,7 @@ _remembered: dict[str, Declared] = {}
 
 
 def reference_to(value: Any) -> str | Declared | None:
-    """Give a name or a declared connection for whatever the caller wrote."""
+    """Return a name or a declared connection for whatever the caller wrote."""
     if value is None or isinstance(value, Declared):
         return value
     if isinstance(value, Connection):
@@ -40,7 +40,7 @@ def reference_to(value: Any) -> str | Declared | None:
 
 
 def connect(name: str = "default", *, url: str | None = None, **fields: Any) -> Connection:
-    """Give a handle on one database: by its name, or by a URL or fields given here.
+    """Return a handle on one database: by its name, or by a URL or fields given here.
 
     What is given here is also remembered under the name until the next such call, unless the name was declared.
     """
@@ -55,18 +55,18 @@ def connect(name: str = "default", *, url: str | None = None, **fields: Any) -> 
 
 
 def open_url(url: str) -> Connection:
-    """Give a handle on the database of a URL."""
+    """Return a handle on the database of a URL."""
     return opened(connection_from_url(GIVEN, url))
 
 
 def opened(reference: str | Declared | None) -> Connection:
-    """Give a handle on a database; no connection is made before its first use."""
+    """Return a handle on a database; no connection is made before its first use."""
     declared = resolve_connection("default" if reference is None else reference)
     return Connection(open_database(declared), declared)
 
 
 def check_connection(name: str) -> tuple[bool, str]:
-    """Say whether a connection works, with a sentence about it that holds no secret."""
+    """Return whether a connection works, with a sentence about it that holds no secret."""
     try:
         declared = resolve_connection(name)
         if declared.kind not in {*DATABASES, *FILES, *LAKE_SOURCES}:

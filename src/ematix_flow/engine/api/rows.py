@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def is_rows(value: Any) -> bool:
-    """Say whether a value is a list of dicts."""
+    """Return whether a value is a list of dicts."""
     return isinstance(value, list | tuple) and all(isinstance(row, dict) for row in value)
 
 
 def arrow_frame(given: Any, table: Table) -> Any:
-    """Give rows or a frame as an Arrow table; a Spark frame stays as it is."""
+    """Return rows or a frame as an Arrow table; a Spark frame stays as it is."""
     import pyarrow as pa
 
     from ematix_flow.connect.types.arrow import arrow_table
@@ -39,7 +39,7 @@ def arrow_frame(given: Any, table: Table) -> Any:
 
 
 def arrow_rows(rows: Sequence[dict[str, Any]], table: Table) -> pa.Table:
-    """Give the rows as an Arrow table: every name that a row has, and every declared one if there are no rows."""
+    """Return the rows as an Arrow table: every name that a row has, and every declared one if there are no rows."""
     import pyarrow as pa
 
     declared = {column.name: column for column in table.columns}
@@ -49,7 +49,7 @@ def arrow_rows(rows: Sequence[dict[str, Any]], table: Table) -> pa.Table:
 
 
 def _array(values: list[Any], column: Column | None) -> pa.Array:
-    """Give one column: in its declared type, else in the type the values have, else as text."""
+    """Return one column: in its declared type, else in the type the values have, else as text."""
     import pyarrow as pa
 
     from ematix_flow.connect.types.arrow import arrow_type
@@ -69,7 +69,7 @@ def _array(values: list[Any], column: Column | None) -> pa.Array:
 
 
 def _plain(value: Any) -> Any:
-    """Give a value that Arrow knows: documents and ids as text."""
+    """Return a value that Arrow knows: documents and ids as text."""
     if isinstance(value, dict | list):
         return json.dumps(value)
     return str(value) if type(value).__name__ == "UUID" else value

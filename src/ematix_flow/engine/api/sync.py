@@ -80,7 +80,7 @@ def sync(  # noqa: PLR0913 - the public keywords
 
 
 def _fingerprint(pipeline: Pipeline) -> str:
-    """Give what tells this load from another one into the same table, so that only itself is resumed."""
+    """Return what tells this load from another one into the same table, so that only itself is resumed."""
     source, write = pipeline.function(), pipeline.targets[0].write
     digest = hashlib.sha256(repr(write).encode())
     if isinstance(source, str | Source):
@@ -105,7 +105,7 @@ def adhoc_pipeline(
     force_path: str | None = None,
     keywords: dict[str, Any] | None = None,
 ) -> Pipeline:
-    """Give the pipeline that loads this source into this table; it is not added to the project."""
+    """Return the pipeline that loads this source into this table; it is not added to the project."""
     table = table_of(target)
     given = {word: value for word, value in pipeline_keywords(keywords or {}).items() if value is not None}
     if force_path not in PATHS:
@@ -144,7 +144,7 @@ def _dict(result: Any) -> dict[str, Any]:
 
 
 def _dry_run(pipeline: Pipeline, options: Options | None) -> dict[str, Any]:
-    """Give the counts of a dry run in the form of a result."""
+    """Return the counts of a dry run in the form of a result."""
     from ematix_flow.engine.review.dry_run import dry_run_pipeline
 
     planned = dry_run_pipeline(pipeline, options).targets[0]

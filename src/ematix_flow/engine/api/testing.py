@@ -103,7 +103,7 @@ def _pipeline(given: Any) -> Pipeline:
 
 
 def _dialect(pipeline: Pipeline) -> str:
-    """Give the dialect that the pipeline's own SQL is written in, as far as its source's kind is known."""
+    """Return the dialect that the pipeline's own SQL is written in, as far as its source's kind is known."""
     return _dialect_of(pipeline.source_ref())
 
 
@@ -117,7 +117,7 @@ def _dialect_of(reference: str | Connection | None) -> str:
 
 
 def _moved(pipeline: Pipeline, place: DuckDBConnection, *, posts: bool) -> Pipeline:
-    """Give the pipeline with its source and all of its targets in the stand-in."""
+    """Return the pipeline with its source and all of its targets in the stand-in."""
 
     def source() -> Source:
         return Source(place, query=f"SELECT * FROM {GIVEN}")
@@ -134,7 +134,7 @@ def _moved(pipeline: Pipeline, place: DuckDBConnection, *, posts: bool) -> Pipel
 
 
 def _replaced(target: TargetDeclaration, place: DuckDBConnection) -> TargetDeclaration:
-    """Give the target in the stand-in, whose source has rows and no files and which lacks all other tables."""
+    """Return the target in the stand-in, whose source has rows and no files and which lacks all other tables."""
     quality = target.quality
     askable = tuple(one for one in quality.expectations if one.kind != EXISTS_IN)
     quality = replace(quality, expectations=askable, dialect=_dialect_of(target.connection))
@@ -185,7 +185,7 @@ def _keep(place: DuckDBConnection, frame: Any) -> None:
 
 
 def _rows_of(target: TargetDeclaration) -> Rows:
-    """Give the rows of a target: its declared columns and, for scd2, the validity of each version."""
+    """Return the rows of a target: its declared columns and, for scd2, the validity of each version."""
     names = [column.name for column in target.table.columns]
     order = list(target.table.primary_key)
     if target.write.mode == "scd2":

@@ -39,7 +39,7 @@ class Rows:
 
 
 def bound_rows(rows: Rows, seen: Observed, spark: Callable[[], Any]) -> Observed:
-    """Give the observation with the range of the load; Spark is asked only where it evaluates the shape."""
+    """Return the observation with the range of the load; Spark is asked only where it evaluates the shape."""
     shaping = _shaping(rows, seen) if seen.source_columns else None
     if shaping is None or shaping.place.value != TASK:
         return _bound_in_spark(rows, seen, spark)
@@ -68,7 +68,7 @@ def _highest(rows: Rows, sql: str) -> tuple[str | None, int]:
 
 
 def _declared(target: TargetDeclaration) -> SourceColumn:
-    """Give the watermark's column as the shape gives it."""
+    """Return the watermark's column as the shape gives it."""
     name = target.write.incremental_column
     column = next((column for column in target.table.columns if column.name == name), None)
     if column is None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def order_for(
     plan: TargetPlan, fence: Fence, history: HistoryRow, spec: StageSpec | None, parts: tuple[Part, ...]
 ) -> Order:
-    """Give the order for a plan; without staging the target reads the source query itself."""
+    """Return the order for a plan; without staging the target reads the source query itself."""
     return Order(
         token=plan.token,
         fence=fence,

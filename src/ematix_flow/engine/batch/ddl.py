@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def can_simulate(database: Database, plan: TargetPlan) -> bool:
-    """Say whether a load can be carried out and rolled back, with its table created or widened in the same transaction."""
+    """Return whether a load can be carried out and rolled back, with its table created or widened in the same transaction."""
     return database.capabilities.transactional_ddl or not plan.ensure.statements
 
 

@@ -45,7 +45,7 @@ def ensure_table(declared: Any, connection: Any, on_drift: str = "error") -> dic
 
 
 def _mode_of(found: FoundTable | None) -> str:
-    """Give the mode to compare for: a table that holds versions is what scd2 made of the declaration."""
+    """Return the mode to compare for: a table that holds versions is what scd2 made of the declaration."""
     names = {column.name for column in found.columns} if found is not None else set()
     return "scd2" if {VALID_FROM.name, IS_CURRENT.name} <= names else "append"
 
@@ -68,7 +68,7 @@ def _apply(step: EnsureTable, database: Database, session: Session) -> None:
 
 
 def table_from_spec(spec: str | dict[str, Any]) -> Table:
-    """Give the table that a spec describes, as text or as the value that `ManagedTable._to_spec()` gives."""
+    """Return the table that a spec describes, as text or as the value that `ManagedTable._to_spec()` gives."""
     fields = json.loads(spec) if isinstance(spec, str) else spec
     try:
         return Table(

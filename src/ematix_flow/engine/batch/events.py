@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def facts_about(plan: TargetPlan, target: Database, source: OpenSource | None) -> LoadFacts:
-    """Give what a load reads and writes; to work that out takes a while."""
+    """Return what a load reads and writes; to work that out takes a while."""
     # Loaded here: the way of columns through SQL is only followed for those who ask.
     from ematix_flow.plan.explain.lineage import Place, facts_of
 
@@ -82,7 +82,7 @@ def emitting_attempt(
 
 
 def _traceback_of(error: BaseException) -> str:
-    """Give where an error came from; a signal came from outside."""
+    """Return where an error came from; a signal came from outside."""
     return redact("".join(format_exception(error))) if isinstance(error, Exception) else ""
 
 
@@ -100,7 +100,7 @@ def _ended(
 
 
 def _failure_in(result: Any) -> tuple[str, str]:
-    """Give the message and the class of what went wrong with targets that others did not wait for."""
+    """Return the message and the class of what went wrong with targets that others did not wait for."""
     errors = errors_in(result)
     return (
         ("\n".join(f"{target}: {text}" for target, text in errors.items()), RunError.__name__) if errors else ("", "")

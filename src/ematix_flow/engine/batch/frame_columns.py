@@ -8,12 +8,12 @@ from ematix_flow.connect.base.columns import SourceColumn
 
 
 def is_spark_frame(frame: Any) -> bool:
-    """Say whether a frame lives in Spark, not in this process."""
+    """Return whether a frame lives in Spark, not in this process."""
     return type(frame).__module__.split(".")[0] == "pyspark"
 
 
 def frame_columns(frame: Any) -> tuple[SourceColumn, ...]:
-    """Give the columns of a frame of any kind."""
+    """Return the columns of a frame of any kind."""
     if is_spark_frame(frame):
         return tuple(SourceColumn(f.name, _spark_family(f.dataType.simpleString())) for f in frame.schema.fields)
     from ematix_flow.connect.types.arrow import arrow_table, family_of

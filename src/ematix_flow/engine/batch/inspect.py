@@ -116,7 +116,7 @@ def _inspect_range(message_range: MessageRange, seen: Observed) -> Observed:
 
 
 def source_query(source: OpenSource) -> str:
-    """Give the source as a query of its dialect; empty for files and frames without one."""
+    """Return the source as a query of its dialect; empty for files and frames without one."""
     value = source.value
     if source.lake is not None:
         return value.sql or f"SELECT * FROM {'.'.join(part for part in value.table or () if part)}"
@@ -205,7 +205,7 @@ def look_at_target(
 def _latest_version(
     session: Session, target: TargetDeclaration, database: Database, place: TableName
 ) -> datetime | None:
-    """Give the newest `valid_from` of current versions, where a load's own instant begins the new ones."""
+    """Return the newest `valid_from` of current versions, where a load's own instant begins the new ones."""
     if target.write.mode != "scd2" or target.write.event_timestamp_column is not None:
         return None
     as_text = {"mysql": "CHAR", "spark": "STRING"}.get(database.dialect, "VARCHAR")
@@ -231,7 +231,7 @@ def fix_bounds(source: OpenSource, target: TargetDeclaration, seen: Observed) ->
 
 
 def with_bounds(target: TargetDeclaration, seen: Observed, lo: str | None, hi: Any, nulls: int) -> Observed:
-    """Give the observation with its bounds; NULLs in the watermark column follow the declared policy."""
+    """Return the observation with its bounds; NULLs in the watermark column follow the declared policy."""
     column = str(target.write.incremental_column)
     if nulls and target.write.null_watermark == "fail":
         message = f"{quantity(nulls, 'row')} with NULL in {column!r} would never be seen by an incremental load"

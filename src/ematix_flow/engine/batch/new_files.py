@@ -33,7 +33,7 @@ class Loaded:
 
 
 def loaded_before(pipeline: Pipeline, target: TargetDeclaration, database: Database, opened: Opener) -> Loaded | None:
-    """Give the files that this pipeline brought into this target; None where it does not go by files."""
+    """Return the files that this pipeline brought into this target; None where it does not go by files."""
     if target.write.incremental is None:
         return None
     known = Loaded(FileScope(pipeline.name, target.table.qualified_name), target.write.on_replaced, {})
@@ -56,7 +56,7 @@ def refuse_changed(files: Files, paths: Sequence[str], chosen: Sequence[SourceFi
 
 
 def new_files(files: Files, source: SourceValue, loaded: Loaded) -> tuple[FileChoice, FileSet]:
-    """Give the choice among the files of a source, and the set of those to read.
+    """Return the choice among the files of a source, and the set of those to read.
 
     That there is no file at all is an error only where none was ever loaded.
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def over_missing_target(load_request: LoadRequest, opened: Opener) -> LoadRequest | None:
-    """Give the load with no rows in the place of its own target; None when it does not read it or the table is there."""
+    """Return the load with no rows in the place of its own target; None when it does not read it or the table is there."""
     source = load_request.source
     database = source.database
     if database is None or not source.value.sql or database.identity() != load_request.database.identity():
@@ -30,18 +30,18 @@ def over_missing_target(load_request: LoadRequest, opened: Opener) -> LoadReques
 
 
 def empty_target_in(sql: str, target: TargetDeclaration, database: Database) -> str | None:
-    """Give a query with no rows in the place of a target; None when it does not read it."""
+    """Return a query with no rows in the place of a target; None when it does not read it."""
     return without_rows_of(wanted_table(target.table, target.write.mode, database), sql, database)
 
 
 def note_about(load_request: LoadRequest) -> str:
-    """Give what is said to people about such a load."""
+    """Return what is said to people about such a load."""
     name = load_request.target.table.qualified_name
     return f"the query reads {name}, which does not exist yet: a run creates it before it reads, so it has no rows"
 
 
 def _is_missing(load_request: LoadRequest, opened: Opener) -> bool:
-    """Say whether the table is surely missing; a database that does not answer is met again by whoever plans."""
+    """Return whether the table is surely missing; a database that does not answer is met again by whoever plans."""
     database = load_request.database
     failures: Any = (FlowError, *database.failures)
     with suppress(failures):

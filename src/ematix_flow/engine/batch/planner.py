@@ -77,7 +77,7 @@ def request_for(  # noqa: PLR0913 - everything that a plan is made from
 
 
 def plan_load(load_request: LoadRequest, observe: Callable[[LoadRequest], Look]) -> tuple[TargetPlan, Look]:
-    """Give the plan for what `observe` sees, and what it saw."""
+    """Return the plan for what `observe` sees, and what it saw."""
     look = observe(load_request)
     request = PlanRequest(
         load_request.pipeline,
@@ -95,12 +95,12 @@ def plan_load(load_request: LoadRequest, observe: Callable[[LoadRequest], Look])
 
 
 def token_for(pipeline: Pipeline, target: TargetDeclaration, slot: str) -> Token:
-    """Give the token of a load."""
+    """Return the token of a load."""
     return Token(pipeline.name, f"{target.connection_name}:{target.table.qualified_name}", slot)
 
 
 def observing(spark: Callable[[], Any]) -> Callable[[LoadRequest], Look]:
-    """Give the way to observe that a load needs: everything is asked, and what only Spark can read, Spark is asked."""
+    """Return the way to observe that a load needs: everything is asked, and what only Spark can read, Spark is asked."""
 
     def observe(load_request: LoadRequest) -> Look:
         check_source(load_request.target.write, load_request.source.kind, load_request.source.value.sql)
@@ -207,7 +207,7 @@ def _known_join(source: OpenSource, look: Look, spark: Callable[[], Any]) -> Loo
 
 
 def _pinned(source: OpenSource, seen: Observed, spark: Callable[[], Any]) -> Observed:
-    """Give the observation with the versions of lake tables that this load reads, however long it takes."""
+    """Return the observation with the versions of lake tables that this load reads, however long it takes."""
     if source.lake is None:
         return seen
     lake, engine = source.lake, engine_on(spark)
@@ -217,7 +217,7 @@ def _pinned(source: OpenSource, seen: Observed, spark: Callable[[], Any]) -> Obs
 
 
 def between(load_request: LoadRequest, seen: Observed) -> Observed:
-    """Give the observation with what follows from source and target together."""
+    """Return the observation with what follows from source and target together."""
     source = load_request.source.database
     same = source is not None and source.identity() == load_request.database.identity()
     return replace(

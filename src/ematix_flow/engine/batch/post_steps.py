@@ -127,7 +127,7 @@ def _recorded_step(
 
 
 def _done(ledger: Ledger, handle: Connection, token: Token) -> bool:
-    """Say whether this step of this load succeeded before a crash."""
+    """Return whether this step of this load succeeded before a crash."""
     rows = handle.session().query(
         f"SELECT status FROM {ledger.name('run_history')} WHERE CAST(run_id AS CHAR(36)) = ?", (token.run_id,)
     )

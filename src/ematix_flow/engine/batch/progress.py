@@ -23,7 +23,7 @@ EVERY_SECONDS = 0.5
 
 
 def reporting(plan: TargetPlan, options: Options) -> Callable[[int, int], None] | None:
-    """Give what tells the bus of rows and attempts; None when nobody listens."""
+    """Return what tells the bus of rows and attempts; None when nobody listens."""
 
     def report(rows: int, parts: int) -> None:
         options.bus.emit(StageProgress(plan.pipeline, plan.table_name, rows, parts))
@@ -33,7 +33,7 @@ def reporting(plan: TargetPlan, options: Options) -> Callable[[int, int], None] 
 
 @contextmanager
 def counting(report: Callable[[int, int], None] | None) -> Iterator[str]:
-    """Give a folder for the tasks' counts, and report rows and attempts now and then until the block ends."""
+    """Return a folder for the tasks' counts, and report rows and attempts now and then until the block ends."""
     if report is None:
         yield ""
         return

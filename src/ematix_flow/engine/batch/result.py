@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def result_of(loaded: Loaded, target: TargetDeclaration) -> dict[str, Any]:
-    """Give what a load did: run id, status, path and the counts that belong to its mode."""
+    """Return what a load did: run id, status, path and the counts that belong to its mode."""
     committed = loaded.committed
     result: dict[str, Any] = {
         "run_id": committed.run_id,
@@ -34,7 +34,7 @@ def result_of(loaded: Loaded, target: TargetDeclaration) -> dict[str, Any]:
 
 
 def counts_of(counts: Counts, mode: str) -> dict[str, int]:
-    """Give the counts that belong to a mode, under the names of a result."""
+    """Return the counts that belong to a mode, under the names of a result."""
     result = {
         "rows_inserted": counts.inserted,
         "rows_deleted": counts.deleted,
@@ -52,7 +52,7 @@ KEPT_CHARACTERS = 100_000
 
 
 def kept_text(result: Any) -> str:
-    """Give a result as the text that a run log keeps: JSON without secrets, of bounded length."""
+    """Return a result as the text that a run log keeps: JSON without secrets, of bounded length."""
     for short in (result, _only_counts(result)):
         text = _as_json(short)
         if 0 < len(text) <= KEPT_CHARACTERS:
@@ -61,7 +61,7 @@ def kept_text(result: Any) -> str:
 
 
 def _as_json(value: Any) -> str:
-    """Give a value as JSON; nothing when it cannot be written so, as with keys that are no text."""
+    """Return a value as JSON; nothing when it cannot be written so, as with keys that are no text."""
     try:
         return json.dumps(redacted(value), default=str)
     except (TypeError, ValueError, RecursionError):
@@ -69,7 +69,7 @@ def _as_json(value: Any) -> str:
 
 
 def from_kept(text: str) -> Any:
-    """Give the result that a run log kept, marked as one that an earlier run has loaded."""
+    """Return the result that a run log kept, marked as one that an earlier run has loaded."""
     result = json.loads(text)
     for one in _loads_in(result).values():
         one["recovered"] = True
@@ -77,7 +77,7 @@ def from_kept(text: str) -> Any:
 
 
 def loaded_in(result: Any) -> str:
-    """Give what the loads of a result have changed, in words."""
+    """Return what the loads of a result have changed, in words."""
     said = []
     for name, one in _loads_in(result).items():
         counts = [f"{value:,} {key.removeprefix('rows_')}" for key, value in _counts(one).items() if value]
@@ -100,7 +100,7 @@ _NAMED = ("run_id", "status", "path", "engine")
 
 
 def _loads_in(result: Any) -> dict[str, dict[str, Any]]:
-    """Give the loads of a result by target; the only one of a pipeline with one target has no name."""
+    """Return the loads of a result by target; the only one of a pipeline with one target has no name."""
     if not isinstance(result, dict):
         return {}
     if "run_id" in result:
@@ -109,7 +109,7 @@ def _loads_in(result: Any) -> dict[str, dict[str, Any]]:
 
 
 def run_ids_of(result: Any) -> tuple[str, ...]:
-    """Give the ids of the loads of a result, which of several targets has one each."""
+    """Return the ids of the loads of a result, which of several targets has one each."""
     if not isinstance(result, dict):
         return ()
     by_target = result.get("results", result)
@@ -118,6 +118,6 @@ def run_ids_of(result: Any) -> tuple[str, ...]:
 
 
 def errors_in(result: Any) -> dict[str, str]:
-    """Give what went wrong with targets that others did not wait for."""
+    """Return what went wrong with targets that others did not wait for."""
     errors = result.get("errors") if isinstance(result, dict) and result.get("status") == "failed" else None
     return errors if isinstance(errors, dict) else {}

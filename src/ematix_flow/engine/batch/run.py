@@ -180,7 +180,7 @@ def _give_back(
 
 
 def _repeatable(target: TargetDeclaration) -> bool:
-    """Say whether a load that comes after another one brings nothing twice."""
+    """Return whether a load that comes after another one brings nothing twice."""
     write = target.write
     by_column = write.incremental_column is not None and write.lookback is None
     return write.mode != "append" or by_column or write.incremental is not None
@@ -192,7 +192,7 @@ def run_transform(name: str, options: Options | None = None) -> dict[str, Any]:
 
 
 def _begun(pipeline: Pipeline, options: Options) -> tuple[RunLog, Request]:
-    """Give the run log and the request; when the log is away the run goes on, and is forgotten afterwards."""
+    """Return the run log and the request; when the log is away the run goes on, and is forgotten afterwards."""
     log = options.run_log or open_run_log()
     sweep_once()
     try:

@@ -43,7 +43,7 @@ class Recorder:
 
     @classmethod
     def of(cls, log: RunLog, request: Request, options: Options) -> Recorder:
-        """Give what records the next attempt at a request; earlier ones that have not ended were interrupted."""
+        """Return what records the next attempt at a request; earlier ones that have not ended were interrupted."""
         attempt, now = 1, options.clock.now()
         with suppress(RunLogError):
             attempt = log.next_attempt(request)

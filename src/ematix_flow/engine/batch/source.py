@@ -62,7 +62,7 @@ class OpenSource:
 
     @property
     def kind(self) -> str:
-        """Give what the source is, for people and for rules."""
+        """Return what the source is, for people and for rules."""
         if self.sides:
             return "several connections"
         if self.files is not None:
@@ -85,7 +85,7 @@ class OpenSource:
 
     @property
     def dialect(self) -> str:
-        """Give the SQL dialect of the source."""
+        """Return the SQL dialect of the source."""
         return self.database.dialect if self.database is not None else "spark"
 
 
@@ -99,7 +99,7 @@ def open_source(pipeline: Pipeline, *, spark: Callable[[], Any]) -> OpenSource:
 
 
 def _with_functions(source: OpenSource, pipeline: Pipeline) -> OpenSource:
-    """Give the source with the functions of its pipeline; only a query that Spark runs can call them."""
+    """Return the source with the functions of its pipeline; only a query that Spark runs can call them."""
     if not source.value.sql or (source.files is None and source.lake is None and not source.sides):
         message = f"udfs= and aggregate_udfs= are for SQL over files or lake tables, and the source is {source.kind}"
         raise PlanError(message, hint="a stream's transform_sql= can call them too.", origin=pipeline.origin)
@@ -110,7 +110,7 @@ def _with_functions(source: OpenSource, pipeline: Pipeline) -> OpenSource:
 
 
 def evaluate(pipeline: Pipeline, *, spark: Callable[[], Any] | None, placeholder: bool = False) -> Any:
-    """Give what the pipeline's function returns; with `placeholder` it gets connections that refuse to be used."""
+    """Return what the pipeline's function returns; with `placeholder` it gets connections that refuse to be used."""
     wants = arguments_of(pipeline.function)
     opened: list[Connection] = []
     try:
@@ -122,7 +122,7 @@ def evaluate(pipeline: Pipeline, *, spark: Callable[[], Any] | None, placeholder
 
 
 def called(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Give what the user's function returns, awaited where it is asynchronous."""
+    """Return what the user's function returns, awaited where it is asynchronous."""
     returned = function(*arguments)
     return asyncio.run(_awaited(returned)) if inspect.isawaitable(returned) else returned
 
@@ -156,7 +156,7 @@ def joining(value: SourceValue, systems: Mapping[str, Database | Files | LakeSou
 
 
 def found_in(system: Database | Files | LakeSource, value: SourceValue, name: str) -> OpenSource:
-    """Give the source with the system it was found in."""
+    """Return the source with the system it was found in."""
     if isinstance(system, Files):
         return OpenSource(value, name, files=system)
     if isinstance(system, LakeSource):
@@ -166,14 +166,14 @@ def found_in(system: Database | Files | LakeSource, value: SourceValue, name: st
 
 
 def source_for(pipeline: Pipeline, options: Options, spark: Callable[[], Any]) -> OpenSource:
-    """Give the source of a run or a dry run: the declared one, or the rows that a test hands in."""
+    """Return the source of a run or a dry run: the declared one, or the rows that a test hands in."""
     if options.source_frame is not None:
         return given_source(options)
     return replace(open_source(pipeline, spark=spark), user_dialect=options.user_dialect)
 
 
 def given_source(options: Options) -> OpenSource:
-    """Give the source that a test hands in instead of the declared one: rows in memory."""
+    """Return the source that a test hands in instead of the declared one: rows in memory."""
     return OpenSource(SourceValue(None, frame=options.source_frame), "given rows", user_dialect=options.user_dialect)
 
 

@@ -48,7 +48,7 @@ class Staging:
 
 
 def stage_name(token: Token) -> str:
-    """Give a new name for the staging of a load, by which it is known as that load's."""
+    """Return a new name for the staging of a load, by which it is known as that load's."""
     return f"stg_{token.mark}_{uuid.uuid4().hex[:12]}"
 
 
@@ -205,7 +205,7 @@ def _frame(spark: Any, staging: Staging, kept: ExitStack, slots: int) -> Any:
 def raw_frame(  # noqa: PLR0913 - a source, and how much of it is wanted
     spark: Any, source: OpenSource, look: Look, sql: str, kept: ExitStack, slots: int = 1, *, reads: bool = True
 ) -> Any:
-    """Give the rows of a source as Spark sees them before the shape; `kept` holds what the frame needs until it was used.
+    """Return the rows of a source as Spark sees them before the shape; `kept` holds what the frame needs until it was used.
 
     Without `reads` it is for looking at its columns and its plan alone. A database is read in about as many parts as there are `slots`.
     """
@@ -252,14 +252,14 @@ def with_functions(spark: Any, source: OpenSource) -> Any:
 
 
 def _sizes_unknown(source: OpenSource, look: Look) -> bool:
-    """Say whether our own tasks read rows of the source; of Parquet and of lake tables Spark knows how large they are."""
+    """Return whether our own tasks read rows of the source; of Parquet and of lake tables Spark knows how large they are."""
     if look.join is not None:
         return any(one.sql or (one.files is not None and one.files.format != "parquet") for one in look.join.tables)
     return source.database is not None or (look.files is not None and look.files.format != "parquet")
 
 
 def told(error: BaseException) -> BaseException:
-    """Give an error of a Spark job as one of ours: the deepest fact first, without a Java stack."""
+    """Return an error of a Spark job as one of ours: the deepest fact first, without a Java stack."""
     from ematix_flow.run.spark.errors import reason_of
 
     return reason_of(error)

@@ -25,7 +25,7 @@ _REWRITES = ("merge", "scd2")
 
 
 def target_for(connection: str | Connection | None, table: Table, spark: Callable[..., Any]) -> Database:
-    """Give the system that a table lives in; `spark` is called if that system works with Spark."""
+    """Return the system that a table lives in; `spark` is called if that system works with Spark."""
     database = open_target(connection, (table.schema, table.name))
     if database.spark_requirements.packages:
         need(database.spark_requirements)
@@ -51,7 +51,7 @@ def expect_lakes(pipeline: Pipeline) -> bool:
 
 
 def _may_take_files(database: LakeTable, target: TargetDeclaration) -> bool:
-    """Say whether the table may take staged files as they are; the plan knows for certain."""
+    """Return whether the table may take staged files as they are; the plan knows for certain."""
     divided = target.partition_by or target.table.partition_columns
     return (
         database.capabilities.adds_files
@@ -87,7 +87,7 @@ def refuse_duplicate_targets(pipeline: Pipeline) -> None:
 
 
 def engine_on(spark: Callable[..., Any]) -> LakeEngine:
-    """Give the engine for lake tables on a Spark session."""
+    """Return the engine for lake tables on a Spark session."""
     from ematix_flow.run.spark.lake_engine import SparkEngine
 
     return SparkEngine(spark)

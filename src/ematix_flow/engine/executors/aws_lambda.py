@@ -65,7 +65,7 @@ class LambdaExecutor:
 
 
 def payload(spec: DispatchSpec) -> dict[str, Any]:
-    """Give what the function is sent: the fields of the slot, and the arguments of `flow` that mean the same."""
+    """Return what the function is sent: the fields of the slot, and the arguments of `flow` that mean the same."""
     said = asdict(spec)
     if has_secret(spec.run_log_url):
         said["run_log_url"] = None

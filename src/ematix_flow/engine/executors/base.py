@@ -57,7 +57,7 @@ class Executor(Protocol):
 
 
 def worker_arguments(spec: DispatchSpec) -> list[str]:
-    """Give the arguments of `flow` for a worker; addresses with a secret in them are left to the environment."""
+    """Return the arguments of `flow` for a worker; addresses with a secret in them are left to the environment."""
     arguments = ["run", "--module", spec.module, "--claim-token", spec.claim_token]
     arguments += ["--heartbeat-interval", str(max(1, spec.lease_seconds // 3))]
     arguments += ["--lease-seconds", str(spec.lease_seconds)]
@@ -72,7 +72,7 @@ def worker_arguments(spec: DispatchSpec) -> list[str]:
 
 
 def worker_environment(spec: DispatchSpec) -> dict[str, str]:
-    """Give the variables of a worker, with what its arguments must not show."""
+    """Return the variables of a worker, with what its arguments must not show."""
     found = dict(spec.env)
     if has_secret(spec.run_log_url):
         found[RUN_LOG] = spec.run_log_url
@@ -84,7 +84,7 @@ def worker_environment(spec: DispatchSpec) -> dict[str, str]:
 
 
 def has_secret(url: str) -> bool:
-    """Say whether an address holds a password or a key: those of alerts are secrets as a whole."""
+    """Return whether an address holds a password or a key: those of alerts are secrets as a whole."""
     parts = urlsplit(url)
     if parts.scheme in ("slack", "pagerduty", "http", "https") or parts.password:
         return True

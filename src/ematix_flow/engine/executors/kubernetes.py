@@ -58,7 +58,7 @@ class KubernetesExecutor:
         self._ask("DELETE", f"/{quote(handle.ref)}", {"propagationPolicy": "Background"})
 
     def job(self, spec: DispatchSpec) -> dict[str, Any]:
-        """Give the job: one attempt of one pod, since attempts are the run log's business."""
+        """Return the job: one attempt of one pod, since attempts are the run log's business."""
         short = spec.claim_token[:8]
         labels = {"ematix-flow/pipeline": _label(spec.pipeline_name), "ematix-flow/claim-token-short": _label(short)}
         pod: dict[str, Any] = {"restartPolicy": "Never", "containers": [self._container(spec)]}
@@ -113,7 +113,7 @@ class KubernetesExecutor:
 
 
 def _connection() -> tuple[http.client.HTTPConnection, dict[str, str]]:
-    """Give a connection to the API, and who asks."""
+    """Return a connection to the API, and who asks."""
     server = os.environ.get(SERVER_VARIABLE)
     if server:
         parts = urlsplit(server)
@@ -141,7 +141,7 @@ def _reason(said: bytes) -> str:
 
 
 def _name(pipeline: str) -> str:
-    """Give a name for a job that no other has; what Kubernetes does not take becomes a hyphen."""
+    """Return a name for a job that no other has; what Kubernetes does not take becomes a hyphen."""
     plain = re.sub(r"[^a-z0-9]+", "-", pipeline.lower()).strip("-") or "pipeline"
     mark = uuid.uuid4().hex[:8]
     return f"flow-{plain[: NAME_LENGTH - len('flow--') - len(mark)].strip('-')}-{mark}"

@@ -15,7 +15,7 @@ _PARAMETERS = {"k8s": ("image", "service-account", "sa", "secret"), "lambda": ("
 
 
 def from_url(url: str) -> Executor | None:
-    """Give the executor of a URL; None for threads of this process, which need none."""
+    """Return the executor of a URL; None for threads of this process, which need none."""
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES or "://" not in url:
         message = f"no executor is called {url!r}"

@@ -103,7 +103,7 @@ def _step(stored: StoredPlan, waiting: Waiting, options: Options) -> _Step:
 
 
 def _declared(stored: StoredPlan, waiting: Waiting) -> TargetDeclaration | None:
-    """Give the target as its module declares it, where the plan needs the module."""
+    """Return the target as its module declares it, where the plan needs the module."""
     declared = PROJECT.pipelines.get(stored.pipeline) if stored.module_needed else None
     if stored.module_needed and declared is None:
         message = f"plan {stored.id} needs the module of pipeline {stored.pipeline!r}: {stored.module_needed}"
@@ -150,7 +150,7 @@ def _check(stored: StoredPlan, steps: Sequence[_Step], options: Options) -> None
 
 
 def _is_open(step: _Step, *, compare: bool) -> bool:
-    """Say whether a target has yet to be loaded; one that is compared must be as it was."""
+    """Return whether a target has yet to be loaded; one that is compared must be as it was."""
     database, ledger = step.database, Ledger(step.database)
     session = database.session()
     try:

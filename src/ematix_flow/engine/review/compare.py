@@ -112,11 +112,11 @@ class _Eye:
 
     @property
     def mode(self) -> str:
-        """Give the mode of the load."""
+        """Return the mode of the load."""
         return self.plan.commit.write.mode
 
     def diff(self, counts: Counts) -> Diff:
-        """Give what was seen, with the counts of the load."""
+        """Return what was seen, with the counts of the load."""
         if not self.database.capabilities.answers_sql:
             self.totals |= {ADDED: counts.inserted, REMOVED: counts.deleted}
             self.notes = (*self.notes, FILES_COUNTED)
@@ -136,7 +136,7 @@ class _Eye:
         self.verdicts = () if audited is None else tuple(f"expectation {text}" for text in verdicts_of(audited))
 
     def derived(self, staged: Counts) -> Counts:
-        """Give the counts that follow from the difference, for a table that has yet to be created or widened."""
+        """Return the counts that follow from the difference, for a table that has yet to be created or widened."""
         added, changed, removed = (self.totals[kind] for kind in ("added", "changed", "removed"))
         match self.mode:
             case "append":
@@ -200,7 +200,7 @@ class _Eye:
 
 
 def _plain(value: Any, kind: ColumnType) -> Any:
-    """Give a value as JSON can hold it, in one spelling whatever the database."""
+    """Return a value as JSON can hold it, in one spelling whatever the database."""
     if value is None:
         return None
     match kind:

@@ -60,21 +60,21 @@ class DiffResult:
 
     @property
     def command(self) -> str:
-        """Give the command that applies the plan."""
+        """Return the command that applies the plan."""
         return f"flow apply {self.plan_id}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the result as plain data."""
+        """Return the result as plain data."""
         known = {"plan_id": self.plan_id, "pipeline": self.pipeline_name, "made_at": self.made_at}
         targets = {target.table: target.to_dict() for target in self.targets}
         return known | {"expires_at": self.expires_at, "apply": self.command, "targets": targets}
 
     def to_json(self, indent: int | None = 2) -> str:
-        """Give the result as JSON."""
+        """Return the result as JSON."""
         return json.dumps(self.to_dict(), indent=indent, default=str, ensure_ascii=False)
 
     def text(self) -> str:
-        """Give the result for people."""
+        """Return the result for people."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -117,7 +117,7 @@ def diff_pipeline(pipeline: Pipeline, options: Options | None = None, sample: in
 
 
 def plan_store(log: RunLog) -> PlanStore:
-    """Give the plans that are kept beside a run log."""
+    """Return the plans that are kept beside a run log."""
     return PlanStore(log.folder / "plans")
 
 
@@ -156,7 +156,7 @@ def _give_up(load_request: LoadRequest, error: BaseException, options: Options) 
 
 
 def _history(load_request: LoadRequest) -> HistoryRow:
-    """Give the row that keeps the staging of a plan from being tidied up."""
+    """Return the row that keeps the staging of a plan from being tidied up."""
     table, name = load_request.target.table, history_name(load_request.pipeline, load_request.target.table)
     mode = load_request.target.write.spelled
     return HistoryRow(

@@ -52,7 +52,7 @@ Spark: TypeAlias = "Callable[[], Any]"
 
 
 def dry_run_pipeline(pipeline: Pipeline, options: Options | None = None) -> PreviewResult:
-    """Give the plan with the counts that a run would have now; errors are kept per target and stop no other target."""
+    """Return the plan with the counts that a run would have now; errors are kept per target and stop no other target."""
     refuse_plain(pipeline)
     options = options or Options()
     source = source_for(pipeline, options, session_for(options))
@@ -145,7 +145,7 @@ def _verdicts(audited: Audited | None) -> dict[str, Any] | None:
 
 @contextmanager
 def _database(target: TargetDeclaration, source: OpenSource, spark: Spark) -> Iterator[tuple[Database, OpenSource]]:
-    """Give the target, or a scratch one in the place of a file that does not exist and must not come to be."""
+    """Return the target, or a scratch one in the place of a file that does not exist and must not come to be."""
     declared = resolve_connection("default" if target.connection is None else target.connection)
     database = target_for(declared, target.table, spark)
     if database.exists():
@@ -164,7 +164,7 @@ def _database(target: TargetDeclaration, source: OpenSource, spark: Spark) -> It
 def _staging(
     load_request: LoadRequest, plan: TargetPlan, look: Look, spark: Spark
 ) -> Iterator[tuple[StageSpec | None, tuple[Part, ...]]]:
-    """Give the staged rows of a plan, dropped at the end; nothing where the target reads the source itself."""
+    """Return the staged rows of a plan, dropped at the end; nothing where the target reads the source itself."""
     if plan.path.value == "same_db":
         yield None, ()
         return
@@ -188,7 +188,7 @@ def _history(load_request: LoadRequest) -> HistoryRow:
 
 
 def told_error(error: BaseException) -> str:
-    """Give what went wrong, with the hint and without secrets."""
+    """Return what went wrong, with the hint and without secrets."""
     if not isinstance(error, FlowError):
         return safe_text(error)
     return redact(error.what if not error.hint else f"{error.what}\nHint: {error.hint}")

@@ -65,14 +65,14 @@ class SeenSource:
     """False when only a run can tell what the function gives, so that nobody can say how it is loaded."""
 
     def unforced(self, pipeline: Pipeline) -> Pipeline:
-        """Give the pipeline to plan for: a path cannot be forced or refused before the source is known."""
+        """Return the pipeline to plan for: a path cannot be forced or refused before the source is known."""
         return pipeline if self.known else replace(pipeline, force_path=None)
 
 
 def partial(
     reference: str | Connection | None, opened: Callable[[Connection], Database | Files | LakeSource] = system_of
 ) -> PartialInspection:
-    """Give the system behind a connection; one that cannot be resolved is taken as it is written, or as PostgreSQL."""
+    """Return the system behind a connection; one that cannot be resolved is taken as it is written, or as PostgreSQL."""
     reference = "default" if reference is None else reference
     name = reference if isinstance(reference, str) else reference.name
     try:
@@ -87,14 +87,14 @@ def partial(
 
 
 def inspect_target_offline(target: TargetDeclaration) -> tuple[Database, PartialInspection]:
-    """Give the system that a target lives in, and how it was found."""
+    """Return the system that a target lives in, and how it was found."""
     seen = partial(target.connection, lambda found: target_of(found, (target.table.schema, target.table.name)))
     assert not isinstance(seen.system, Files | LakeSource)  # noqa: S101 - targets are never plain sources
     return seen.system, seen
 
 
 def _nowhere(connection: Connection) -> Connection:
-    """Give a connection that leads to no server, whose open references could not be read as an address."""
+    """Return a connection that leads to no server, whose open references could not be read as an address."""
     scheme = {"postgres": "postgresql", "mysql": "mysql"}.get(connection.kind)
     return connection if scheme is None else replace(connection, url=f"{scheme}://unresolved/{connection.name}")  # type: ignore[call-arg]
 
@@ -134,7 +134,7 @@ def _unseen(seen: PartialInspection, note: str) -> SeenSource:
 def inspecting_offline(
     *, source_resolved: bool, target_resolved: bool, spark: Callable[[], Any] | None = None
 ) -> Callable[[LoadRequest], Look]:
-    """Give the way to observe that a preview needs: no data is read, nobody is waited for, failures become notes.
+    """Return the way to observe that a preview needs: no data is read, nobody is waited for, failures become notes.
 
     With `spark` columns that only Spark knows are not assumed.
     """
@@ -158,7 +158,7 @@ def inspecting_offline(
 
 
 def _loaded_or_note(load_request: LoadRequest, *, known: bool) -> tuple[Loaded | None, tuple[str, ...]]:
-    """Give the files that were loaded before, or a note that nobody can tell."""
+    """Return the files that were loaded before, or a note that nobody can tell."""
     if load_request.target.write.incremental is None:
         return None, ()
     failures: Any = (FlowError, *load_request.database.failures)
@@ -221,7 +221,7 @@ def _source_or_note(load_request: LoadRequest, loaded: Loaded | None) -> Look:
 
 
 def _about_files(look: Look) -> tuple[str, ...]:
-    """Give what a run would say about files that have changed."""
+    """Return what a run would say about files that have changed."""
     choice = look.observed.files
     error = refused(choice) if choice is not None else None
     if error is not None:
@@ -231,7 +231,7 @@ def _about_files(look: Look) -> tuple[str, ...]:
 
 
 def _with_open_bounds(load_request: LoadRequest, seen: Observed) -> Observed:
-    """Give the observation with its lower bound; the upper one would have to be read from the data."""
+    """Return the observation with its lower bound; the upper one would have to be read from the data."""
     write = load_request.target.write
     if write.incremental_column is None:
         return seen

@@ -58,29 +58,29 @@ class PreviewResult:
 
     @property
     def ok(self) -> bool:
-        """Say whether every target could be loaded, as far as was tried."""
+        """Return whether every target could be loaded, as far as was tried."""
         return all(target.dry_run_error is None for target in self.targets)
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """Give what would go wrong, by target."""
+        """Return what would go wrong, by target."""
         return tuple(f"{t.schema_qualified_name}: {t.dry_run_error}" for t in self.targets if t.dry_run_error)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the report as plain data."""
+        """Return the report as plain data."""
         return plan_dict(self.plan, self.targets) | {"is_dry_run": self.is_dry_run}
 
     def to_json(self, indent: int | None = 2) -> str:
-        """Give the report as JSON."""
+        """Return the report as JSON."""
         return json.dumps(self.to_dict(), indent=indent, default=str, ensure_ascii=False)
 
     def text(self, *, verbose: bool = False) -> str:
-        """Give the report for people; `verbose` adds every statement."""
+        """Return the report for people; `verbose` adds every statement."""
         return "\n".join(plan_lines(self.plan, self.targets, verbose=verbose, dry_run=self.is_dry_run))
 
 
 def preview_pipeline(pipeline: Pipeline, options: Options | None = None, *, physical: bool = False) -> PreviewResult:
-    """Give the plan without touching any data; connections that cannot be resolved or reached become notes.
+    """Return the plan without touching any data; connections that cannot be resolved or reached become notes.
 
     With `physical`, Spark is asked how it would run what it evaluates; otherwise it is not even loaded.
     """
@@ -167,7 +167,7 @@ def _physical(load_request: LoadRequest, plan: TargetPlan, look: Look, spark: Ca
 
 
 def _only_known(plan: TargetPlan, *, source: bool, place: bool) -> TargetPlan:
-    """Give the plan without what had to be made up: who loads an unknown source, where an open address leads."""
+    """Return the plan without what had to be made up: who loads an unknown source, where an open address leads."""
     if not place:
         plan = replace(plan, connection_info={})
     if source:
@@ -181,7 +181,7 @@ def _without_place(result: PreviewResult) -> PreviewResult:
 
 
 def plan_despite_drift(load_request: LoadRequest, observe: Callable[[LoadRequest], Look]) -> TargetPlan:
-    """Give the plan; where drift would stop a run, the plan for a table that is accepted as it is, with a note."""
+    """Return the plan; where drift would stop a run, the plan for a table that is accepted as it is, with a note."""
     try:
         return plan_load(load_request, observe)[0]
     except DriftError as error:
@@ -200,7 +200,7 @@ def report(
     *,
     is_dry_run: bool = False,
 ) -> PreviewResult:
-    """Give the report of planned targets."""
+    """Return the report of planned targets."""
     system = source.database or source.files or source.lake
     planned = tuple(target.plan for target in targets if target.plan is not None)
     plan = Plan(

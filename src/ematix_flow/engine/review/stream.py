@@ -45,7 +45,7 @@ IN_THE_QUEUE = "only messages that were received are looked at; those that are s
 
 
 def preview_stream(stream: Stream, options: StreamOptions | None = None) -> PreviewResult:
-    """Give the plan of the next batch of every target; no message is read."""
+    """Return the plan of the next batch of every target; no message is read."""
     return _looked_at(stream, options or StreamOptions(), simulates=False)
 
 
@@ -95,7 +95,7 @@ def _looked_at(stream: Stream, options: StreamOptions, *, simulates: bool) -> Pr
 def _summary(
     context: StreamContext, target: StreamTarget, kept: ExitStack, *, simulates: bool
 ) -> tuple[TargetSummary, list[str]]:
-    """Give what the next batch of one target would do; whatever goes wrong is part of the answer."""
+    """Return what the next batch of one target would do; whatever goes wrong is part of the answer."""
     known = _declared(target)
     try:
         sink = sink_for(context, target, looks=True)
@@ -118,7 +118,7 @@ def _summary(
 
 
 def _declared(target: StreamTarget) -> TargetSummary:
-    """Give what is known of a target before anybody is asked."""
+    """Return what is known of a target before anybody is asked."""
     table = target.declared_table
     return TargetSummary(
         schema_qualified_name=target.place if is_broker(target) else ".".join(part for part in name_of(target) if part),
@@ -177,7 +177,7 @@ def _check_target(context: StreamContext, target: StreamTarget, kept: ExitStack,
 
 
 def _promise(context: StreamContext, target: StreamTarget) -> str:
-    """Give what the stream promises of this target."""
+    """Return what the stream promises of this target."""
     source, into = resolve_connection(context.stream.sources[0].connection), resolve_connection(target.connection)
     promised = guarantee_of(source.kind, into.kind, context.stream.delivery)
     return f"{context.stream.key_of(target)}: {promised.word.replace('_', ' ')}: {promised.reason}"

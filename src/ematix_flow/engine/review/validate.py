@@ -56,15 +56,15 @@ class ValidateResult:
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the answer as plain data."""
+        """Return the answer as plain data."""
         return asdict(self) | {"errors": list(self.errors), "notes": list(self.notes)}
 
     def to_json(self, indent: int | None = 2) -> str:
-        """Give the answer as JSON."""
+        """Return the answer as JSON."""
         return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
 
     def text(self, *, verbose: bool = False) -> str:
-        """Give the answer for people; `verbose` adds the query that was checked."""
+        """Return the answer for people; `verbose` adds the query that was checked."""
         lines = [f"{self.pipeline_name}: {'ok' if self.ok else 'failed'}"]
         lines += [f"  error: {_indented(error)}" for error in self.errors]
         lines += [f"  note: {_indented(note)}" for note in self.notes]
@@ -107,7 +107,7 @@ class Findings:
 
 
 def _said(error: BaseException) -> str:
-    """Give what an exception says; those of Python itself often say nothing without their name."""
+    """Return what an exception says; those of Python itself often say nothing without their name."""
     said, name = safe_text(error), type(error).__name__
     return f"{name}: {said}" if type(error).__module__ == "builtins" and said != name else said
 

@@ -45,7 +45,7 @@ def lose(pipeline: Pipeline, lost: Lose, keeper: Keeper) -> PipelineState:
 
 
 def _ended(pipeline: Pipeline, state: PipelineState, keeper: Keeper) -> tuple[PipelineState, str, str]:
-    """Give the state of the slot, the status of its run and the class of what went wrong."""
+    """Return the state of the slot, the status of its run and the class of what went wrong."""
     now = keeper.moment()
     if not state.cancelled_by:
         return retrying.interrupted(state, now), INTERRUPTED, "InterruptedRun"
@@ -57,7 +57,7 @@ def _ended(pipeline: Pipeline, state: PipelineState, keeper: Keeper) -> tuple[Pi
 
 
 def _committed(pipeline: Pipeline, target: TargetDeclaration, slot: str, keeper: Keeper) -> bool:
-    """Say whether a load is in the ledger of its target; a commit that is still on its way is waited for and shut out."""
+    """Return whether a load is in the ledger of its target; a commit that is still on its way is waited for and shut out."""
     database = target_for(target.connection, target.table, session_for(keeper.options))
     ledger, now = Ledger(database), keeper.options.clock.now()
     try:

@@ -89,13 +89,13 @@ def ask(log: RunLog, kind: str, pipeline: str, *, run_id: str = "", from_step: s
 
 
 def asked_runs(log: RunLog, held: Callable[[str], bool]) -> list[Action]:
-    """Give the runs that were asked for and that nobody is at work on, oldest first."""
+    """Return the runs that were asked for and that nobody is at work on, oldest first."""
     found = [one for one in log.all(Action) if one.kind in (RUN, RERUN, RESTART) and one.state in (ASKED, TAKEN)]
     return sorted((one for one in found if not held(one.pipeline)), key=lambda one: one.asked_at)
 
 
 def pipeline_of(log: RunLog, name: str) -> str:
-    """Give the pipeline of a name or of a run's id."""
+    """Return the pipeline of a name or of a run's id."""
     if any(log.find(kind, name) is not None for kind in (PipelineState, Claim, RequestRow)):
         return name
     run = log.get_run(name)

@@ -45,7 +45,7 @@ class SlotDone:
 def open_backfill(
     log: RunLog, pipeline: Pipeline, first: datetime, last: datetime, *, again: bool = False
 ) -> tuple[Backfill, bool]:
-    """Give the backfill of a stretch, and whether it is one that was interrupted; `again` loads slots that ran before too."""
+    """Return the backfill of a stretch, and whether it is one that was interrupted; `again` loads slots that ran before too."""
     if pipeline.schedule is None:
         message = f"pipeline {pipeline.name!r} has no schedule, so there are no slots to run"
         raise DeclareError(message, hint="give it schedule=, or run it now: flow run.", origin=pipeline.origin)
@@ -61,7 +61,7 @@ def open_backfill(
 
 
 def find_backfill(log: RunLog, backfill_id: str) -> Backfill:
-    """Give a backfill by its id or a unique beginning of it."""
+    """Return a backfill by its id or a unique beginning of it."""
     found = [one for one in log.all(Backfill) if one.id.startswith(backfill_id)]
     if len(found) != 1:
         message = f"no single backfill has the id {backfill_id!r}"
@@ -70,7 +70,7 @@ def find_backfill(log: RunLog, backfill_id: str) -> Backfill:
 
 
 def slots_of(pipeline: Pipeline, backfill: Backfill) -> Iterator[str]:
-    """Give the slots of a backfill one by one, the first instant included and the last one not."""
+    """Return the slots of a backfill one by one, the first instant included and the last one not."""
     schedule = pipeline.schedule or ""
     first, last = instant_of(backfill.first), instant_of(backfill.last)
     found = slots_between(schedule, pipeline.timezone, first - MOMENT, last)
@@ -78,7 +78,7 @@ def slots_of(pipeline: Pipeline, backfill: Backfill) -> Iterator[str]:
 
 
 def slot_count(pipeline: Pipeline, backfill: Backfill) -> int:
-    """Give how many slots a backfill has, without going through all of them."""
+    """Return how many slots a backfill has, without going through all of them."""
     first, last = instant_of(backfill.first), instant_of(backfill.last)
     return count_slots(pipeline.schedule or "", pipeline.timezone, first, last)
 
@@ -124,6 +124,6 @@ def _run_slot(pipeline: Pipeline, backfill: Backfill, slot: str, keeper: Keeper)
 
 
 def _has_run(log: RunLog, name: str) -> bool:
-    """Say whether the run log knows that a slot of a plain function has run; a load asks its target."""
+    """Return whether the run log knows that a slot of a plain function has run; a load asks its target."""
     found = log.get_run(name)
     return found is not None and found.run_id == name and found.status == "succeeded"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def stoppable(pipeline: Pipeline, request: Request, log: RunLog, options: Options) -> Iterator[Halt]:
-    """Give what stops the run in this block: its lease or a request that is cancelled, and the limit of its time."""
+    """Return what stops the run in this block: its lease or a request that is cancelled, and the limit of its time."""
     halt = options.halt or Halt(lambda one: _look(one, request, log))
     with halt.over(), _watched(halt, request, log, options), _limited(halt, pipeline.name, pipeline.timeout):
         try:

@@ -46,7 +46,7 @@ class _Sla:
 
     @property
     def column(self) -> str | None:
-        """Give the column whose newest value counts; None where the last success does."""
+        """Return the column whose newest value counts; None where the last success does."""
         return None if self.target is None else self.target.quality.column
 
 
@@ -56,7 +56,7 @@ def register_freshness_sla(pipeline: str, sla: Any) -> None:
 
 
 def registered_slas() -> dict[str, timedelta]:
-    """Give the limits by the names of their pipelines; of several targets the strictest one."""
+    """Return the limits by the names of their pipelines; of several targets the strictest one."""
     found: dict[str, timedelta] = {}
     for one in _slas():
         found[one.pipeline] = min(one.sla, found.get(one.pipeline, one.sla))
@@ -66,7 +66,7 @@ def registered_slas() -> dict[str, timedelta]:
 def evaluate_freshness(
     names: Iterable[str] | None = None, *, now: datetime | None = None, run_log: RunLog | None = None
 ) -> list[Freshness]:
-    """Give how fresh every table with a limit is, or those of some pipelines."""
+    """Return how fresh every table with a limit is, or those of some pipelines."""
     log, wanted = run_log or open_run_log(), None if names is None else set(names)
     at = now or SYSTEM_CLOCK.now()
     return [_evaluated(one, at, log) for one in _slas() if wanted is None or one.pipeline in wanted]
@@ -113,7 +113,7 @@ def _told(one: Freshness, before: str) -> FreshnessChanged:
 
 
 def last_success(log: RunLog, pipeline: str, target: str) -> datetime | None:
-    """Give when a pipeline, or one target of it, last succeeded."""
+    """Return when a pipeline, or one target of it, last succeeded."""
     declared = PROJECT.pipelines.get(pipeline)
     state = log.find(PipelineState, pipeline) if declared is None or len(declared.targets) <= 1 else None
     if state is not None and state.last_success_at:
@@ -141,7 +141,7 @@ def _evaluated(one: _Sla, now: datetime, log: RunLog) -> Freshness:
 
 
 def _last(one: _Sla, log: RunLog) -> tuple[datetime | None, str, str]:
-    """Give the moment that counts, what it is and what stood in the way of a better one."""
+    """Return the moment that counts, what it is and what stood in the way of a better one."""
     note = ""
     if one.target is not None and one.column is not None:
         try:

@@ -31,7 +31,7 @@ class Looking:
 
 
 def who_looks(log: RunLog) -> Looking:
-    """Give who looks for what is due, by the clock of the run log."""
+    """Return who looks for what is due, by the clock of the run log."""
     lead, round_, now = log.find(Claim, LEADER), log.find(PeriodicJob, _job_name(log)), log.book.now()
     if lead is not None and lead.claim_token and instant(lead.expires_at) > now:
         return Looking(alive=True, text=f"{lead.worker_id} leads")

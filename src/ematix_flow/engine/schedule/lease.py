@@ -97,12 +97,12 @@ class Lease:
 
 
 def cancelled(pipeline: str, by: str) -> RunCancelledError:
-    """Give the error of a run that somebody cancelled."""
+    """Return the error of a run that somebody cancelled."""
     return RunCancelledError(f"the run of {pipeline} was cancelled by {by}", hint="nothing of it was committed.")
 
 
 def held_now(log: RunLog) -> dict[str, str]:
-    """Give who holds which lease, by the clock of the run log."""
+    """Return who holds which lease, by the clock of the run log."""
     held = [claim for claim in log.all(Claim) if claim.claim_token]
     if not held:
         return {}
@@ -111,5 +111,5 @@ def held_now(log: RunLog) -> dict[str, str]:
 
 
 def default_worker(role: str) -> str:
-    """Give a name for this process among all that share a run log."""
+    """Return a name for this process among all that share a run log."""
     return f"{role}-{socket.gethostname()}-{os.getpid()}"

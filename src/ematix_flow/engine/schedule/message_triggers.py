@@ -43,7 +43,7 @@ class Look:
 
 
 def news(source: Source, seen: str) -> News | None:
-    """Give what is new behind a place in the source; None when nothing is.
+    """Return what is new behind a place in the source; None when nothing is.
 
     A workflow that has never looked begins with the messages that come from now on.
     """

@@ -18,7 +18,7 @@ ONE = 1
 
 
 def pool_sizes(project: Project) -> dict[str, int]:
-    """Give the sizes of pools: those of the project file, and those of the module where it says more."""
+    """Return the sizes of pools: those of the project file, and those of the module where it says more."""
     sizes: dict[str, int] = {}
     for name, size in {**project_table("pools"), **project.pools}.items():
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:

@@ -76,7 +76,7 @@ def _run(action: Action, pipeline: Pipeline, keeper: Keeper, lease: Lease) -> As
 
 
 def _slot(action: Action, pipeline: Pipeline, log: RunLog) -> str:
-    """Give the name of the load: a restart has that of the run before it, so that only what is missing is done."""
+    """Return the name of the load: a restart has that of the run before it, so that only what is missing is done."""
     if action.kind == RESTART:
         before = log.get_run(action.run_id)
         if before is not None and before.request_id:

@@ -76,12 +76,12 @@ class RunDueResult:
     skipped: list[SkippedEvent] = field(default_factory=list)
 
     def names(self) -> set[str]:
-        """Give the pipelines that were dealt with."""
+        """Return the pipelines that were dealt with."""
         events: tuple[FiredEvent | FailedEvent | SkippedEvent, ...] = (*self.fired, *self.failed, *self.skipped)
         return {event.name for event in events}
 
     def with_all(self, more: RunDueResult) -> RunDueResult:
-        """Give what two rounds did."""
+        """Return what two rounds did."""
         return RunDueResult(self.fired + more.fired, self.failed + more.failed, self.skipped + more.skipped)
 
 
@@ -107,7 +107,7 @@ def run_due(
 
 
 def _concerns(pipeline: Pipeline, at: Situation) -> bool:
-    """Say whether a round tells of a pipeline: something of it is due, or its slot of the window runs elsewhere."""
+    """Return whether a round tells of a pipeline: something of it is due, or its slot of the window runs elsewhere."""
     state = at.state(pipeline.name)
     elsewhere = pipeline.name in at.held and state.slot_status == retrying.RUNNING
     return decide(pipeline, at) is not None or (elsewhere and instant_of(state.last_slot) > at.now - at.window)
@@ -163,7 +163,7 @@ def run_due_with_dag(due: Sequence[str], **options: Any) -> list[str]:
 
 
 def look(keeper: Keeper, window: timedelta, catchup: str | None) -> tuple[Keeper, Situation]:
-    """Give what decisions are made from; when the run log is away, one that is empty and ends with this process."""
+    """Return what decisions are made from; when the run log is away, one that is empty and ends with this process."""
     try:
         return keeper, seen(keeper, window, catchup)
     except RunLogError as error:
@@ -174,7 +174,7 @@ def look(keeper: Keeper, window: timedelta, catchup: str | None) -> tuple[Keeper
 
 
 def seen(keeper: Keeper, window: timedelta, catchup: str | None) -> Situation:
-    """Give what the run log knows, with workflows set off and ended."""
+    """Return what the run log knows, with workflows set off and ended."""
     log = keeper.log
     states = {state.pipeline: state for state in log.all(PipelineState)}
     at = Situation(PROJECT, keeper.moment(), states, held_now(log), window, catchup)
@@ -201,7 +201,7 @@ def _round(names: Iterable[str], keeper: Keeper, at: Situation, tell: Reporter |
 
 
 def _steps(pipeline: Pipeline, keeper: Keeper, at: Situation, tell: Reporter | None) -> Iterator[Outcome | Skip]:
-    """Give what is done with a pipeline: with `catchup="all"` one slot after the other."""
+    """Return what is done with a pipeline: with `catchup="all"` one slot after the other."""
     while True:
         decided = decide(pipeline, at)
         if isinstance(decided, Lose):
@@ -233,7 +233,7 @@ def _fired(pipeline: Pipeline, fire: Fire, keeper: Keeper, at: Situation, tell: 
 
 
 def under_lease(at: Situation, state: PipelineState) -> Situation:
-    """Give the situation as it is for whoever has the lease and reads the state anew."""
+    """Return the situation as it is for whoever has the lease and reads the state anew."""
     held = {name: holder for name, holder in at.held.items() if name != state.pipeline}
     return replace(_with_state(at, state), held=held)
 

@@ -33,7 +33,7 @@ class AskedRuns:
 
 
 def seen_runs(log: RunLog, asked: AskedRuns) -> tuple[list[RunRecord], int]:
-    """Give the newest runs and how many there are."""
+    """Return the newest runs and how many there are."""
     if asked.status not in (RUNNING, INTERRUPTED):
         found, total = _listed(log, asked, asked.status, asked.limit, asked.offset)
         return _told(log, found), total
@@ -45,7 +45,7 @@ def seen_runs(log: RunLog, asked: AskedRuns) -> tuple[list[RunRecord], int]:
 
 
 def seen_run(log: RunLog, run: RunRecord) -> RunRecord:
-    """Give a run with the status that is true now."""
+    """Return a run with the status that is true now."""
     return _told(log, [run])[0]
 
 
@@ -68,7 +68,7 @@ def _told(log: RunLog, runs: list[RunRecord]) -> list[RunRecord]:
 
 
 def _is_dead(run: RunRecord, held: Mapping[str, str], project: str) -> bool:
-    """Say whether the process of a run is known to be gone; leases of other projects are not seen."""
+    """Return whether the process of a run is known to be gone; leases of other projects are not seen."""
     if run.status != RUNNING or run.kind == "streaming":
         return False
     if run.extras.get(LEASED):

@@ -24,7 +24,7 @@ class Meant:
 
 
 def meant(log: RunLog, word: str) -> Meant:
-    """Give what a word means: something declared first, then a name of the run log, then a slot or a run."""
+    """Return what a word means: something declared first, then a name of the run log, then a slot or a run."""
     if word in PROJECT.pipelines or word in PROJECT.streams:
         return Meant(word)
     if word in PROJECT.workflows:

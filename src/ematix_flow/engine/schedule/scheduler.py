@@ -105,7 +105,7 @@ class Scheduler:
                 return
 
     def begun(self) -> list[Future[object]]:
-        """Give the runs of this process that a look has begun or found under way."""
+        """Return the runs of this process that a look has begun or found under way."""
         return list(self._running.values())
 
     def _ended(self) -> int:

@@ -49,7 +49,7 @@ class Keeper:
     """The clock of decisions where it was given; stamps of audits stay those of the wall."""
 
     def moment(self) -> datetime:
-        """Give the instant that decisions are made for."""
+        """Return the instant that decisions are made for."""
         return self.now or self.options.clock.now()
 
 
@@ -63,7 +63,7 @@ class Taken:
 
     @property
     def slot(self) -> str:
-        """Give the slot."""
+        """Return the slot."""
         return self.state.last_slot
 
 
@@ -83,12 +83,12 @@ class Outcome:
 
     @property
     def cancelled(self) -> bool:
-        """Say whether somebody cancelled it before it committed."""
+        """Return whether somebody cancelled it before it committed."""
         return self.error_type == RunCancelledError.__name__
 
     @property
     def success(self) -> bool:
-        """Say whether everything was done."""
+        """Return whether everything was done."""
         return not self.error_type and not self.overtaken
 
 
@@ -207,7 +207,7 @@ def _settled(
 
 
 def ended_event(pipeline: Pipeline, state: PipelineState, now: datetime, seconds: float, error: str) -> PipelineEnded:
-    """Give what is told when a slot has ended; `error` is the class of what went wrong."""
+    """Return what is told when a slot has ended; `error` is the class of what went wrong."""
     return PipelineEnded(
         pipeline.name,
         "",
@@ -253,12 +253,12 @@ def run_leased(pipeline: Pipeline, run: str, keeper: Keeper, lease: Lease, slot:
 
 
 def own_slot_id(pipeline: Pipeline, slot: str, keeper: Keeper) -> str:
-    """Give the name of a slot's load in its target, with the name that somebody gave to the project."""
+    """Return the name of a slot's load in its target, with the name that somebody gave to the project."""
     return slot_id(pipeline.name, slot, keeper.log.project.in_slots)
 
 
 def slot_interval(pipeline: Pipeline, slot: str) -> Slot:
-    """Give the time that a slot stands for."""
+    """Return the time that a slot stands for."""
     end = instant_of(slot)
     if pipeline.schedule is None:
         return Slot(None, end)
@@ -266,7 +266,7 @@ def slot_interval(pipeline: Pipeline, slot: str) -> Slot:
 
 
 def is_repeatable(error: BaseException, retry: Retry | None) -> bool:
-    """Say whether a policy tries again after an error: everything but what is the same every time, unless it says more."""
+    """Return whether a policy tries again after an error: everything but what is the same every time, unless it says more."""
     reasons = retry.retry_on if retry is not None else ()
     if not reasons:
         return not isinstance(error, TERMINAL)

@@ -63,12 +63,12 @@ class PipelineStatus:
 
 
 def status_snapshot(log: RunLog, now: datetime) -> list[dict[str, Any]]:
-    """Give how everything declared stands, by name, as plain data."""
+    """Return how everything declared stands, by name, as plain data."""
     return [one.as_dict() for one in standings(log, now)]
 
 
 def standings(log: RunLog, now: datetime) -> list[PipelineStatus]:
-    """Give how everything declared stands, by name."""
+    """Return how everything declared stands, by name."""
     states = {state.pipeline: state for state in log.all(PipelineState)}
     at = foreseen(Situation(PROJECT, now, states, held_now(log), WINDOW))
     sizes, by_hand = pool_sizes(PROJECT), requests.worked_on(log.book)
@@ -79,7 +79,7 @@ def standings(log: RunLog, now: datetime) -> list[PipelineStatus]:
 
 
 def foreseen(at: Situation) -> Situation:
-    """Give the situation as a scheduler would make it: workflows set off or ended; messages are not looked for."""
+    """Return the situation as a scheduler would make it: workflows set off or ended; messages are not looked for."""
     states = dict(at.states)
     for _ in at.project.workflows:
         moved = False
@@ -93,7 +93,7 @@ def foreseen(at: Situation) -> Situation:
 
 
 def running_now(log: RunLog) -> set[str]:
-    """Give the pipelines that run: under a lease, or because somebody of this machine asked for it."""
+    """Return the pipelines that run: under a lease, or because somebody of this machine asked for it."""
     return {*held_now(log), *requests.worked_on(log.book)}
 
 
@@ -126,7 +126,7 @@ def _of_pipeline(
 def _now(
     pipeline: Pipeline, state: PipelineState, at: Situation, sizes: Mapping[str, int], by_hand: Mapping[str, str]
 ) -> tuple[str, str | None]:
-    """Give in a word what a pipeline does, and why."""
+    """Return in a word what a pipeline does, and why."""
     if pipeline.name in at.held:
         stopping = f", and asked to stop by {state.cancelled_by}" if state.cancelled_by else ""
         return "running", f"running on {at.held[pipeline.name]}{stopping}"
@@ -212,7 +212,7 @@ def _of_stream(stream: Stream, log: RunLog, now: datetime) -> PipelineStatus:
 
 
 def _next(eligible: str, fires: datetime | None) -> str | None:
-    """Give the earlier of the next attempt and the next slot."""
+    """Return the earlier of the next attempt and the next slot."""
     moments = [instant_of(eligible)] if eligible else []
     moments += [fires] if fires is not None else []
     return slot_text(min(moments)) if moments else None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def advance_workflows(at: Situation, log: RunLog) -> Situation:
-    """Give the situation after every workflow was set off or ended that could be; one of many schedulers does each step."""
+    """Return the situation after every workflow was set off or ended that could be; one of many schedulers does each step."""
     states = dict(at.states)
     moved = True
     while moved:  # a workflow that ends may set off another one

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def spark_settings() -> SparkSettings:
-    """Give the settings of the project file, the user file and the environment, the nearest one winning."""
+    """Return the settings of the project file, the user file and the environment, the nearest one winning."""
     table: dict[str, Any] = {}
     for file in (user_file(), project_file()):
         if file.is_file():
@@ -93,7 +93,7 @@ def share_engine(*, share: bool = True) -> None:
 
 
 def session_runs() -> bool:
-    """Say whether this process has a session, or is starting one."""
+    """Return whether this process has a session, or is starting one."""
     session = sys.modules.get("ematix_flow.run.spark.session")
     return session is not None and session.is_running()
 
@@ -111,12 +111,12 @@ def engine_id() -> str:
 
 
 def session_settings() -> SparkSettings:
-    """Give the settings of a session that starts now."""
+    """Return the settings of a session that starts now."""
     return with_needs(spark_settings(), _NEEDED)
 
 
 def with_needs(settings: SparkSettings, needs: Sequence[SparkRequirements]) -> SparkSettings:
-    """Give the settings with what systems need; what the user says himself comes last."""
+    """Return the settings with what systems need; what the user says himself comes last."""
     all_ = sum(needs, SparkRequirements())
     return replace(
         settings,

@@ -42,7 +42,7 @@ class StreamStatus:
 
     @property
     def lag(self) -> int:
-        """Give how many messages wait in all."""
+        """Return how many messages wait in all."""
         return sum(self.waiting.values())
 
 
@@ -56,7 +56,7 @@ class Moved:
 
 
 def stream_status(stream: Stream, options: StreamOptions) -> list[StreamStatus]:
-    """Give where every target of a stream stands and what waits for it."""
+    """Return where every target of a stream stands and what waits for it."""
     stream = filled_in(stream)
     with closing(source_of(stream, options)) as source:
         return [_status_of(stream, target, source, options) for target in stream.targets]
@@ -106,7 +106,7 @@ def _chosen(stream: Stream, only: Sequence[str]) -> list[StreamTarget]:
 def _before(
     stream: Stream, target: StreamTarget, source: StreamSource, options: StreamOptions, *, healthy: bool, stays: bool
 ) -> Position | None:
-    """Give where a target stands; None where that says nothing about this source, which only one that stays minds."""
+    """Return where a target stands; None where that says nothing about this source, which only one that stays minds."""
     try:
         found = _position(stream, target, source, options)
     except StreamLostError:

@@ -33,7 +33,7 @@ AT_ONCE = 10_000
 
 
 def wants_topic(stream: Stream) -> bool:
-    """Say whether dead letters go to a topic, or refuse what cannot be."""
+    """Return whether dead letters go to a topic, or refuse what cannot be."""
     if stream.dead_letter_topic is None or stream.dlq_store == "table":
         if stream.dlq_store == "topic":
             message = f"stream {stream.name!r} says dlq_store='topic' and no dead_letter_topic="

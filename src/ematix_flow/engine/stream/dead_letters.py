@@ -47,7 +47,7 @@ class Selection:
 
     @classmethod
     def of(cls, value: dict[str, Any]) -> Selection:
-        """Give the selection that its plain form says."""
+        """Return the selection that its plain form says."""
         match value.get("kind"):
             case "all":
                 return cls()
@@ -60,7 +60,7 @@ class Selection:
                 raise RunError(message, hint="all, first_n or ids.")
 
     def among(self, letters: Sequence[Reject]) -> list[Reject]:
-        """Give those that are meant, oldest first."""
+        """Return those that are meant, oldest first."""
         oldest = sorted(letters, key=lambda letter: (letter.rejected_at, letter.reject_id))
         if not self.ids:
             return oldest if self.first is None else oldest[: self.first]
@@ -72,7 +72,7 @@ class Selection:
 
 
 def stats(stream: Stream) -> dict[str, Any]:
-    """Give how many dead letters there are, by status and by target."""
+    """Return how many dead letters there are, by status and by target."""
     letters = records(stream, status=None, limit=EVERYTHING)
     by_status = Counter(letter.status for letter in letters)
     by_target = Counter(letter.target_name for letter in letters if letter.status == "pending")
@@ -81,7 +81,7 @@ def stats(stream: Stream) -> dict[str, Any]:
 
 
 def records(stream: Stream, *, status: str | None = "pending", limit: int = 100) -> list[Reject]:
-    """Give the dead letters of all tables that a stream writes to, newest first."""
+    """Return the dead letters of all tables that a stream writes to, newest first."""
     stream = filled_in(stream)
     found: list[Reject] = []
     for target in _tables(stream):
@@ -90,7 +90,7 @@ def records(stream: Stream, *, status: str | None = "pending", limit: int = 100)
 
 
 def record_by_id(stream: Stream, letter_id: str) -> Reject:
-    """Give one dead letter by its id or a beginning of it."""
+    """Return one dead letter by its id or a beginning of it."""
     found = Selection(ids=(letter_id,)).among(records(stream, status=None, limit=EVERYTHING))
     if len(found) > 1:
         message = f"{len(found)} dead letters begin with {letter_id!r}"

@@ -46,7 +46,7 @@ class LookupRows:
             threading.Thread(target=self._refresh, name=f"flow-lookup-{name}", daemon=True).start()
 
     def __call__(self) -> pa.Table | DataFrame:
-        """Give the rows."""
+        """Return the rows."""
         with self._first:
             if self._rows is None:
                 self._rows = self._read()
@@ -106,7 +106,7 @@ class LookupRows:
 def open_lookups(
     lookups: Mapping[str, Lookup], kept: ExitStack, spark: Callable[[], Any] | None = None
 ) -> dict[str, LookupRows]:
-    """Give the rows of all lookups; `kept` ends their threads. With `spark` tasks read them."""
+    """Return the rows of all lookups; `kept` ends their threads. With `spark` tasks read them."""
     opened = {}
     for name, lookup in lookups.items():
         try:
@@ -119,7 +119,7 @@ def open_lookups(
 
 
 def read_rows(database: Database, sql: str) -> pa.Table:
-    """Give the rows of a query."""
+    """Return the rows of a query."""
     import pyarrow as pa
 
     from ematix_flow.run.read.frames import declared_batch, declared_schema, interchange_query
@@ -149,7 +149,7 @@ def read_frame(database: Database, sql: str, spark: Any) -> DataFrame:
 
 @contextmanager
 def _asking(database: Database) -> Iterator[Session]:
-    """Give a session of a database, and report what it refuses as an error of the lookup's query."""
+    """Return a session of a database, and report what it refuses as an error of the lookup's query."""
     if not database.exists():
         message = f"the database {database.info()['dbname']} does not exist"
         raise RunError(message)

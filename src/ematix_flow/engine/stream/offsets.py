@@ -39,7 +39,7 @@ class Books:
 
 
 def position_in(books: Books, source_id: str) -> Position | None:
-    """Give the position that a target remembers, None before the first load; one that is gone since then is refused."""
+    """Return the position that a target remembers, None before the first load; one that is gone since then is refused."""
     database, name = books.database, books.name
     if not database.exists():
         return None
@@ -61,7 +61,7 @@ def position_in(books: Books, source_id: str) -> Position | None:
 
 
 def _has_loaded(ledger: Ledger, session: Session, books: Books, source_id: str) -> bool:
-    """Say whether a target knows of a load from a source."""
+    """Return whether a target knows of a load from a source."""
     begins = f"{source_id} "
     rows = session.query(
         f"SELECT COUNT(*) FROM {ledger.name('ledger')} "
@@ -72,7 +72,7 @@ def _has_loaded(ledger: Ledger, session: Session, books: Books, source_id: str) 
 
 
 def ended_at(books: Books, source_id: str, position: Position) -> bool:
-    """Say whether a position is the end of a load, and not one that an operator chose."""
+    """Return whether a position is the end of a load, and not one that an operator chose."""
     ledger, session = Ledger(books.database), books.database.session()
     try:
         rows = session.query(
@@ -86,7 +86,7 @@ def ended_at(books: Books, source_id: str, position: Position) -> bool:
 
 
 def advanced(position: Position, end: Position) -> Position:
-    """Give the end of a stretch with what its beginning says beside the place."""
+    """Return the end of a stretch with what its beginning says beside the place."""
     return end | {TURN: position[TURN]} if TURN in position else end
 
 
@@ -108,7 +108,7 @@ def remember(books: Books, source_id: str, position: Position, clock: Clock) -> 
 
 
 def _turn(before: Watermark | None, now: datetime) -> int:
-    """Give a number that no earlier turn had; where those are not known, it is one that counting does not reach."""
+    """Return a number that no earlier turn had; where those are not known, it is one that counting does not reach."""
     with suppress(ValueError, StreamLostError):
         if before is not None:
             return int(from_text(before.value).get(TURN, 0)) + 1

@@ -38,7 +38,7 @@ def open_context(stream: Stream, options: StreamOptions, kept: ExitStack) -> Str
 
 
 def sink_for(context: StreamContext, target: StreamTarget, *, looks: bool = False) -> StreamSink:
-    """Give a target as what it is, where it stands; whoever only `looks` leaves everything as it is."""
+    """Return a target as what it is, where it stands; whoever only `looks` leaves everything as it is."""
     source = context.source
     if is_broker(target):
         kind = FileBrokerSink if isinstance(source, FileStream) else BrokerSink
@@ -49,7 +49,7 @@ def sink_for(context: StreamContext, target: StreamTarget, *, looks: bool = Fals
 
 
 def kept_as(stream: Stream, options: StreamOptions) -> str:
-    """Give the name under which targets remember how far a run has come.
+    """Return the name under which targets remember how far a run has come.
 
     A range has positions of its own, so that a run over it that was killed goes on and the stream is not moved.
     """
@@ -76,6 +76,6 @@ def refuse_impossible(stream: Stream) -> None:
 
 
 def _beginning(stream: Stream) -> str:
-    """Give where a stream begins that was never run: with everything that is there, unless the connection says otherwise."""
+    """Return where a stream begins that was never run: with everything that is there, unless the connection says otherwise."""
     connection = resolve_connection(stream.sources[0].connection)
     return getattr(connection, "auto_offset_reset", None) or EARLIEST

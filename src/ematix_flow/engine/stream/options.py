@@ -43,10 +43,10 @@ class StreamOptions:
 
     @property
     def load(self) -> Options:
-        """Give the options of the load of one batch."""
+        """Return the options of the load of one batch."""
         return Options(bus=self.bus, clock=self.clock, spark=self.spark, of_stream=True)
 
     @property
     def ranged(self) -> bool:
-        """Say whether a range of the past is run over, apart from the stream itself."""
+        """Return whether a range of the past is run over, apart from the stream itself."""
         return self.begin is not None or self.end is not None

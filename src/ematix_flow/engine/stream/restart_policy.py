@@ -79,5 +79,5 @@ class RestartPolicy:
         return CrashLoopError(f"{said}; the last time: {safe_text(error)}", hint=hint)
 
     def pause(self) -> float:
-        """Give the seconds to wait now."""
+        """Return the seconds to wait now."""
         return replace(STREAM_RESTART, longest_wait=self.longest).wait_after(self.failures)

@@ -62,7 +62,7 @@ def follow(stream: Stream, options: StreamOptions) -> dict[str, Any]:
 
 
 def _pause(stream: Stream, options: StreamOptions, policy: RestartPolicy, error: Exception) -> float:
-    """Give the seconds to wait after an error; one that is the end is raised."""
+    """Return the seconds to wait after an error; one that is the end is raised."""
     ours = translate_error(error, stream.origin)
     last = policy.end_of(ours) if options.restart else ours
     if last is not None:
@@ -100,7 +100,7 @@ def _target_states(context: StreamContext) -> list[TargetState]:
 
 
 def _runs_long(context: StreamContext, end_offset: Position | None) -> bool:
-    """Say whether a run starts Spark, and that had better run quickly than start quickly."""
+    """Return whether a run starts Spark, and that had better run quickly than start quickly."""
     lakes = any(resolve_connection(target.connection).kind in LAKES for target in context.stream.targets)
     if not (lakes or context.rows.reads_rows):
         return False

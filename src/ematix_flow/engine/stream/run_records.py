@@ -36,7 +36,7 @@ class StreamRecord:
 
     @property
     def run_id(self) -> str:
-        """Give the id under which the run log knows the run."""
+        """Return the id under which the run log knows the run."""
         return self._record.run_id
 
     def __call__(self, event: Event) -> None:

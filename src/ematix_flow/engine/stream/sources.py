@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def source_of(stream: Stream, options: StreamOptions) -> StreamSource:
-    """Give the source of a stream; no connection is made and no Spark is started yet."""
+    """Return the source of a stream; no connection is made and no Spark is started yet."""
     one = stream.sources[0]
     source = open_stream(one.connection, one.query)
     if isinstance(source, LakeStream):
@@ -33,7 +33,7 @@ def source_of(stream: Stream, options: StreamOptions) -> StreamSource:
 
 
 def lake_frame(source: LakeStream, span: Span, spark: Callable[[], Any]) -> Any:
-    """Give the rows that a lake table got in a stretch, as a frame of Spark."""
+    """Return the rows that a lake table got in a stretch, as a frame of Spark."""
     from ematix_flow.run.read.lake_frames import added_frame
 
     source.engine()  # lets the session know where the table lies

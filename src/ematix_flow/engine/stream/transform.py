@@ -66,23 +66,23 @@ class StreamRows:
 
     @property
     def transforms(self) -> bool:
-        """Say whether there is SQL between source and target."""
+        """Return whether there is SQL between source and target."""
         return self._stage is not None
 
     @property
     def reads_rows(self) -> bool:
-        """Say whether there are rows in any case: of SQL, or of a source that has no messages."""
+        """Return whether there are rows in any case: of SQL, or of a source that has no messages."""
         return self.transforms or isinstance(self._source, LakeStream)
 
     def rows(self, span: Span, wanted: frozenset[str] = frozenset()) -> TypedRows:
-        """Give the rows between two positions; `wanted` has what messages tell beside their payload, where no SQL says it."""
+        """Return the rows between two positions; `wanted` has what messages tell beside their payload, where no SQL says it."""
         asked = (span.begin, span.end, wanted)
         if self._last is None or self._last[:3] != asked:
             self._last = (*asked, self._made(span, wanted))
         return self._last[3]
 
     def of_payloads(self, messages: Sequence[tuple[bytes, str]], *, transform: bool) -> TypedRows:
-        """Give the rows of payloads, each with the place it came from; with the SQL of the stream, or as they are."""
+        """Return the rows of payloads, each with the place it came from; with the SQL of the stream, or as they are."""
         found = rows_of_payloads(messages, self._read if transform else json_payload)
         if self._stage is None or not transform:
             return found
@@ -101,7 +101,7 @@ class StreamRows:
         return self.transformed(typed_rows(pieces, self._read, beside, line))
 
     def transformed(self, found: TypedRows) -> TypedRows:
-        """Give what the SQL of the stream makes of rows."""
+        """Return what the SQL of the stream makes of rows."""
         if self._stage is None:
             return found
         return self._answered(self._stage, found, lenient=self._stream.transform.on_error != "fail")
@@ -114,7 +114,7 @@ class StreamRows:
 
 
 def reader_for(source: StreamSource) -> Callable[[bytes], dict[str, Any] | str]:
-    """Give what reads the values of one payload of a source."""
+    """Return what reads the values of one payload of a source."""
     match source.payload_format:
         case "json":
             return json_payload
@@ -154,7 +154,7 @@ def _stage(stream: Stream, source: StreamSource, options: StreamOptions, kept: E
 def _columns_known(
     stream: Stream, source: StreamSource, options: StreamOptions, asked: dict[int, frozenset[str]]
 ) -> Iterator[frozenset[str]]:
-    """Give the columns that a batch may lack: what messages tell beside their payload, then those of the target tables.
+    """Return the columns that a batch may lack: what messages tell beside their payload, then those of the target tables.
 
     Tables that nobody declared are asked last and once, so that one that is away fails no batch that does without it.
     """

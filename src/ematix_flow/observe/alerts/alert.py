@@ -52,13 +52,13 @@ class Alerter(Protocol):
 
 
 def headline(event: AlertEvent) -> str:
-    """Give the alert in one line."""
+    """Return the alert in one line."""
     attempts = f" (attempt {event.attempt_count} of {event.max_attempts})" if event.max_attempts > 1 else ""
     return _line(f"{event.pipeline} {_SAYS.get(event.kind, event.kind)}{attempts}")
 
 
 def details(event: AlertEvent) -> str:
-    """Give what went wrong, without secrets and not endlessly; empty when nothing did."""
+    """Return what went wrong, without secrets and not endlessly; empty when nothing did."""
     text = redact(event.error_message)
     if len(text) > LONGEST:
         text = text[:LONGEST] + " ..."
@@ -66,15 +66,15 @@ def details(event: AlertEvent) -> str:
 
 
 def instant(event: AlertEvent) -> str:
-    """Give when it happened."""
+    """Return when it happened."""
     return event.timestamp.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def words(event: AlertEvent) -> str:
-    """Give the alert as a text of a few lines."""
+    """Return the alert as a text of a few lines."""
     return "\n".join(part for part in (headline(event), details(event), instant(event)) if part)
 
 
 def _line(text: str) -> str:
-    """Give a text in one line: names of pipelines go into headers of mail."""
+    """Return a text in one line: names of pipelines go into headers of mail."""
     return redact(" ".join(text.split()))

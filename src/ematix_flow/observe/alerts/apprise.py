@@ -47,7 +47,7 @@ class AppriseAlerter:
 
 
 def apprise_alerter(url: str, client: HttpClient = CLIENT) -> AppriseAlerter:
-    """Give the alerter of a URL that Apprise understands, or refuse it."""
+    """Return the alerter of a URL that Apprise understands, or refuse it."""
     import logging
     import warnings
 

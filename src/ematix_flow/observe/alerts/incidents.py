@@ -48,7 +48,7 @@ class AlertRules:
 
 
 def declared_rules(name: str) -> AlertRules:
-    """Give the rules of a pipeline of this process; the usual ones where it says nothing or is not known."""
+    """Return the rules of a pipeline of this process; the usual ones where it says nothing or is not known."""
     pipeline = PROJECT.pipelines.get(name)
     if pipeline is None:
         return AlertRules()
@@ -71,7 +71,7 @@ class News:
 
 
 def run_news(event: PipelineEnded) -> News | None:
-    """Give what the end of a run says; None when somebody stopped it."""
+    """Return what the end of a run says; None when somebody stopped it."""
     if event.error_type in _INTERRUPTIONS:
         return None
     known = (event.error_message, event.error_type, event.attempt, event.max_attempts)
@@ -79,28 +79,28 @@ def run_news(event: PipelineEnded) -> News | None:
 
 
 def quality_news(pipeline: str, message: str, target: str = "") -> News:
-    """Give what a check of quality says; an empty message means that everything was as expected."""
+    """Return what a check of quality says; an empty message means that everything was as expected."""
     return News(pipeline, _of_target("quality", target), bool(message), message)
 
 
 def freshness_news(pipeline: str, message: str, target: str = "") -> News:
-    """Give what a look at the freshness says; an empty message means that it is fresh enough."""
+    """Return what a look at the freshness says; an empty message means that it is fresh enough."""
     return News(pipeline, _of_target("freshness", target), bool(message), message)
 
 
 def _of_target(kind: str, target: str) -> str:
-    """Give an incident of its own to each of several targets: one may be well while another is not."""
+    """Return an incident of its own to each of several targets: one may be well while another is not."""
     return f"{kind} {target}" if target else kind
 
 
 def _shared(event: QualityMeasured | FreshnessChanged) -> str:
-    """Give the target of an event where its pipeline has several."""
+    """Return the target of an event where its pipeline has several."""
     pipeline = PROJECT.pipelines.get(event.pipeline)
     return event.target if pipeline is not None and len(pipeline.targets) > 1 else ""
 
 
 def _failing(event: QualityMeasured) -> str:
-    """Give the checks that failed, for people; empty when nobody wants to hear of it."""
+    """Return the checks that failed, for people; empty when nobody wants to hear of it."""
     audited = event.audited
     if audited.outcome != "fail" and not (audited.outcome == "warn" and event.alert_on_warn):
         return ""
@@ -122,7 +122,7 @@ def _age(event: FreshnessChanged) -> str:
 def decide(
     incident: Incident | None, news: News, now: datetime, rules: AlertRules
 ) -> tuple[Incident | None, tuple[AlertEvent, ...]]:
-    """Give the incident after the news, None where there is none, and whom that alerts; pure."""
+    """Return the incident after the news, None where there is none, and whom that alerts; pure."""
     is_open = incident is not None and not incident.closed_at
     if incident is None or not is_open:
         return _opened(incident, news, now) if news.bad else (incident, ())
@@ -159,7 +159,7 @@ def _bad(news: News) -> str:
 
 
 def _spent(news: News) -> bool:
-    """Say whether a budget of attempts is used up; a pipeline without one has nothing to give up."""
+    """Return whether a budget of attempts is used up; a pipeline without one has nothing to give up."""
     return news.gave_up and news.max_attempts > 1
 
 
@@ -176,7 +176,7 @@ class IncidentBook(Protocol):
     """Where incidents are kept: the run log, so that all hosts know of them."""
 
     def find(self, kind: type[Incident], /, *key: str) -> Incident | None:
-        """Give the record of a pipeline and a kind of incident."""
+        """Return the record of a pipeline and a kind of incident."""
         ...
 
     def swap(self, before: Incident | None, after: Incident, /) -> Incident | None:
@@ -192,7 +192,7 @@ class MemoryBook:
         self._lock = threading.Lock()
 
     def find(self, kind: type[Incident], /, *key: str) -> Incident | None:
-        """Give the record of a pipeline and a kind of incident."""
+        """Return the record of a pipeline and a kind of incident."""
         del kind
         return self._kept.get(key)
 

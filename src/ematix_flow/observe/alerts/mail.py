@@ -41,7 +41,7 @@ class EmailAlerter:
         within(self.client.seconds, lambda sockets: self._send(message, sockets), self.host)
 
     def message(self, event: AlertEvent) -> EmailMessage:
-        """Give the mail."""
+        """Return the mail."""
         message = EmailMessage()
         message["Subject"] = f"[ematix-flow] {headline(event)}"
         message["From"] = self.sender or (self.user if "@" in self.user else f"ematix-flow@{self.host}")

@@ -21,7 +21,7 @@ def register_alerter(alerter: Alerter) -> None:
 
 
 def active_alerters() -> list[Alerter]:
-    """Give the registered alerters."""
+    """Return the registered alerters."""
     return list(_registered)
 
 

@@ -22,7 +22,7 @@ _SHORTEST_KEY = 8
 
 
 def from_url(url: str, client: HttpClient = CLIENT) -> Alerter:
-    """Give the alerter of a URL; `${...}` in it is filled in, and what is secret in it is never shown."""
+    """Return the alerter of a URL; `${...}` in it is filled in, and what is secret in it is never shown."""
     full = expand(url.strip())
     try:
         parts = urlsplit(full)
@@ -52,7 +52,7 @@ def from_url(url: str, client: HttpClient = CLIENT) -> Alerter:
 
 
 def _plain_hook(url: str, client: HttpClient) -> SlackAlerter:
-    """Give the alerter of a hook in plain text, which only hosts that the operator named may have."""
+    """Return the alerter of a hook in plain text, which only hosts that the operator named may have."""
     if (allowed_hosts() if client.allowed is None else client.allowed) == Allowed():
         hint = f"write https://, or name the host in {VARIABLE}."
         raise DeclareError("a web hook must be https", hint=hint)

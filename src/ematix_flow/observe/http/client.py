@@ -39,7 +39,7 @@ class HttpClient:
     seconds: float = SECONDS
 
     def find(self, host: str, port: int) -> Reachable:
-        """Give the addresses of a host, or refuse it."""
+        """Return the addresses of a host, or refuse it."""
         return reach(host, port, self.allowed, self.resolve)
 
 
@@ -47,7 +47,7 @@ CLIENT = HttpClient()
 
 
 def within(seconds: float, work: Callable[[list[socket.socket]], Result], what: str) -> Result:
-    """Give what the work gives; after the seconds its sockets, which it names in its argument, are closed."""
+    """Return what the work gives; after the seconds its sockets, which it names in its argument, are closed."""
     sockets: list[socket.socket] = []
     future = in_background(lambda: work(sockets), "flow-outbound")
     try:
@@ -59,7 +59,7 @@ def within(seconds: float, work: Callable[[list[socket.socket]], Result], what: 
 
 
 def connected(place: Reachable, seconds: float, sockets: list[socket.socket]) -> socket.socket:
-    """Give a connection to one of the very addresses that were looked at."""
+    """Return a connection to one of the very addresses that were looked at."""
     problem: OSError | None = None
     for address in place.addresses:
         try:

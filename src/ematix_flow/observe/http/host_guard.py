@@ -58,7 +58,7 @@ class Allowed:
     networks: tuple[Network, ...] = ()
 
     def lists(self, host: str, port: int, addresses: tuple[Address, ...]) -> bool:
-        """Say whether a host is named, or all its addresses are."""
+        """Return whether a host is named, or all its addresses are."""
         spelled = f"[{host}]" if ":" in host else host
         if not self.names.isdisjoint({host, spelled, f"{spelled}:{port}"}):
             return True
@@ -66,7 +66,7 @@ class Allowed:
 
 
 def allowed_hosts(text: str | None = None) -> Allowed:
-    """Give what a list allows, by default that of EMATIX_FLOW_ALLOW_HOSTS: hosts, host:port and networks by comma."""
+    """Return what a list allows, by default that of EMATIX_FLOW_ALLOW_HOSTS: hosts, host:port and networks by comma."""
     words = (os.environ.get(VARIABLE, "") if text is None else text).split(",")
     names, networks = set(), []
     for word in (word.strip().lower().rstrip(".") for word in words):
@@ -78,12 +78,12 @@ def allowed_hosts(text: str | None = None) -> Allowed:
 
 
 def system_addresses(host: str, port: int) -> list[str]:
-    """Give the addresses of a host as the system knows them."""
+    """Return the addresses of a host as the system knows them."""
     return [str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
 
 def reach(host: str, port: int, allowed: Allowed | None = None, resolve: Resolve = system_addresses) -> Reachable:
-    """Give the addresses of a host, asked for once, or refuse it."""
+    """Return the addresses of a host, asked for once, or refuse it."""
     allowed = allowed_hosts() if allowed is None else allowed
     name = host.lower().rstrip(".").strip("[]")
     written = _written_address(name)
@@ -104,7 +104,7 @@ def reach(host: str, port: int, allowed: Allowed | None = None, resolve: Resolve
 
 
 def _written_address(name: str) -> Address | None:
-    """Give the address that a host is written as; spellings of which only some programs know the meaning are refused."""
+    """Return the address that a host is written as; spellings of which only some programs know the meaning are refused."""
     try:
         address = ipaddress.ip_address(name)
     except ValueError:
@@ -119,7 +119,7 @@ def _written_address(name: str) -> Address | None:
 
 
 def _plain(address: Address) -> Address:
-    """Give the IPv4 address that one of IPv6 stands for, or the address itself."""
+    """Return the IPv4 address that one of IPv6 stands for, or the address itself."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     inside = address.ipv4_mapped or address.sixtofour

@@ -90,7 +90,7 @@ class Lineage:
 
 
 def run_event(told: _Told) -> dict[str, Any]:
-    """Give a load as an event of OpenLineage."""
+    """Return a load as an event of OpenLineage."""
     facts = None if told.facts is None else told.facts()
     run: dict[str, Any] = {"runId": told.run_id}
     if told.failure:
@@ -142,7 +142,7 @@ def to_stderr(event: Mapping[str, Any]) -> None:
 
 
 def to_file(path: str) -> Callable[[Mapping[str, Any]], None]:
-    """Give what adds events to a file, one in a line; whole lines, also when several processes write."""
+    """Return what adds events to a file, one in a line; whole lines, also when several processes write."""
     place = Path(path)
 
     def deliver(event: Mapping[str, Any]) -> None:
@@ -154,7 +154,7 @@ def to_file(path: str) -> Callable[[Mapping[str, Any]], None]:
 
 
 def to_service(url: str, client: HttpClient = CLIENT) -> Callable[[Mapping[str, Any]], None]:
-    """Give what posts events to a service."""
+    """Return what posts events to a service."""
     headers = {"Content-Type": "application/json"}
     key = os.environ.get(API_KEY)
     if key:

@@ -15,7 +15,7 @@ PATH = "/api/v1/lineage"
 
 
 def from_url(url: str) -> Lineage | None:
-    """Give the lineage of a URL; a bad one is a warning and None."""
+    """Return the lineage of a URL; a bad one is a warning and None."""
     try:
         return lineage_of(url)
     except FlowError as error:
@@ -24,7 +24,7 @@ def from_url(url: str) -> Lineage | None:
 
 
 def lineage_of(url: str) -> Lineage:
-    """Give the lineage of a URL, or say what is wrong with it."""
+    """Return the lineage of a URL, or say what is wrong with it."""
     try:
         parts = urlsplit(expand(url).removeprefix("openlineage+"))
     except ValueError:

@@ -101,7 +101,7 @@ class StreamStats:
             self._samples.popleft()
 
     def rates(self, now: datetime, span: timedelta) -> dict[str, float]:
-        """Give what happened per second in the last minutes, or since the beginning if that is shorter."""
+        """Return what happened per second in the last minutes, or since the beginning if that is shorter."""
         seconds = min(span, now - self.began).total_seconds()
         recent = [sample for sample in self._samples if sample.at > now - span]
         loads = [sample.seconds for sample in recent if sample.seconds or sample.batches]
@@ -116,7 +116,7 @@ class StreamStats:
         }
 
     def snapshot(self, now: datetime) -> dict[str, object]:
-        """Give the numbers that the run log keeps."""
+        """Return the numbers that the run log keeps."""
         return {
             "snapshot_at": now.astimezone(UTC).isoformat(),
             "rows_consumed_total": self.consumed,
@@ -138,7 +138,7 @@ class StatsKeeper:
         self.streams: dict[str, StreamStats] = {}
 
     def begin(self, stream: str) -> StreamStats:
-        """Give the numbers of a stream, from now on if they are new."""
+        """Return the numbers of a stream, from now on if they are new."""
         with self._lock:
             return self.streams.setdefault(stream, StreamStats(self._clock.now()))
 

@@ -16,7 +16,7 @@ SCHEMES = ("null", "stdout", "memory", "prometheus", "otlp", "otlp+http", "otlp+
 
 
 def from_url(url: str | None) -> MetricsSink:
-    """Give the sink of a URL; a bad one is a warning and a sink that forgets everything."""
+    """Return the sink of a URL; a bad one is a warning and a sink that forgets everything."""
     try:
         return sink_of(url or "null://")
     except FlowError as error:
@@ -25,7 +25,7 @@ def from_url(url: str | None) -> MetricsSink:
 
 
 def sink_of(url: str) -> MetricsSink:
-    """Give the sink of a URL, or say what is wrong with it."""
+    """Return the sink of a URL, or say what is wrong with it."""
     scheme, separator, _ = url.partition("://")
     match scheme if separator else "":
         case "null":

@@ -52,7 +52,7 @@ class Collector:
 
 
 def collector(url: str, *, grpc: bool, client: HttpClient = CLIENT) -> Collector:
-    """Give the collector of a URL; whatever its scheme, what follows is host[:port][/path][?tls=1]."""
+    """Return the collector of a URL; whatever its scheme, what follows is host[:port][/path][?tls=1]."""
     try:
         parts = urlsplit(expand(url))
         port = parts.port
@@ -69,7 +69,7 @@ def collector(url: str, *, grpc: bool, client: HttpClient = CLIENT) -> Collector
 
 
 def _headers() -> dict[str, str]:
-    """Give the headers that the environment names for collectors; their values are keys to it."""
+    """Return the headers that the environment names for collectors; their values are keys to it."""
     pairs = [pair.partition("=") for pair in os.environ.get(HEADERS, "").split(",") if "=" in pair]
     found = {name.strip().lower(): unquote(value.strip()) for name, _, value in pairs}
     for value in found.values():
@@ -98,12 +98,12 @@ def _call(place: Reachable, method: str, payload: bytes, to: Collector, *, secur
 
 
 def _authorities() -> bytes | None:
-    """Give the certificates that the environment trusts; None for those of gRPC."""
+    """Return the certificates that the environment trusts; None for those of gRPC."""
     path = os.environ.get("SSL_CERT_FILE")
     return Path(path).read_bytes() if path else None
 
 
 def missing(error: ImportError) -> MissingExtraError:
-    """Give the error for a package of OpenTelemetry that is not installed."""
+    """Return the error for a package of OpenTelemetry that is not installed."""
     message = f"OpenTelemetry needs the package {error.name!r}, which is not installed"
     return MissingExtraError(message, hint='pip install "ematix-flow-spark[otel]"')

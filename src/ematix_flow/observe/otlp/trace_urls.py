@@ -15,7 +15,7 @@ FORMS = ("otel://stdout", "otel+otlp+grpc://host:port", "otel+otlp+http://host:p
 
 
 def from_url(url: str) -> Tracing | None:
-    """Give the traces of a URL; a bad one is a warning and None."""
+    """Return the traces of a URL; a bad one is a warning and None."""
     try:
         return tracing_of(url)
     except FlowError as error:
@@ -24,7 +24,7 @@ def from_url(url: str) -> Tracing | None:
 
 
 def tracing_of(url: str) -> Tracing:
-    """Give the traces of a URL, or say what is wrong with it."""
+    """Return the traces of a URL, or say what is wrong with it."""
     try:
         from ematix_flow.observe.otlp.traces import Tracing, to_collector, to_stderr
     except ImportError as error:

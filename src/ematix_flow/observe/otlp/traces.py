@@ -143,7 +143,7 @@ class Tracing:
 
 
 def to_collector(to: Collector) -> Callable[[Sequence[ReadableSpan]], None]:
-    """Give what sends spans to a collector."""
+    """Return what sends spans to a collector."""
     return lambda spans: to.send("traces", encode_spans(spans).SerializeToString())
 
 

@@ -49,7 +49,7 @@ class Diff:
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the difference as plain data."""
+        """Return the difference as plain data."""
         return {
             "table": self.table,
             "mode": self.mode,
@@ -67,7 +67,7 @@ class Diff:
 
 
 def diff_lines(diff: Diff) -> Iterator[str]:
-    """Give the difference for people."""
+    """Return the difference for people."""
     yield f"target {diff.table}, {diff.mode}"
     for statement in diff.statements:
         first, *rest = statement.splitlines()

@@ -35,7 +35,7 @@ class Guarantee:
 
 
 def guarantee_of(source: str, target: str, delivery: str = "auto") -> Guarantee:
-    """Give what a stream from a kind of source into a kind of target promises."""
+    """Return what a stream from a kind of source into a kind of target promises."""
     if target in CONFIRMING:
         return Guarantee(AT_LEAST_ONCE, f"{target} cannot take messages and a position in one commit; {_AGAIN}")
     if sent_as(target, delivery) == AT_LEAST_ONCE:
@@ -47,7 +47,7 @@ def guarantee_of(source: str, target: str, delivery: str = "auto") -> Guarantee:
 
 
 def sent_as(target: str, delivery: str) -> str:
-    """Give how messages are sent to a kind of target."""
+    """Return how messages are sent to a kind of target."""
     if target in CONFIRMING or (target == "kafka" and delivery == AT_LEAST_ONCE):
         return AT_LEAST_ONCE
     return EXACTLY_ONCE
@@ -64,7 +64,7 @@ def refuse_unkept(source: str, target: str, delivery: str, origin: Origin | None
 
 
 def all_guarantees() -> Iterator[tuple[str, str, str, Guarantee]]:
-    """Give every source, target and delivery with what is promised."""
+    """Return every source, target and delivery with what is promised."""
     for source in SOURCES:
         for target in TARGETS:
             yield source, target, "auto", guarantee_of(source, target)

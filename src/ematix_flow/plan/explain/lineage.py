@@ -60,7 +60,7 @@ class Places:
 def facts_of(
     plan: TargetPlan, target: Place, source: Place | None, sides: Mapping[str, Place] = MappingProxyType({})
 ) -> LoadFacts:
-    """Give what a load reads and writes; without `source` and `sides` its rows come from memory, or from nobody knows where.
+    """Return what a load reads and writes; without `source` and `sides` its rows come from memory, or from nobody knows where.
 
     `sides` are the places of a query over several connections, by the words for these in it.
     """
@@ -90,7 +90,7 @@ def _inputs(plan: TargetPlan, source: Places) -> tuple[Dataset, ...]:
 
 
 def _whole(read: Read, source: Place) -> Dataset:
-    """Give a source that is read without SQL."""
+    """Return a source that is read without SQL."""
     if read.span is not None:
         return Dataset(read.connection, read.span.source)
     return _folder(source, read.path)
@@ -122,7 +122,7 @@ def _query(sql: str, dialect: str) -> exp.Query:
 
 
 def _schema(tree: exp.Expr, plan: TargetPlan) -> dict[str, object]:
-    """Give the columns of the only table that is read, so that `*` has a meaning; with several it has none here."""
+    """Return the columns of the only table that is read, so that `*` has a meaning; with several it has none here."""
     own = {cte.alias for cte in tree.find_all(exp.CTE)}
     tables = {table.sql(): table for table in tree.find_all(exp.Table) if table.db or table.name not in own}
     if plan.read.tables:
@@ -150,7 +150,7 @@ def _schema_of(tables: Sequence[TableRead]) -> dict[str, object]:
 
 
 def _leaves(node: Node, plan: TargetPlan, source: Places, *, changed: bool = False) -> Iterator[ColumnOrigin]:
-    """Give the columns of tables at the ends of a column's way; those of which no table is known are left out."""
+    """Return the columns of tables at the ends of a column's way; those of which no table is known are left out."""
     if not node.downstream:
         if isinstance(node.expression, exp.Table):
             table = node.expression
@@ -167,7 +167,7 @@ def _leaves(node: Node, plan: TargetPlan, source: Places, *, changed: bool = Fal
 
 
 def _table(place: Place, schema: str, name: str) -> Dataset:
-    """Give the name of a table under the rules of OpenLineage."""
+    """Return the name of a table under the rules of OpenLineage."""
     info = place.info
     match place.kind:
         case "postgres":
@@ -190,7 +190,7 @@ def _folder(place: Place, path: str) -> Dataset:
 
 
 def _located(address: str, *parts: str) -> Dataset:
-    """Give the name of something at an address: a bucket and a key, or a path of this machine."""
+    """Return the name of something at an address: a bucket and a key, or a path of this machine."""
     scheme, is_url, rest = address.partition("://")
     if is_url and scheme != "file":
         bucket, _, prefix = rest.partition("/")

@@ -42,14 +42,14 @@ class TargetSummary:
     plan: TargetPlan | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the target as plain data: the public keys first, then the steps of the plan."""
+        """Return the target as plain data: the public keys first, then the steps of the plan."""
         left_out = ("plan", "spark_plan") if self.spark_plan is None else ("plan",)
         known = {f.name: _plain(getattr(self, f.name)) for f in fields(self) if f.name not in left_out}
         return known | (steps_of(self.plan) if self.plan is not None else {})
 
 
 def summary_of(plan: TargetPlan) -> TargetSummary:
-    """Give a planned target under its public names."""
+    """Return a planned target under its public names."""
     commit = plan.commit
     declared = tuple(column.name for column in commit.load.columns)
     wanted = (column.column.name for column in plan.ensure.wanted.columns)
@@ -73,7 +73,7 @@ def summary_of(plan: TargetPlan) -> TargetSummary:
 
 
 def statements_of(plan: TargetPlan) -> tuple[Statement, ...]:
-    """Give the statements of the commit as they are sent; staged rows stand under the name of their relation."""
+    """Return the statements of the commit as they are sent; staged rows stand under the name of their relation."""
     program, dialect = plan.commit.program, plan.commit.load.dialect
     if plan.path.value != "same_db":
         return program.statements
@@ -91,7 +91,7 @@ def _bound(statement: Statement, dialect: str, relation: str) -> Statement:
 
 
 def plan_dict(plan: Plan, targets: Sequence[TargetSummary]) -> dict[str, Any]:
-    """Give a whole plan as plain data; `targets` also has those that could not be planned."""
+    """Return a whole plan as plain data; `targets` also has those that could not be planned."""
     return {
         "pipeline_name": plan.pipeline,
         "schedule": plan.schedule,
@@ -107,22 +107,22 @@ def plan_dict(plan: Plan, targets: Sequence[TargetSummary]) -> dict[str, Any]:
 
 
 def notes_of(plan: Plan) -> tuple[str, ...]:
-    """Give the notes of a plan and of its targets, each once."""
+    """Return the notes of a plan and of its targets, each once."""
     return tuple(dict.fromkeys((*plan.notes, *(note for target in plan.targets for note in target.notes))))
 
 
 def mode_of(modes: list[str]) -> str | None:
-    """Give the mode of a pipeline; targets of several modes have none in common."""
+    """Return the mode of a pipeline; targets of several modes have none in common."""
     return modes[0] if len(set(modes)) == 1 else None
 
 
 def posts_of(posts: tuple[Post, ...]) -> list[dict[str, str]]:
-    """Give the post steps as plain data."""
+    """Return the post steps as plain data."""
     return [{"kind": post.kind, "summary": post.summary, "name": post.name} for post in posts]
 
 
 def steps_of(plan: TargetPlan) -> dict[str, Any]:
-    """Give the steps of one target as plain data, in the order they run."""
+    """Return the steps of one target as plain data, in the order they run."""
     return {
         "table": _table(plan),
         "read": _read(plan),
@@ -150,7 +150,7 @@ def steps_of(plan: TargetPlan) -> dict[str, Any]:
 
 
 def measuring_of(plan: TargetPlan) -> tuple[str, ...]:
-    """Give the queries that measure the staged rows, the one for many of them first."""
+    """Return the queries that measure the staged rows, the one for many of them first."""
     measures, dialect = plan.audit.measures, plan.commit.load.dialect
     together = [one.counted for one in measures if one.counted]
     if not measures:

@@ -23,12 +23,12 @@ LABEL = 9
 
 
 def line(label: str, text: str) -> str:
-    """Give one labelled line."""
+    """Return one labelled line."""
     return f"  {label:<{LABEL}} {text}".rstrip()
 
 
 def place_text(name: str, info: Mapping[str, object] | None) -> str:
-    """Give a connection for people: its name and where it leads, as far as that is known."""
+    """Return a connection for people: its name and where it leads, as far as that is known."""
     found = info or {}
     host = str(found.get("host") or "")
     where = f"{host}:{found['port']}" if host and found.get("port") else host
@@ -40,7 +40,7 @@ def place_text(name: str, info: Mapping[str, object] | None) -> str:
 def plan_lines(
     plan: Plan, targets: Sequence[TargetSummary], *, verbose: bool = False, dry_run: bool = False
 ) -> Iterator[str]:
-    """Give the lines of a whole plan; `verbose` adds every statement."""
+    """Return the lines of a whole plan; `verbose` adds every statement."""
     limit = f", timeout {plan.timeout:g} s" if plan.timeout else ""
     yield f"pipeline {plan.pipeline}" + (f", schedule {plan.schedule}" if plan.schedule else "") + limit
     yield line("source", place_text(plan.source_connection, plan.source_info))
@@ -58,7 +58,7 @@ def plan_lines(
 
 
 def target_lines(target: TargetSummary, *, verbose: bool = False) -> Iterator[str]:
-    """Give the lines of one target."""
+    """Return the lines of one target."""
     place = place_text(target.target_connection_name, target.target_connection_info)
     yield f"target {target.schema_qualified_name} on {place}"
     yield line("mode", target.mode)

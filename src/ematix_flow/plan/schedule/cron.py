@@ -29,7 +29,7 @@ SPANS = tuple(timedelta(days=days) for days in (1 / 24, 1.2, 8, 40, 400, 3000))
 
 
 def slots_after(schedule: str, zone: str | None, after: datetime) -> Iterator[datetime]:
-    """Give the slots that come after an instant, oldest first, without an end."""
+    """Return the slots that come after an instant, oldest first, without an end."""
     after = after.astimezone(UTC)
     if zone is None or zone == "UTC":
         return CronSim(schedule, after)
@@ -39,7 +39,7 @@ def slots_after(schedule: str, zone: str | None, after: datetime) -> Iterator[da
 
 
 def _fixed(schedule: str, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:
-    """Give the instants of local times, once for each date."""
+    """Return the instants of local times, once for each date."""
     newest = after
     for fired in CronSim(schedule, after.astimezone(zone)):
         instant = fired.astimezone(UTC)
@@ -50,7 +50,7 @@ def _fixed(schedule: str, zone: ZoneInfo, after: datetime) -> Iterator[datetime]
 
 
 def _passing(schedule: str, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:
-    """Give the instants at which the clocks of a zone show a time: between two changes they run like any other clock."""
+    """Return the instants at which the clocks of a zone show a time: between two changes they run like any other clock."""
     seen, change = after, None
     while True:
         offset = _offset(zone, change or seen)
@@ -67,7 +67,7 @@ def _passing(schedule: str, zone: ZoneInfo, after: datetime) -> Iterator[datetim
 
 
 def _change(zone: ZoneInfo, after: datetime, upto: datetime) -> datetime | None:
-    """Give the first instant after another one at which the clocks of a zone are changed; None when they are not."""
+    """Return the first instant after another one at which the clocks of a zone are changed; None when they are not."""
     early, offset = after, _offset(zone, after)
     while early < upto:
         late = min(upto, early + BETWEEN_CHANGES)
@@ -85,7 +85,7 @@ def _offset(zone: ZoneInfo, instant: datetime) -> timedelta:
 
 
 def slots_between(schedule: str, zone: str | None, after: datetime, upto: datetime) -> Iterator[datetime]:
-    """Give the slots after an instant up to and with another one, oldest first."""
+    """Return the slots after an instant up to and with another one, oldest first."""
     for instant in slots_after(schedule, zone, after):
         if instant > upto:
             return
@@ -93,7 +93,7 @@ def slots_between(schedule: str, zone: str | None, after: datetime, upto: dateti
 
 
 def count_slots(schedule: str, zone: str | None, first: datetime, last: datetime) -> int:
-    """Give how many slots there are from an instant, included, to another one, not included.
+    """Return how many slots there are from an instant, included, to another one, not included.
 
     Whole days on which no clock is changed all have the same number; only the others are gone through.
     """
@@ -120,17 +120,17 @@ def _counted(schedule: str, zone: str | None, first: datetime, last: datetime) -
 
 
 def _midnight(moment: datetime, zone: ZoneInfo) -> datetime:
-    """Give the instant at which the date of a moment begins in a zone."""
+    """Return the instant at which the date of a moment begins in a zone."""
     return moment.replace(hour=0, minute=0, second=0, microsecond=0, fold=0, tzinfo=zone).astimezone(UTC)
 
 
 def next_slot(schedule: str, zone: str | None, after: datetime) -> datetime:
-    """Give the first slot after an instant."""
+    """Return the first slot after an instant."""
     return around(schedule, zone, after)[1]
 
 
 def around(schedule: str, zone: str | None, instant: datetime) -> tuple[datetime | None, datetime]:
-    """Give the last slot up to and with an instant, if one is known, and the first after it."""
+    """Return the last slot up to and with an instant, if one is known, and the first after it."""
     since, before, after = _KNOWN.get((schedule, zone), (instant, None, instant))
     if not since <= instant < after:
         before = last_slot(schedule, zone, instant)
@@ -144,13 +144,13 @@ _KNOWN: dict[tuple[str, str | None], tuple[datetime, datetime | None, datetime]]
 
 
 def last_slot(schedule: str, zone: str | None, upto: datetime) -> datetime | None:
-    """Give the last slot up to and with an instant, however long ago it was."""
+    """Return the last slot up to and with an instant, however long ago it was."""
     return latest_slot(schedule, zone, upto - SPANS[-1], upto)
 
 
 @lru_cache(maxsize=20_000)
 def latest_slot(schedule: str, zone: str | None, after: datetime, upto: datetime) -> datetime | None:
-    """Give the last slot after an instant up to and with another one; None when there is none."""
+    """Return the last slot after an instant up to and with another one; None when there is none."""
     for span in SPANS:
         start = max(after, upto - span)
         found = None
@@ -162,14 +162,14 @@ def latest_slot(schedule: str, zone: str | None, after: datetime, upto: datetime
 
 
 def is_due(schedule: str | None, now: datetime, interval_seconds: float, *, tz: str | None = None) -> bool:
-    """Say whether a slot lies in the window that ends now, its beginning not included."""
+    """Return whether a slot lies in the window that ends now, its beginning not included."""
     return matched_fire_time(schedule, now, interval_seconds, tz=tz) is not None
 
 
 def matched_fire_time(
     schedule: str | None, now: datetime, interval_seconds: float, *, tz: str | None = None
 ) -> datetime | None:
-    """Give the last slot in the window that ends now; None when there is none."""
+    """Return the last slot in the window that ends now; None when there is none."""
     if schedule is None:
         return None
     now = aware(now)
@@ -179,24 +179,24 @@ def matched_fire_time(
 def forecast_next_run(
     schedule: str | None, *, now: datetime | None = None, timezone: str | None = None
 ) -> datetime | None:
-    """Give the next slot in UTC; None for what is not scheduled."""
+    """Return the next slot in UTC; None for what is not scheduled."""
     if schedule is None:
         return None
     return next_slot(schedule, timezone, aware(now or datetime.now(UTC)))
 
 
 def slot_text(slot: datetime) -> str:
-    """Give a slot as it is written down."""
+    """Return a slot as it is written down."""
     return f"{slot.astimezone(UTC).isoformat(timespec='seconds')[:19]}Z"
 
 
 def instant_of(text: str) -> datetime:
-    """Give the instant that was written down."""
+    """Return the instant that was written down."""
     return aware(datetime.fromisoformat(text))
 
 
 def slot_id(pipeline: str, slot: str, project: str = "") -> str:
-    """Give the name of a pipeline's run for a slot: the same for every attempt, every host and every backfill.
+    """Return the name of a pipeline's run for a slot: the same for every attempt, every host and every backfill.
 
     With the name that somebody gave to a project, two projects can load one table at the same instant.
     """
@@ -204,10 +204,10 @@ def slot_id(pipeline: str, slot: str, project: str = "") -> str:
 
 
 def without_project(slot: str) -> str:
-    """Give the name of a slot as people know it within one project."""
+    """Return the name of a slot as people know it within one project."""
     return re.sub(r"(@\S+) of .*?(#bf-\w+)?$", r"\1\2", slot)
 
 
 def aware(moment: datetime) -> datetime:
-    """Give an instant; one without a zone counts as UTC."""
+    """Return an instant; one without a zone counts as UTC."""
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment

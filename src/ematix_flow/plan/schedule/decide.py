@@ -64,7 +64,7 @@ class Situation:
     """Slots that somebody asked for, by pipeline."""
 
     def state(self, name: str) -> PipelineState:
-        """Give the state of a pipeline; an empty one before its first slot."""
+        """Return the state of a pipeline; an empty one before its first slot."""
         return self.states.get(name) or PipelineState(name)
 
 
@@ -85,7 +85,7 @@ def decide(pipeline: Pipeline, at: Situation) -> Decision | None:
 
 
 def due_slot(pipeline: Pipeline, at: Situation) -> str | None:
-    """Give the slot that is to run next, not counting attempts at the last one; None when none is due."""
+    """Return the slot that is to run next, not counting attempts at the last one; None when none is due."""
     state = at.state(pipeline.name)
     catchup = at.catchup or pipeline.catchup
     slots = (at.asked.get(pipeline.name), _workflow_slot(pipeline, at), _own_slot(pipeline, state, catchup, at))
@@ -94,7 +94,7 @@ def due_slot(pipeline: Pipeline, at: Situation) -> str | None:
 
 
 def next_fire(pipeline: Pipeline, at: Situation) -> datetime | None:
-    """Give when a pipeline fires next if nothing fails; None for what only runs when asked for."""
+    """Return when a pipeline fires next if nothing fails; None for what only runs when asked for."""
     if pipeline.schedule is None:
         return None
     return next_slot(pipeline.schedule, pipeline.timezone, at.now)
@@ -135,7 +135,7 @@ def _running(pipeline: Pipeline, state: PipelineState, at: Situation) -> Decisio
 
 
 def _wanted(pipeline: Pipeline, state: PipelineState, at: Situation) -> Decision | None:
-    """Give the slot that is to run, or why the last one is not tried again."""
+    """Return the slot that is to run, or why the last one is not tried again."""
     waits = state.slot_status == FAILED and bool(state.next_attempt_at)
     fresh = due_slot(pipeline, at)
     if fresh is not None and not (waits and (at.catchup or pipeline.catchup) == "all"):
@@ -168,7 +168,7 @@ def backoff_text(pipeline: Pipeline, state: PipelineState) -> str:
 
 
 def attempts_of(pipeline: Pipeline) -> int:
-    """Give how often a slot is tried at most."""
+    """Return how often a slot is tried at most."""
     return pipeline.retry.max_attempts if pipeline.retry is not None else 1
 
 

@@ -47,12 +47,12 @@ class Freshness:
 
 
 def lag_of(last: datetime | None, now: datetime) -> timedelta | None:
-    """Give how long ago it was; what lies ahead is no lag."""
+    """Return how long ago it was; what lies ahead is no lag."""
     return None if last is None else max(now - last, now - now)
 
 
 def state_of(last: datetime | None, now: datetime, sla: timedelta) -> str:
-    """Give the state: breached when it never happened or too long ago, warning when it is nearly so."""
+    """Return the state: breached when it never happened or too long ago, warning when it is nearly so."""
     lag = lag_of(last, now)
     if lag is None or lag > sla:
         return BREACHED

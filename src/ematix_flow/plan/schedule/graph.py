@@ -38,12 +38,12 @@ class Graph:
     edges: tuple[Edge, ...]
 
     def roots(self) -> list[Node]:
-        """Give what waits for nothing."""
+        """Return what waits for nothing."""
         waiting = {edge.second for edge in self.edges}
         return [node for node in self.nodes if node not in waiting]
 
     def after(self) -> dict[Node, list[Edge]]:
-        """Give the edges that leave each node."""
+        """Return the edges that leave each node."""
         found: dict[Node, list[Edge]] = {node: [] for node in self.nodes}
         for edge in self.edges:
             found[edge.first].append(edge)
@@ -51,7 +51,7 @@ class Graph:
 
 
 def graph_of(project: Project) -> Graph:
-    """Give the graph of a project."""
+    """Return the graph of a project."""
     nodes = [Node(name, PIPELINE) for name in project.pipelines]
     nodes += [Node(name, STREAM) for name in project.streams]
     nodes += [Node(name, WORKFLOW) for name in project.workflows]
@@ -66,7 +66,7 @@ def graph_of(project: Project) -> Graph:
 
 
 def _around(workflow: Workflow, project: Project) -> list[Edge]:
-    """Give what sets a workflow off, and the jobs that it sets off; a job behind another one waits for that one only."""
+    """Return what sets a workflow off, and the jobs that it sets off; a job behind another one waits for that one only."""
     here = Node(workflow.name, WORKFLOW)
     edges = []
     for name in workflow.triggered_by.leaves() if workflow.triggered_by else ():

@@ -31,7 +31,7 @@ _ONCE = Retry()
 
 
 def begun(state: PipelineState, slot: str, now: datetime, *, interrupted: bool = False) -> PipelineState:
-    """Give the state in which the next attempt at a slot runs."""
+    """Return the state in which the next attempt at a slot runs."""
     again = slot == state.last_slot and bool(state.slot_status)
     return replace(
         state,
@@ -48,7 +48,7 @@ def begun(state: PipelineState, slot: str, now: datetime, *, interrupted: bool =
 
 
 def succeeded(state: PipelineState, run_id: str, now: datetime) -> PipelineState:
-    """Give the state after a success."""
+    """Return the state after a success."""
     at = written(now)
     return replace(
         state,
@@ -66,7 +66,7 @@ def succeeded(state: PipelineState, run_id: str, now: datetime) -> PipelineState
 def failed(
     state: PipelineState, retry: Retry | None, error: str, now: datetime, *, repeatable: bool = True
 ) -> PipelineState:
-    """Give the state after a failure: when it is tried again, or that it was given up."""
+    """Return the state after a failure: when it is tried again, or that it was given up."""
     policy = retry or _ONCE
     tried = state.attempt - state.interruptions
     due = now + pause(policy, tried, f"{state.pipeline}@{state.last_slot}")
@@ -84,12 +84,12 @@ def failed(
 
 
 def not_begun(state: PipelineState, due: datetime) -> PipelineState:
-    """Give the state of a slot whose attempt did not happen after all, to be begun at an instant."""
+    """Return the state of a slot whose attempt did not happen after all, to be begun at an instant."""
     return replace(state, slot_status=FAILED, attempt=state.attempt - 1, next_attempt_at=written(due))
 
 
 def interrupted(state: PipelineState, now: datetime) -> PipelineState:
-    """Give the state of a slot whose process died and that is not taken up by itself."""
+    """Return the state of a slot whose process died and that is not taken up by itself."""
     text = "interrupted: the process that ran it ended without a word"
     return replace(
         state, slot_status=INTERRUPTED, next_attempt_at="", last_run_at=written(now), last_outcome=FAILURE, error=text
@@ -97,14 +97,14 @@ def interrupted(state: PipelineState, now: datetime) -> PipelineState:
 
 
 def cancelled(state: PipelineState, now: datetime) -> PipelineState:
-    """Give the state of a slot that somebody cancelled: it is used up unless it is resumed."""
+    """Return the state of a slot that somebody cancelled: it is used up unless it is resumed."""
     text = f"cancelled by {state.cancelled_by or 'somebody'}"
     ended = replace(state, slot_status=CANCELLED, next_attempt_at="", last_run_at=written(now), error=text)
     return replace(ended, last_outcome=FAILURE, cancelled_by="")
 
 
 def pause(policy: Retry, tried: int, name: str) -> timedelta:
-    """Give how long to wait after so many attempts; `name` makes the jitter differ between slots but not between hosts."""
+    """Return how long to wait after so many attempts; `name` makes the jitter differ between slots but not between hosts."""
     number = max(1, tried)
     match policy.backoff:
         case "linear":
@@ -130,5 +130,5 @@ def _times(base: timedelta, factor: float, power: int) -> timedelta:
 
 
 def written(moment: datetime) -> str:
-    """Give an instant as the run log keeps it."""
+    """Return an instant as the run log keeps it."""
     return moment.astimezone(UTC).isoformat()

@@ -21,7 +21,7 @@ SHORTEST = timedelta(microseconds=1)
 
 
 def advanced(workflow: Workflow, at: Situation) -> PipelineState | None:
-    """Give the next state of a workflow: ended, or set off anew; None when it stays as it is."""
+    """Return the next state of a workflow: ended, or set off anew; None when it stays as it is."""
     state = at.state(workflow.key)
     if state.slot_status == retrying.RUNNING:
         return _ended(workflow, state, at)
@@ -32,7 +32,7 @@ def advanced(workflow: Workflow, at: Situation) -> PipelineState | None:
 
 
 def set_off(workflow: Workflow, trigger: str, at: Situation) -> PipelineState:
-    """Give the state of a workflow that messages have set off; `trigger` says up to where they were seen.
+    """Return the state of a workflow that messages have set off; `trigger` says up to where they were seen.
 
     Its slot is now, or right behind the last one where the clock stands still or was set back: an older one would run
     no job.
@@ -43,7 +43,7 @@ def set_off(workflow: Workflow, trigger: str, at: Situation) -> PipelineState:
 
 
 def holds(trigger: TriggerOp, since: str, at: Situation) -> datetime | None:
-    """Give when a condition came true after an instant: the last success that it needed; None while it does not hold."""
+    """Return when a condition came true after an instant: the last success that it needed; None while it does not hold."""
     moments = [_moment(member, since, at) for member in trigger.members]
     known = [moment for moment in moments if moment is not None]
     if trigger.kind == "all":
@@ -52,7 +52,7 @@ def holds(trigger: TriggerOp, since: str, at: Situation) -> datetime | None:
 
 
 def missing(trigger: TriggerOp, since: str, at: Situation) -> tuple[str, ...]:
-    """Give the names that a condition still waits for."""
+    """Return the names that a condition still waits for."""
     return tuple(name for name in trigger.leaves() if _moment(name, since, at) is None)
 
 
@@ -81,12 +81,12 @@ def _due(workflow: Workflow, state: PipelineState, at: Situation) -> str | None:
 
 
 def written_slot(moment: datetime) -> str:
-    """Give an instant that no cron gave as it is written down, to the last digit: two of them may share a second."""
+    """Return an instant that no cron gave as it is written down, to the last digit: two of them may share a second."""
     return retrying.written(moment).replace("+00:00", "Z")
 
 
 def _ended(workflow: Workflow, state: PipelineState, at: Situation) -> PipelineState | None:
-    """Give the state of a workflow whose jobs have all been through its slot; None while one is under way."""
+    """Return the state of a workflow whose jobs have all been through its slot; None while one is under way."""
     jobs = [at.state(name) for name in workflow.jobs if name in at.project.pipelines]
     slot = instant_of(state.last_slot)
     through = [job for job in jobs if job.last_slot and instant_of(job.last_slot) >= slot]

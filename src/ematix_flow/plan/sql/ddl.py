@@ -58,7 +58,7 @@ class Difference:
 
 
 def wanted_table(table: Table, mode: str, database: Database, partition_by: tuple[str, ...] = ()) -> WantedTable:
-    """Give the table that a load of this mode needs; `partition_by` in place of what the table itself says."""
+    """Return the table that a load of this mode needs; `partition_by` in place of what the table itself says."""
     keyed = {*table.primary_key, *(name for group in table.unique_constraints for name in group)}
     declared = [
         WantedColumn(StageColumn(c.name, c.type, in_key=c.name in keyed, native=c.native), c.nullable)
@@ -102,7 +102,7 @@ def _refuse_letters(table: Table, database: Database) -> None:
 
 
 def create_table_sql(wanted: WantedTable, database: MetadataStore) -> str:
-    """Give the CREATE TABLE statement."""
+    """Return the CREATE TABLE statement."""
     dialect = database.dialect
     lines = [_column_line(wanted_column, database) for wanted_column in wanted.columns]
     if wanted.primary_key:
@@ -131,7 +131,7 @@ def _columns(names: tuple[str, ...], dialect: str) -> str:
 
 
 def differences(wanted: WantedTable, found: FoundTable, database: Database) -> tuple[Difference, ...]:
-    """Give every difference, each with its cure if adding or widening removes it."""
+    """Return every difference, each with its cure if adding or widening removes it."""
     result: list[Difference] = []
     have = {column.name: column for column in found.columns}
     for column in wanted.columns:

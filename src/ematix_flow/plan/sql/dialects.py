@@ -121,13 +121,13 @@ _LOOSE = (exp.Binary, exp.Unary, exp.Between, exp.In, exp.AtTimeZone, exp.Interv
 
 
 def say(phrase: str, dialect: str, **parts: exp.Expr | str | int) -> exp.Expr:
-    """Give the phrase in this dialect with its parts filled in; text becomes a literal, a number a number."""
+    """Return the phrase in this dialect with its parts filled in; text becomes a literal, a number a number."""
     spellings = _DIALECT_FUNCTIONS[phrase]
     return fill(spellings.get(dialect) or spellings[ANY], dialect, **parts)
 
 
 def fill(template: str, dialect: str, **parts: exp.Expr | str | int) -> exp.Expr:
-    """Give the tree of a template of this dialect, whose columns are replaced by the parts."""
+    """Return the tree of a template of this dialect, whose columns are replaced by the parts."""
     tree = _parsed(template, dialect).copy()
     filled = {name: as_part(value) for name, value in parts.items()}
     if isinstance(tree, exp.Column):
@@ -138,7 +138,7 @@ def fill(template: str, dialect: str, **parts: exp.Expr | str | int) -> exp.Expr
 
 
 def as_part(value: exp.Expr | str | int) -> exp.Expr:
-    """Give an operand: a literal for a plain value, parentheses around what would bind too loosely."""
+    """Return an operand: a literal for a plain value, parentheses around what would bind too loosely."""
     if isinstance(value, str):
         return exp.Literal.string(value)
     if isinstance(value, int):
@@ -147,29 +147,29 @@ def as_part(value: exp.Expr | str | int) -> exp.Expr:
 
 
 def number(value: int) -> exp.Expr:
-    """Give a whole number; a negative one in parentheses."""
+    """Return a whole number; a negative one in parentheses."""
     literal = exp.Literal.number(abs(value))
     return literal if value >= 0 else exp.Paren(this=exp.Neg(this=literal))
 
 
 def case(*branches: tuple[exp.Expr, exp.Expr], otherwise: exp.Expr | None = None) -> exp.Case:
-    """Give a searched CASE; without `otherwise` the rest is NULL."""
+    """Return a searched CASE; without `otherwise` the rest is NULL."""
     ifs = [exp.If(this=condition, true=value) for condition, value in branches]
     return exp.Case(ifs=ifs, default=otherwise)
 
 
 def both(*conditions: exp.Expr) -> exp.Expr:
-    """Give the conjunction."""
+    """Return the conjunction."""
     return cast("exp.Expr", exp.and_(*conditions))
 
 
 def is_null(value: exp.Expr) -> exp.Expr:
-    """Give `value IS NULL`."""
+    """Return `value IS NULL`."""
     return exp.Is(this=as_part(value), expression=exp.Null())
 
 
 def not_null(value: exp.Expr) -> exp.Expr:
-    """Give `NOT value IS NULL`."""
+    """Return `NOT value IS NULL`."""
     return exp.Not(this=is_null(value))
 
 

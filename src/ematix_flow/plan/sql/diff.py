@@ -51,7 +51,7 @@ class DiffQueries:
 
 
 def diff_queries(load: Load, mode: str, found: Sequence[str] | None, sample: int) -> DiffQueries:
-    """Give the queries; `found` names the target's columns where it has yet to be created or widened, else None."""
+    """Return the queries; `found` names the target's columns where it has yet to be created or widened, else None."""
     ctes: list[str] = []
     if found is not None:
         load, ctes = _as_found(load, found, versions=mode == "scd2")
@@ -77,7 +77,7 @@ def diff_queries(load: Load, mode: str, found: Sequence[str] | None, sample: int
 
 
 def repeated_keys(load: Load, keys: Sequence[str], *, staged: bool = False) -> str:
-    """Give the query for a key that occurs more than once, in the target or among the staged rows."""
+    """Return the query for a key that occurs more than once, in the target or among the staged rows."""
     source = _STAGED if staged else table_sql(load.target)
     return render(f"SELECT 1 FROM {source} AS r GROUP BY {listed(keys)} HAVING COUNT(*) > 1 LIMIT 1", load.dialect)
 
@@ -135,7 +135,7 @@ def _event_pairs(load: Load, keys: tuple[str, ...], shown: tuple[str, ...]) -> s
 
 
 def _changed_keys(load: Load, keys: tuple[str, ...]) -> str:
-    """Give the touched keys with a version that is new, other than it was, or gone."""
+    """Return the touched keys with a version that is new, other than it was, or gone."""
     first, target = quoted(keys[0]), table_sql(load.target)
     same = f"{same_key(keys, 'tgt', 'd')} AND tgt.{quoted('valid_from')} = d.valid_from AND d._flow_kept = 1"
     rest = [name for name in load.names if name not in keys]
@@ -150,14 +150,14 @@ def _changed_keys(load: Load, keys: tuple[str, ...]) -> str:
 
 
 def _staged_pairs(load: Load, keys: tuple[str, ...], shown: tuple[str, ...], kind: str, on: str) -> str:
-    """Give a pair for every staged row."""
+    """Return a pair for every staged row."""
     new = [_new(load, name, keys) for name in shown]
     columns = _columns(load, keys, shown, "s", new)
     return f"SELECT {kind} AS {KIND}, {columns} FROM {_STAGED} AS s LEFT JOIN {table_sql(load.target)} AS tgt ON {on}"
 
 
 def _new(load: Load, name: str, keys: tuple[str, ...]) -> str:
-    """Give what a column holds afterwards: a merge leaves columns alone that it does not update."""
+    """Return what a column holds afterwards: a merge leaves columns alone that it does not update."""
     staged = f"s.{quoted(name)}"
     if not load.update or name in load.update:
         return staged
@@ -165,7 +165,7 @@ def _new(load: Load, name: str, keys: tuple[str, ...]) -> str:
 
 
 def _target_pairs(load: Load, keys: tuple[str, ...], shown: tuple[str, ...], where: str) -> str:
-    """Give a pair for every row of the target whose key is not staged."""
+    """Return a pair for every row of the target whose key is not staged."""
     nothing = [f"CASE WHEN FALSE THEN {stored(load, name)} END" for name in shown]
     return (
         f"SELECT '{REMOVED}', {_columns(load, keys, shown, 'tgt', nothing)} FROM {table_sql(load.target)} AS tgt "
@@ -187,7 +187,7 @@ def _kind(keys: tuple[str, ...], differ: str, expired: str = "") -> str:
 
 
 def _expired(load: Load, alias: str) -> str:
-    """Give the condition that a current version is past its time to live; empty where there is none."""
+    """Return the condition that a current version is past its time to live; empty where there is none."""
     if load.expire_before is None:
         return ""
     begins = f"{alias}.{quoted('valid_from')}"
@@ -196,7 +196,7 @@ def _expired(load: Load, alias: str) -> str:
 
 
 def _ended(load: Load) -> str:
-    """Give the condition that a version ends although no row of its key is staged; empty where none does."""
+    """Return the condition that a version ends although no row of its key is staged; empty where none does."""
     begun = f"tgt.{quoted('valid_from')} < {instant(load.loaded_at, load.dialect)}"
     return begun if load.delete_absent else _expired(load, "tgt")
 
@@ -218,7 +218,7 @@ def _sample(load: Load, kind: str, keys: tuple[str, ...], shown: tuple[str, ...]
 
 
 def _laid_out(load: Load) -> list[str]:
-    """Give the touched keys and all their versions as they will be."""
+    """Return the touched keys and all their versions as they will be."""
     touched = f"SELECT DISTINCT {listed(load.keys)} FROM {_STAGED} AS s"
     return [f"{TOUCHED} AS ({touched})", f"{DESIRED} AS ({laid_out(load, TOUCHED)})"]
 
@@ -230,7 +230,7 @@ def _opened(load: Load) -> str:
 
 
 def _as_found(load: Load, found: Sequence[str], *, versions: bool) -> tuple[Load, list[str]]:
-    """Give the load over relations that stand for its tables as they will be: new columns are NULL, new tables empty."""
+    """Return the load over relations that stand for its tables as they will be: new columns are NULL, new tables empty."""
     names = [*load.names, *(("valid_from", "valid_to", "is_current") if versions else ())]
     values = [f"{_value(load, name, found)} AS {quoted(name)}" for name in names]
     real = f"FROM {table_sql(load.target)} AS tgt LEFT JOIN {_STAGED} AS s ON FALSE" if found else ""

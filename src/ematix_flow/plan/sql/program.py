@@ -64,7 +64,7 @@ class Program:
     """True when the final statement itself tells its counts, so that a run need not ask for them."""
 
     def keeps_incoming(self, *, marked: bool, audited: bool) -> bool:
-        """Say whether the rows of a source query are kept in INCOMING first, because they are read more than once."""
+        """Return whether the rows of a source query are kept in INCOMING first, because they are read more than once."""
         return marked or audited or not self.reads_staged_once or self.duplicates is not None
 
 
@@ -101,10 +101,10 @@ class Load:
 
     @property
     def stamps(self) -> tuple[str, ...]:
-        """Give the columns that say when and by which load a row came."""
+        """Return the columns that say when and by which load a row came."""
         return ("_loaded_at", "_batch_id") if self.stamped else ()
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Give the declared column names."""
+        """Return the declared column names."""
         return tuple(column.name for column in self.columns)

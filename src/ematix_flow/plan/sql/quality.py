@@ -51,7 +51,7 @@ _FAMILIES = {
 
 
 def offending(one: Expectation, table: Table, dialect: str, written_in: str) -> exp.Expr:
-    """Give the condition of a row that does not satisfy an expectation about values; it may be unknown."""
+    """Return the condition of a row that does not satisfy an expectation about values; it may be unknown."""
     if one.kind == q.SQL:
         return exp.Not(this=exp.paren(condition_of(one, table, dialect, written_in)))
     column = exp.column(exp.to_identifier(one.columns[0], quoted=True), table="s")
@@ -68,7 +68,7 @@ def offending(one: Expectation, table: Table, dialect: str, written_in: str) -> 
 
 
 def condition_of(one: Expectation, table: Table, dialect: str, written_in: str) -> exp.Expr:
-    """Give the user's condition, which speaks of the columns of one row."""
+    """Return the user's condition, which speaks of the columns of one row."""
     tree = read_expression(one.text, written_in, dialect)
     if tree.find(exp.AggFunc, exp.Window):
         message = f"{one.name}: the condition speaks of several rows: {one.text}"
@@ -82,33 +82,33 @@ def condition_of(one: Expectation, table: Table, dialect: str, written_in: str) 
 
 
 def columns_in(tree: exp.Expr) -> tuple[str, ...]:
-    """Give the columns that a condition names, each once."""
+    """Return the columns that a condition names, each once."""
     return tuple(dict.fromkeys(column.name for column in tree.find_all(exp.Column)))
 
 
 def certain(condition: exp.Expr) -> exp.Expr:
-    """Give a condition that is false where it was unknown."""
+    """Return a condition that is false where it was unknown."""
     return exp.EQ(this=case((condition, number(1)), otherwise=number(0)), expression=number(1))
 
 
 def counted(condition: exp.Expr, dialect: str) -> str:
-    """Give the aggregate that counts the rows of a condition."""
+    """Return the aggregate that counts the rows of a condition."""
     return exp.Count(this=case((condition, number(1)))).sql(dialect=dialect)
 
 
 def count_query(condition: str, dialect: str) -> str:
-    """Give the query that counts the rows of a condition, where an aggregate cannot hold it."""
+    """Return the query that counts the rows of a condition, where an aggregate cannot hold it."""
     return f"SELECT COUNT(*) FROM {staged(dialect)} AS s WHERE {condition}"
 
 
 def sample_query(condition: str, columns: Sequence[str], dialect: str) -> str:
-    """Give the query of a few offending rows."""
+    """Return the query of a few offending rows."""
     names = ", ".join(f"s.{native_column(name, dialect)}" for name in columns)
     return f"SELECT {names} FROM {staged(dialect)} AS s WHERE {condition} LIMIT {SAMPLE}"
 
 
 def repeated(columns: Sequence[str], dialect: str) -> tuple[str, str]:
-    """Give the query that counts the rows which share their values in these columns, and the condition of such a row."""
+    """Return the query that counts the rows which share their values in these columns, and the condition of such a row."""
     names = [native_column(name, dialect) for name in columns]
     filled = " AND ".join(f"g.{name} IS NOT NULL" for name in names)
     listed = ", ".join(f"g.{name}" for name in names)
@@ -119,7 +119,7 @@ def repeated(columns: Sequence[str], dialect: str) -> tuple[str, str]:
 
 
 def unrelated(one: Expectation, place: TableName, dialect: str) -> tuple[str, str]:
-    """Give the query that counts the rows whose value another table lacks, and the condition of such a row."""
+    """Return the query that counts the rows whose value another table lacks, and the condition of such a row."""
     assert one.other is not None  # noqa: S101 - the kind says so
     mine = exp.column(exp.to_identifier(one.columns[0], quoted=True), table="s")
     theirs = exp.column(exp.to_identifier(one.other[2], quoted=True), table="o")
@@ -130,20 +130,20 @@ def unrelated(one: Expectation, place: TableName, dialect: str) -> tuple[str, st
 
 
 def fresh(one: Expectation, table: Table, since: datetime, alias: str, dialect: str) -> exp.Expr:
-    """Give the condition that a row is not older than an instant."""
+    """Return the condition that a row is not older than an instant."""
     column = exp.column(exp.to_identifier(one.columns[0], quoted=True), table=alias)
     limit = literal(since, _FAMILIES[table.column(one.columns[0]).type.kind], dialect)
     return exp.GTE(this=column, expression=limit)
 
 
 def fresh_in(place: TableName, condition: exp.Expr, dialect: str) -> str:
-    """Give the query that gives 1 when a table has such a row, else 0."""
+    """Return the query that gives 1 when a table has such a row, else 0."""
     where = f"FROM {native_name(place, dialect)} AS t WHERE {condition.sql(dialect=dialect)} LIMIT 1"
     return f"SELECT COUNT(*) FROM (SELECT 1 AS found {where}) AS f"
 
 
 def over_rows(text: str, columns: Sequence[str], written_in: str, dialect: str) -> tuple[str, tuple[str, ...]]:
-    """Give a query of the user with `rows` standing for these columns of the staged rows, and the names it gives."""
+    """Return a query of the user with `rows` standing for these columns of the staged rows, and the names it gives."""
     tree = read_query(text, written_in, dialect)
     mine = [table for table in tree.find_all(exp.Table) if table.name.lower() == ROWS and not table.db]
     if not mine:
@@ -162,7 +162,7 @@ def over_rows(text: str, columns: Sequence[str], written_in: str, dialect: str) 
 
 
 def staged(dialect: str) -> str:
-    """Give what stands for the staged rows until the commit binds it."""
+    """Return what stands for the staged rows until the commit binds it."""
     return native_column(STAGED, dialect)
 
 

@@ -26,28 +26,28 @@ _NO_UUID = (*ZONELESS, "spark")
 
 
 def quoted(name: str) -> str:
-    """Give an identifier as canonical SQL."""
+    """Return an identifier as canonical SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def table_sql(table: TableName) -> str:
-    """Give a table's name as canonical SQL."""
+    """Return a table's name as canonical SQL."""
     return ".".join(quoted(part) for part in (table.catalog, table.schema, table.name) if part)
 
 
 def text(value: str) -> str:
-    """Give a text literal as canonical SQL."""
+    """Return a text literal as canonical SQL."""
     return "'" + value.replace("'", "''") + "'"
 
 
 def listed(names: Iterable[str], alias: str = "") -> str:
-    """Give a list of columns, each under an alias if one is given."""
+    """Return a list of columns, each under an alias if one is given."""
     prefix = f"{alias}." if alias else ""
     return ", ".join(prefix + quoted(name) for name in names)
 
 
 def instant(at: datetime, dialect: str) -> str:
-    """Give an instant as canonical SQL that means the same in every dialect."""
+    """Return an instant as canonical SQL that means the same in every dialect."""
     if dialect == "sqlite":
         return text(at.strftime("%Y-%m-%d %H:%M:%S.%f+00:00"))
     if dialect == "mysql":
@@ -56,12 +56,12 @@ def instant(at: datetime, dialect: str) -> str:
 
 
 def identifier_value(value: str, dialect: str) -> str:
-    """Give a UUID value as canonical SQL."""
+    """Return a UUID value as canonical SQL."""
     return text(value) if dialect in _NO_UUID else f"CAST({text(value)} AS UUID)"
 
 
 def render(canonical: str, dialect: str, inserts: dict[str, str] | None = None) -> str:
-    """Give the dialect's SQL for canonical SQL; `inserts` are dialect SQL put in place of marker calls."""
+    """Return the dialect's SQL for canonical SQL; `inserts` are dialect SQL put in place of marker calls."""
     rendered = parse_one(canonical, read=CANONICAL).sql(dialect=dialect)
     for marker, native in (inserts or {}).items():
         rendered = rendered.replace(f"{marker}()", native)
@@ -69,16 +69,16 @@ def render(canonical: str, dialect: str, inserts: dict[str, str] | None = None) 
 
 
 def bind_staged(rendered: str, dialect: str, relation: str) -> str:
-    """Give a rendered statement with the staged relation put in; the alias in the statement stays."""
+    """Return a rendered statement with the staged relation put in; the alias in the statement stays."""
     return rendered.replace(exp.to_identifier(STAGED, quoted=True).sql(dialect=dialect), relation)
 
 
 @lru_cache(maxsize=1024)
 def native_name(table: TableName, dialect: str) -> str:
-    """Give a table's name in the dialect's own quoting."""
+    """Return a table's name in the dialect's own quoting."""
     return parse_one(f"SELECT * FROM {table_sql(table)}", read=CANONICAL).find(exp.Table).sql(dialect=dialect)  # type: ignore[union-attr]
 
 
 def native_column(name: str, dialect: str) -> str:
-    """Give a column's name in the dialect's own quoting."""
+    """Return a column's name in the dialect's own quoting."""
     return exp.to_identifier(name, quoted=True).sql(dialect=dialect)

@@ -16,7 +16,7 @@ _EXACT = (SourceType.TEXT, SourceType.INTEGER, SourceType.BOOLEAN)
 
 
 def raw_row(columns: Mapping[str, str], relation: str, dialect: str) -> exp.Expr:
-    """Give the expression for the columns (name -> family) of a relation."""
+    """Return the expression for the columns (name -> family) of a relation."""
     if dialect == "postgres":
         # Its JSON keeps every digit, and a function would take only so many arguments.
         return exp.cast(exp.Anonymous(this="row_to_json", expressions=[exp.column(relation)]), "text")
@@ -37,7 +37,7 @@ def _carried(name: str, family: str, dialect: str) -> exp.Expr:
 
 
 def _joined(pairs: list[tuple[str, exp.Expr]]) -> exp.Expr:
-    """Give the text put together by hand, because a function of SQLite takes few arguments."""
+    """Return the text put together by hand, because a function of SQLite takes few arguments."""
     text: exp.Expr = exp.Literal.string("{")
     for index, (name, value) in enumerate(pairs):
         label = f"{', ' if index else ''}{json.dumps(name, ensure_ascii=False)}: "

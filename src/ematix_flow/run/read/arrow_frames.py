@@ -27,7 +27,7 @@ _SIGNED = {"uint8": pa.int16(), "uint16": pa.int32(), "uint32": pa.int64(), "uin
 
 
 def arrow_frame(spark: SparkSession, files: FileSet, paths: Sequence[str], *, ordered: bool = False) -> DataFrame:
-    """Give the rows of files of one layout, with the address of each row's file; `ordered` adds their place among all."""
+    """Return the rows of files of one layout, with the address of each row's file; `ordered` adds their place among all."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     slots = partial(session_slots, spark)

@@ -32,7 +32,7 @@ _PATH = "url_decode(replace(regexp_replace(_metadata.file_path, '^file:/+', '/')
 
 
 def file_frame(spark: SparkSession, files: FileSet, *, strict: bool = False, ordered: bool = False) -> DataFrame:
-    """Give the rows of a file set; text formats are read as text, and a broken line is marked.
+    """Return the rows of a file set; text formats are read as text, and a broken line is marked.
 
     With `strict` the rows are for a user's own query, which sees the columns of the files alone: a broken line fails the
     read, because the mark would be lost. With `ordered` rows have the column of their place.
@@ -46,7 +46,7 @@ def file_frame(spark: SparkSession, files: FileSet, *, strict: bool = False, ord
 
 
 def _text_frame(spark: SparkSession, files: FileSet, *, strict: bool, ordered: bool) -> DataFrame:
-    """Give the rows that Python reads: Spark's own readers lose rows behind stray quotes and digits of numbers."""
+    """Return the rows that Python reads: Spark's own readers lose rows behind stray quotes and digits of numbers."""
     from pyspark.sql import types as st
 
     from ematix_flow.run.read.arrival import numbered_pieces
@@ -92,7 +92,7 @@ def _selected(frame: DataFrame, files: FileSet, *place: Column) -> DataFrame:
 
 
 def _typed(column: SourceColumn, kind: str) -> Column:
-    """Give a column in the family that the plan expects: nested values as JSON, nanoseconds as microseconds."""
+    """Return a column in the family that the plan expects: nested values as JSON, nanoseconds as microseconds."""
     from pyspark.sql import functions as sf
 
     value = _quoted(column.name)

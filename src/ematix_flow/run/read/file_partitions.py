@@ -63,7 +63,7 @@ def tasks_for(pieces: Sequence[FilePiece], slots: Callable[[], int]) -> int:
 
 
 def file_pieces(files: FileSet, *, strict: bool = False, slots: Callable[[], int] | None = None) -> list[FilePiece]:
-    """Give the pieces of a file set in its order; with `strict` a bad line is an error instead of a mark.
+    """Return the pieces of a file set in its order; with `strict` a bad line is an error instead of a mark.
 
     Large files are cut, so that there is work for all `slots` of whoever reads the pieces; only then they are counted. Without
     slots the pieces are read one after the other, and no file is searched for places to cut it.
@@ -155,7 +155,7 @@ def _text_tables(
 
 
 def _marked(path: str, rows: Rows, names: Sequence[str], *, strict: bool) -> Iterator[pa.Table]:
-    """Give the rows with their columns in the order of the set."""
+    """Return the rows with their columns in the order of the set."""
     if strict and rows.bad:
         message = f"file {path} has a malformed line: {rows.bad[0][0][:200]}"
         raise RunError(message, hint="load the file without a query and with on_bad_row='reject' to set it aside.")
@@ -194,7 +194,7 @@ def _stripes(path: str, names: Sequence[str], every: int) -> list[FilePiece]:
 
 
 def _together(sizes: Sequence[int], every: int) -> Iterator[tuple[int, ...]]:
-    """Give the numbers of neighbours that are read as one piece."""
+    """Return the numbers of neighbours that are read as one piece."""
     chosen: list[int] = []
     for number, _ in enumerate(sizes):
         chosen.append(number)
@@ -239,13 +239,13 @@ def _orc_tables(path: str, stripes: tuple[int, ...], names: Sequence[str]) -> It
 
 
 def typed(path: str, table: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Give the rows of a typed file under the names of the set, with their position."""
+    """Return the rows of a typed file under the names of the set, with their position."""
     columns = [plain(table.column(name)) for name in names]
     return pa.table([*columns, repeated(path, table.num_rows)], names=[*names, POSITION])
 
 
 def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Give a column in the types that rows are shaped from: no dictionaries, instants in UTC, microseconds."""
+    """Return a column in the types that rows are shaped from: no dictionaries, instants in UTC, microseconds."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return plain(pc.cast(column, kind.value_type))

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def user_frame(spark: SparkSession, frame: Any) -> DataFrame:
-    """Give a Spark frame for whatever kind of frame the user's function returned."""
+    """Return a Spark frame for whatever kind of frame the user's function returned."""
     module = type(frame).__module__.split(".")[0]
     if module == "pyspark":
         return as_documents(frame)
@@ -55,7 +55,7 @@ def user_frame(spark: SparkSession, frame: Any) -> DataFrame:
 
 
 def as_documents(frame: DataFrame) -> DataFrame:
-    """Give the frame with lists, structs and maps as JSON, as those of files are read."""
+    """Return the frame with lists, structs and maps as JSON, as those of files are read."""
     from pyspark.sql import functions as sf
     from pyspark.sql import types as st
 
@@ -67,7 +67,7 @@ def as_documents(frame: DataFrame) -> DataFrame:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Give the table with the string and list types that Spark knows."""
+    """Return the table with the string and list types that Spark knows."""
     import pyarrow as pa
 
     fields = [
@@ -112,7 +112,7 @@ _SPARK_TYPES = {
 
 
 def piece_frame(spark: SparkSession, pieces: Sequence[FilePiece], schema: pa.Schema) -> DataFrame:
-    """Give the rows of pieces as a frame; tasks read them."""
+    """Return the rows of pieces as a frame; tasks read them."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     def read(number: int) -> Iterator[pa.RecordBatch]:
@@ -122,7 +122,7 @@ def piece_frame(spark: SparkSession, pieces: Sequence[FilePiece], schema: pa.Sch
 
 
 def interchange_query(source: Database, columns: Sequence[SourceColumn], sql: str) -> str:
-    """Give the query that reads every column in its interchange form."""
+    """Return the query that reads every column in its interchange form."""
     read = [source.interchange(c, native_column(c.name, source.dialect)) for c in columns]
     named = [f"{r} AS {native_column(c.name, source.dialect)}" for r, c in zip(read, columns, strict=True)]
     return f"SELECT {', '.join(named)} FROM ({sql}) AS _src_read"
@@ -135,7 +135,7 @@ def database_frame(
     columns: Sequence[SourceColumn],
     at_once: int | None = None,
 ) -> DataFrame:
-    """Give the rows of a database query as a frame, for shapes that only Spark can evaluate; `at_once` bounds its tasks."""
+    """Return the rows of a database query as a frame, for shapes that only Spark can evaluate; `at_once` bounds its tasks."""
     schema = ", ".join(f"{backticked(c.name)} {_SPARK_TYPES.get(c.family, 'string')}" for c in columns)
 
     def read(number: int) -> Iterator[pa.RecordBatch]:
@@ -148,7 +148,7 @@ _ARROW_NAMES = {"integer": "int64", "float": "float64", "boolean": "bool", "date
 
 
 def declared_schema(columns: Sequence[SourceColumn]) -> pa.Schema:
-    """Give the layout of rows of a database that are read for Spark."""
+    """Return the layout of rows of a database that are read for Spark."""
     import pyarrow as pa
 
     kinds = {"timestamp": pa.timestamp("us"), "timestamp_tz": pa.timestamp("us", tz="UTC")}
@@ -157,7 +157,7 @@ def declared_schema(columns: Sequence[SourceColumn]) -> pa.Schema:
 
 
 def declared_batch(batch: pa.RecordBatch, columns: Sequence[SourceColumn]) -> pa.RecordBatch:
-    """Give a batch of a database in the Arrow types that its columns have for Spark."""
+    """Return a batch of a database in the Arrow types that its columns have for Spark."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -185,7 +185,7 @@ _RAW = {name: value for name, value in DOCUMENT.items() if name != "ignoreNullFi
 
 
 def with_raw(frame: DataFrame) -> DataFrame:
-    """Give the frame with each source row as JSON; Spark evaluates it only where the shape asks for it."""
+    """Return the frame with each source row as JSON; Spark evaluates it only where the shape asks for it."""
     from pyspark.sql import functions as sf
 
     own = [name for name in frame.columns if name not in OURS]
@@ -215,7 +215,7 @@ def physical_plan(frame: DataFrame) -> str:
 
 
 def shaped_frame(spark: SparkSession, frame: DataFrame, sql: str) -> DataFrame:
-    """Give the frame that the shape's query makes of the raw rows."""
+    """Return the frame that the shape's query makes of the raw rows."""
     name = f"{SOURCE_VIEW}_{uuid.uuid4().hex[:12]}"
     with_raw(frame).createOrReplaceTempView(name)
     return spark.sql(re.sub(rf"(?<!\w){SOURCE_VIEW}(?!\w)", name, sql))

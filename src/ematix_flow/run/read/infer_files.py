@@ -34,7 +34,7 @@ LINES = 10_000
 
 
 def file_rows(files: FileSet, *, shown: bool) -> TypedRows:
-    """Give the rows of files; with `shown` the texts of CSV become the values that they show."""
+    """Return the rows of files; with `shown` the texts of CSV become the values that they show."""
     if files.format == "json_lines":
         return typed_rows(line_pieces(files), json_payload, ())
     tables = [table for piece in file_pieces(files) for table in piece.read()]
@@ -54,7 +54,7 @@ def line_pieces(files: FileSet) -> list[MessagePiece]:
 
 
 def valued(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Give texts as the numbers or truth values that all of them show, or as they are."""
+    """Return texts as the numbers or truth values that all of them show, or as they are."""
     for pattern, kind in SHOWN:
         if texts.null_count < len(texts) and pc.all(pc.match_substring_regex(texts, pattern)).as_py():
             return pc.cast(texts, kind)
@@ -78,7 +78,7 @@ def _messages(path: str, lines: list[bytes]) -> pa.Table:
 
 
 def _apart(rows: pa.Table) -> tuple[pa.Table, pa.Table | None, pa.ChunkedArray]:
-    """Give the rows, the lines that are none as rejects, and where the rows were read."""
+    """Return the rows, the lines that are none as rejects, and where the rows were read."""
     good = pc.is_null(rows.column(CORRUPT))
     wrong = rows.filter(pc.invert(good))
     kept = rows.filter(good)

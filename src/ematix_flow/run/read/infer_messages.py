@@ -50,7 +50,7 @@ class TypedRows:
 
     @property
     def count(self) -> int:
-        """Give how many messages these are."""
+        """Return how many messages these are."""
         return int(self.rows.num_rows) + (int(self.rejects.num_rows) if self.rejects is not None else 0)
 
 
@@ -60,7 +60,7 @@ def typed_rows(
     beside: Sequence[str],
     line: str = "",
 ) -> TypedRows:
-    """Give the rows of pieces: `read` gives the values of a payload, or what is wrong with it.
+    """Return the rows of pieces: `read` gives the values of a payload, or what is wrong with it.
 
     Where `line` names the column of the line that a message is in, the rows come in the order of the stream.
     """
@@ -82,7 +82,7 @@ def typed_rows(
 
 
 def rows_of_payloads(messages: Sequence[tuple[bytes, str]], read: Callable[[bytes], dict[str, Any] | str]) -> TypedRows:
-    """Give the rows of payloads that are at hand, each with the place it came from."""
+    """Return the rows of payloads that are at hand, each with the place it came from."""
     return typed_rows([piece_of(messages)], read, ())
 
 
@@ -98,7 +98,7 @@ def piece_of(messages: Sequence[tuple[bytes, str]]) -> MessagePiece:
 
 
 def json_payload(payload: bytes) -> dict[str, Any] | str:
-    """Give the values of a JSON object."""
+    """Return the values of a JSON object."""
     try:
         limited = _finite if _HUGE.search(payload) else None
         value = json.loads(payload.decode(), parse_constant=_constant, parse_float=limited)
@@ -125,7 +125,7 @@ def _finite(digits: str) -> float:
 
 
 def nameable(read: Callable[[bytes], dict[str, Any] | str]) -> Callable[[bytes], dict[str, Any] | str]:
-    """Give a reader for tables that are made of messages: a message with a name that no column has is no row."""
+    """Return a reader for tables that are made of messages: a message with a name that no column has is no row."""
 
     def row_of(payload: bytes) -> dict[str, Any] | str:
         row = read(payload)
@@ -136,7 +136,7 @@ def nameable(read: Callable[[bytes], dict[str, Any] | str]) -> Callable[[bytes],
 
 @lru_cache(maxsize=256)
 def _unnameable(names: tuple[str, ...]) -> str | None:
-    """Give what is wrong with the names of a message."""
+    """Return what is wrong with the names of a message."""
     try:
         for name in names:
             check_name("column", name, None)
@@ -148,12 +148,12 @@ def _unnameable(names: tuple[str, ...]) -> str | None:
 
 
 def raw_payload(payload: bytes) -> dict[str, Any] | str:
-    """Give the bytes themselves as the one value."""
+    """Return the bytes themselves as the one value."""
     return {VALUE: payload}
 
 
 def documents(table: pa.Table) -> pa.Table:
-    """Give rows with lists, structs and maps as JSON, as columns of tables hold them."""
+    """Return rows with lists, structs and maps as JSON, as columns of tables hold them."""
     for number, field in enumerate(table.schema):
         if pa.types.is_nested(field.type):
             texts = [None if value is None else _json(value) for value in table.column(number).to_pylist()]
@@ -164,7 +164,7 @@ def documents(table: pa.Table) -> pa.Table:
 def _parts(
     piece: MessagePiece, read: Callable[[bytes], dict[str, Any] | str], arrival: Arrival
 ) -> Iterator[tuple[list[dict[str, Any]], pa.Table, list[tuple[str, str, bytes]]]]:
-    """Give rows, what their messages say beside, and the messages that are no rows."""
+    """Return rows, what their messages say beside, and the messages that are no rows."""
     for raw in piece.read():
         messages = arrival.numbered(raw) if arrival.line else raw
         there = messages.filter(pc.is_valid(messages.column(VALUE)))
@@ -181,7 +181,7 @@ def _parts(
 
 
 def column_of(values: list[Any], *, keep_null: bool = False) -> pa.Array:
-    """Give values in the type they share: whole and broken numbers are numbers, anything else that differs is text."""
+    """Return values in the type they share: whole and broken numbers are numbers, anything else that differs is text."""
     try:
         made = pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
@@ -197,7 +197,7 @@ def column_of(values: list[Any], *, keep_null: bool = False) -> pa.Array:
 
 
 def text_of(value: Any) -> str | None:
-    """Give a value of a column of text: what is no text is written as JSON."""
+    """Return a value of a column of text: what is no text is written as JSON."""
     return value if value is None or isinstance(value, str) else _json(value)
 
 
@@ -206,7 +206,7 @@ def _json(value: Any) -> str:
 
 
 def rejects_of(bad: Sequence[tuple[str, str, bytes]]) -> pa.Table:
-    """Give messages that are no rows, each with the reason, its place and its payload, as a table of rejects."""
+    """Return messages that are no rows, each with the reason, its place and its payload, as a table of rejects."""
     rows = [
         {
             "reason": reason,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def added_frame(spark: SparkSession, added: Added) -> DataFrame:
-    """Give the rows with the columns that the table has."""
+    """Return the rows with the columns that the table has."""
     if isinstance(added, Appended):
         reader = spark.read.option("start-snapshot-id", str(added.begin)).option("end-snapshot-id", str(added.end))
         return reader.table(added.relation)
@@ -41,5 +41,5 @@ def _of_files(spark: SparkSession, whole: DataFrame, added: AddedFiles) -> DataF
 
 
 def _escaped(path: str) -> str:
-    """Give a path that Spark does not take for a pattern."""
+    """Return a path that Spark does not take for a pattern."""
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)

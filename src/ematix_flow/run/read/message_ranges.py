@@ -52,7 +52,7 @@ class MessageRange:
 
     @property
     def columns(self) -> tuple[SourceColumn, ...]:
-        """Give the columns of the rows; what a payload says goes before what its message says."""
+        """Return the columns of the rows; what a payload says goes before what its message says."""
         return (*self.decoder.columns, *self._more())
 
     def _more(self) -> tuple[SourceColumn, ...]:
@@ -61,14 +61,14 @@ class MessageRange:
 
     @property
     def schema(self) -> pa.Schema:
-        """Give the layout of the tables that pieces give."""
+        """Return the layout of the tables that pieces give."""
         marks = [PAYLOAD, CORRUPT, POSITION] if self.decoder.format in LINES else [POSITION]
         more = [pa.field(column.name, BESIDE[column.family]) for column in self._more()]
         more += [pa.field(name, pa.int64()) for name in self.order]
         return pa.schema([*self.decoder.schema, *more, *(pa.field(mark, pa.string()) for mark in marks)])
 
     def pieces(self) -> list[FilePiece]:
-        """Give the pieces; each can be read again and gives the same rows."""
+        """Return the pieces; each can be read again and gives the same rows."""
         begin, end = from_text(self.span.begin), from_text(self.span.end)
         line = self._line
         wanted = list(dict.fromkeys([*(column.name for column in self._more()), *([line] if line else [])]))
@@ -82,7 +82,7 @@ class MessageRange:
 def _rows(
     piece: MessagePiece, place: tuple[int, str] | None, decoder: Decoder, schema: pa.Schema
 ) -> Iterator[pa.Table]:
-    """Give the messages of a piece as rows; a payload that says nothing is marked, one that is not there is no row."""
+    """Return the messages of a piece as rows; a payload that says nothing is marked, one that is not there is no row."""
     arrival = Arrival(*place) if place is not None else None
     for read in piece.read():
         messages = read if arrival is None else arrival.numbered(read)
@@ -100,7 +100,7 @@ def _rows(
 
 
 def _kept(payloads: Sequence[bytes | None], wrong: Sequence[str | None]) -> pa.Array:
-    """Give the payloads of messages that could not be read."""
+    """Return the payloads of messages that could not be read."""
     if not any(wrong):
         return pa.nulls(len(wrong), pa.string())
     kept = [shown_payload(p or b"") if said else None for p, said in zip(payloads, wrong, strict=True)]

@@ -40,14 +40,14 @@ class Ids:
     way: str
 
     def of(self, place: str) -> str:
-        """Give the id of what was made of the message at a place."""
+        """Return the id of what was made of the message at a place."""
         return hashlib.blake2b(f"{self.way}\x1f{place}".encode(), digest_size=16).hexdigest()
 
 
 def encoded(
     found: TypedRows, encoder: Encoder, key: str | None, ids: Ids, message_range: str = "", hidden: Sequence[str] = ()
 ) -> Outgoing:
-    """Give rows as messages, without the hidden columns.
+    """Return rows as messages, without the hidden columns.
 
     Rows that no longer know their place have ids from the stretch and their number in it.
     """
@@ -65,7 +65,7 @@ def encoded(
 
 
 def passed_on(pieces: Sequence[MessagePiece], key: str | None, ids: Ids, *, objects: bool) -> Outgoing:
-    """Give payloads as they are, where they are objects of JSON without their NULL fields.
+    """Return payloads as they are, where they are objects of JSON without their NULL fields.
 
     A message without a payload is passed on with its key, which it says is gone; without a key it says nothing.
     """
@@ -108,7 +108,7 @@ def _bytes(payload: bytes | None, _: str | None) -> _Changed:
 
 
 def _object(payload: bytes | None, key: str | None) -> _Changed:
-    """Give an object without its NULL fields, and the value of the field that is the key."""
+    """Return an object without its NULL fields, and the value of the field that is the key."""
     if payload is None:
         return _Changed(None, None, None)
     row = object_of(payload)
@@ -126,7 +126,7 @@ def _object(payload: bytes | None, key: str | None) -> _Changed:
 
 
 def key_of(value: Any) -> bytes | None:
-    """Give a value as the key of a message: bytes as they are, text as UTF-8, anything else as JSON."""
+    """Return a value as the key of a message: bytes as they are, text as UTF-8, anything else as JSON."""
     if value is None or isinstance(value, bytes):
         return value
     return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)).encode()

@@ -54,7 +54,7 @@ class Archive:
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path | None:
-    """Give the user's cache folder for this package, or None when there is none that is safe to trust."""
+    """Return the user's cache folder for this package, or None when there is none that is safe to trust."""
     cache = environ.get("XDG_CACHE_HOME") or (Path(environ["HOME"], ".cache") if environ.get("HOME") else None)
     if cache is None:
         return None
@@ -70,13 +70,13 @@ def cache_folder(environ: Mapping[str, str]) -> Path | None:
 
 
 def archive_for(java: Java, jars: Sequence[str], environ: Mapping[str, str]) -> Archive | None:
-    """Give the archive's place for this Java and these jars, or None when there is no folder for it."""
+    """Return the archive's place for this Java and these jars, or None when there is no folder for it."""
     folder = cache_folder(environ)
     return Archive(folder / f"spark-{_key(java, jars)}.jsa") if folder else None
 
 
 def options_to_use(archive: Archive | None) -> tuple[str, ...]:
-    """Give the Java options that use the archive, if it can be used."""
+    """Return the Java options that use the archive, if it can be used."""
     if archive is None or not archive.usable:
         return ()
     with contextlib.suppress(OSError):
@@ -85,7 +85,7 @@ def options_to_use(archive: Archive | None) -> tuple[str, ...]:
 
 
 def options_to_record(file: Path) -> tuple[str, ...]:
-    """Give the Java options that write an archive when Java ends."""
+    """Return the Java options that write an archive when Java ends."""
     return (f"-XX:ArchiveClassesAtExit={file}", *_SILENT)
 
 
@@ -154,7 +154,7 @@ def _identity(file: Path) -> str:
 
 
 def _age(file: Path) -> float:
-    """Give the seconds since the file was written; endless for one that is not there."""
+    """Return the seconds since the file was written; endless for one that is not there."""
     try:
         return time.time() - file.stat().st_mtime
     except OSError:

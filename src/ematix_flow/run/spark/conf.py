@@ -63,12 +63,12 @@ EXECUTOR_PYTHON = "spark.pyspark.python"
 
 
 def query_conf(settings: SparkSettings) -> dict[str, str]:
-    """Give what can be set on a session that already runs, a Connect server's too."""
+    """Return what can be set on a session that already runs, a Connect server's too."""
     return _QUERY | {k: v for k, v in _refuse_secrets(settings.conf).items() if k.startswith("spark.sql.")}
 
 
 def session_conf(settings: SparkSettings, folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Give the whole configuration of a session that this process starts, files going below `folder`."""
+    """Return the whole configuration of a session that this process starts, files going below `folder`."""
     conf = _PROCESS | _QUERY | {"spark.sql.warehouse.dir": str(folder / "warehouse")}
     conf["spark.driver.memory"] = f"{heap_bytes(settings, machine_memory()) >> 20}m"
     if settings.is_local:
@@ -104,14 +104,14 @@ def secret_conf(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str
 
 
 def heap_bytes(settings: SparkSettings, machine: int) -> int:
-    """Give the heap of a driver: little, or for long work on this machine a quarter of its memory, within limits."""
+    """Return the heap of a driver: little, or for long work on this machine a quarter of its memory, within limits."""
     if not (settings.runs_long and settings.is_local):
         return _SMALL_HEAP
     return min(max(machine // 4, _SMALL_HEAP), _LARGE_HEAP)
 
 
 def machine_memory() -> int:
-    """Give the bytes of memory that this machine has, or none where it does not say."""
+    """Return the bytes of memory that this machine has, or none where it does not say."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
@@ -119,7 +119,7 @@ def machine_memory() -> int:
 
 
 def local_cores(master: str) -> int:
-    """Give how many tasks a local master runs at a time."""
+    """Return how many tasks a local master runs at a time."""
     match = _LOCAL.fullmatch(master)
     if match is None:
         raise DeclareError(f"{master!r} is not a local Spark master.", hint="write it as `local[*, 4]`.")
@@ -158,7 +158,7 @@ def _refuse_secrets(conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def _spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
-    """Give the pairs of the installation's spark-defaults.conf, where there is one."""
+    """Return the pairs of the installation's spark-defaults.conf, where there is one."""
     home = environ.get("SPARK_HOME")
     folder = environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else None)
     file = Path(folder, "spark-defaults.conf") if folder else None

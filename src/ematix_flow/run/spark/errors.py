@@ -22,7 +22,7 @@ _PACK = "let this environment travel with the job: `flow engine pack` makes an a
 
 
 def reason_of(error: BaseException) -> BaseException:
-    """Give one of our errors with the innermost reason of a failed job."""
+    """Return one of our errors with the innermost reason of a failed job."""
     if isinstance(error, FlowError) or not _is_spark(error):
         return error
     try:
@@ -98,7 +98,7 @@ def _said(text: str) -> str:
 
 
 def _fact(name: str, text: str) -> str:
-    """Give what Java says in one line: the values of a list behind it, and in brackets the condition or the class."""
+    """Return what Java says in one line: the values of a list behind it, and in brackets the condition or the class."""
     head, *values = (line.strip() for line in text.split("\n - "))
     said = f"{head} {', '.join(values)}" if values else head
     condition = _CONDITION.match(said)

@@ -39,7 +39,7 @@ class Java:
 
 
 def find_java(environ: Mapping[str, str]) -> Java:
-    """Give the first Java of JAVA_HOME and PATH that is new enough."""
+    """Return the first Java of JAVA_HOME and PATH that is new enough."""
     seen: list[str] = []
     for path in _candidates(environ):
         java = _describe(path)
@@ -59,7 +59,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _describe(path: Path) -> Java | None:
-    """Give what is known of a Java, by its release file or else by asking it, which takes longer."""
+    """Return what is known of a Java, by its release file or else by asking it, which takes longer."""
     if not path.is_file():
         return None
     release = path.resolve().parent.parent / "release"
@@ -69,7 +69,7 @@ def _describe(path: Path) -> Java | None:
 
 
 def _version_text(path: Path) -> str:
-    """Give what the program says of itself, or nothing: on macOS a placeholder stands where Java is missing."""
+    """Return what the program says of itself, or nothing: on macOS a placeholder stands where Java is missing."""
     try:
         said = subprocess.run([str(path), "-version"], capture_output=True, text=True, check=False, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
@@ -78,7 +78,7 @@ def _version_text(path: Path) -> str:
 
 
 def _install(environ: Mapping[str, str]) -> str:
-    """Give the one command that installs Java here."""
+    """Return the one command that installs Java here."""
     for program, command in _INSTALLERS:
         if (program == "brew") == (sys.platform == "darwin") and shutil.which(program, path=environ.get("PATH")):
             return command

@@ -58,7 +58,7 @@ class Driver:
 
 
 def spark_jars(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Give Spark's own jars in a fixed order: SPARK_HOME's, or those of the installed pyspark."""
+    """Return Spark's own jars in a fixed order: SPARK_HOME's, or those of the installed pyspark."""
     home = Path(environ.get("SPARK_HOME") or _installed_spark())
     jars = sorted(map(str, (home / "jars").glob("*.jar")))
     if not jars:
@@ -121,7 +121,7 @@ def end_driver(driver: Driver, patience: float) -> None:
 
 
 def memory_bytes(text: str) -> int:
-    """Give the bytes of a size as Java spells it, such as `900m` or `2g`."""
+    """Return the bytes of a size as Java spells it, such as `900m` or `2g`."""
     digits = text.rstrip("bBkKmMgGtT")
     power = " kmgt".find((text[len(digits) :] or " ")[0].lower())
     return int(digits) << (10 * max(power, 0))
@@ -150,7 +150,7 @@ def _java_options(settings: SparkSettings, conf: Mapping[str, str]) -> list[str]
 
 
 def _class_path(conf: Mapping[str, str], *, with_jars: bool) -> list[str]:
-    """Give the class path: Spark's jars come before all folders, or no archive of classes would fit it."""
+    """Return the class path: Spark's jars come before all folders, or no archive of classes would fit it."""
     before = [path for path in conf.get("spark.driver.extraClassPath", "").split(os.pathsep) if path]
     added = [jar for jar in conf.get("spark.jars", "").split(",") if jar and with_jars]
     folders = [os.environ.get(f"{name}_CONF_DIR") for name in ("SPARK", "HADOOP", "YARN")]
@@ -158,7 +158,7 @@ def _class_path(conf: Mapping[str, str], *, with_jars: bool) -> list[str]:
 
 
 def _environment(settings: SparkSettings, folder: Path) -> dict[str, str]:
-    """Give Java's environment, which local Python workers inherit."""
+    """Return Java's environment, which local Python workers inherit."""
     environ = dict(os.environ) | {
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(_connection_file(folder)),
         "PYTHONSAFEPATH": "1",
@@ -174,14 +174,14 @@ def _environment(settings: SparkSettings, folder: Path) -> dict[str, str]:
 
 
 def _package_root() -> str | None:
-    """Give the folder above this package, unless every Python of this installation looks there anyway."""
+    """Return the folder above this package, unless every Python of this installation looks there anyway."""
     root = Path(__file__).resolve().parents[3]
     installed = {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")}
     return None if root in installed else str(root)
 
 
 def _installed_spark() -> str:
-    """Give the folder of the pyspark package without importing it."""
+    """Return the folder of the pyspark package without importing it."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise MissingExtraError("pyspark is not installed.", hint="install it with: pip install 'pyspark==4.1.*'")
@@ -201,5 +201,5 @@ def _properties(conf: Mapping[str, str], folder: Path) -> Path:
 
 
 def _escaped(text: str) -> str:
-    """Give the text as both of Java's file formats used here want it."""
+    """Return the text as both of Java's file formats used here want it."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

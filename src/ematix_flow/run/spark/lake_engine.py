@@ -88,11 +88,11 @@ class SparkEngine:
             known[name] = dict(settings)
 
     def setting(self, name: str) -> str:
-        """Give a setting of the session, empty where it has none."""
+        """Return a setting of the session, empty where it has none."""
         return self._session().conf.get(name, "") or ""
 
     def query(self, sql: str, settings: Mapping[str, str] = NONE) -> list[tuple[Any, ...]]:
-        """Give the rows of a query, run under settings that end with it."""
+        """Return the rows of a query, run under settings that end with it."""
         return [tuple(row) for row in self._rows(sql, settings)]
 
     def run(self, sql: str, settings: Mapping[str, str]) -> dict[str, int]:
@@ -122,7 +122,7 @@ class SparkEngine:
             frame.createOrReplaceTempView(backticked(name))
 
     def columns(self, table: str) -> list[tuple[str, str, bool]] | None:
-        """Give name, type and nullability of a table's columns, or None where there is no such table."""
+        """Return name, type and nullability of a table's columns, or None where there is no such table."""
         spark = self._session()
         with _told():
             if not spark.catalog.tableExists(table):
@@ -144,7 +144,7 @@ class SparkEngine:
 
 
 def _way(settings: Mapping[str, str]) -> dict[str, str]:
-    """Give what stays the same when keys that end are renewed."""
+    """Return what stays the same when keys that end are renewed."""
     renewed = any(key.endswith(".session.token") for key in settings)
     return {key: value for key, value in settings.items() if not (renewed and key.endswith(_KEYS))}
 
@@ -165,7 +165,7 @@ def _told() -> Iterator[None]:
 
 
 def _is_answer(error: BaseException) -> bool:
-    """Say whether the engine itself reports an error; a broken line to it says nothing about the statement."""
+    """Return whether the engine itself reports an error; a broken line to it says nothing about the statement."""
     from py4j.protocol import Py4JError, Py4JJavaError
 
     if isinstance(error, Py4JError):

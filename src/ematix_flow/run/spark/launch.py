@@ -145,7 +145,7 @@ def tell_workers(session: SparkSession, imports: Sequence[str]) -> None:
 
 
 def _archive(settings: SparkSettings, java: Java, conf: dict[str, str]) -> Archive | None:
-    """Give the archive that fits, if one may be used: a class path that begins otherwise than Spark's cannot have one."""
+    """Return the archive that fits, if one may be used: a class path that begins otherwise than Spark's cannot have one."""
     if settings.archive == "off" or "spark.driver.extraClassPath" in conf:
         return None
     return archives.archive_for(java, spark_jars(os.environ), os.environ)
@@ -166,7 +166,7 @@ def _await_port(classic: Classic) -> tuple[int, str]:
 
 
 def _gateway(port: int, word: str) -> JavaGateway:
-    """Give pyspark's connection to a Java that it did not start, leaving no trace in the environment of later processes."""
+    """Return pyspark's connection to a Java that it did not start, leaving no trace in the environment of later processes."""
     from pyspark.java_gateway import launch_gateway
 
     with _gateway_lock:
@@ -178,7 +178,7 @@ def _gateway(port: int, word: str) -> JavaGateway:
 
 
 def _spark_conf(classic: Classic, gateway: JavaGateway) -> SparkConf:
-    """Give the configuration inside Java, where a submitted driver has resolved the packages already."""
+    """Return the configuration inside Java, where a submitted driver has resolved the packages already."""
     from pyspark import SparkConf
 
     conf = SparkConf(_jvm=gateway.jvm)

@@ -37,7 +37,7 @@ def quieten_errors(level: str) -> None:
 
 
 def write_log_config(folder: Path, level: str, environ: Mapping[str, str]) -> Path:
-    """Give the file with the log settings: the installation's own where there is one, else ours."""
+    """Return the file with the log settings: the installation's own where there is one, else ours."""
     if (installed := environ.get("SPARK_CONF_DIR")) and (own := Path(installed, "log4j2.properties")).is_file():
         return own
     file = folder / "log4j2.properties"

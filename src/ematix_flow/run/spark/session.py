@@ -97,7 +97,7 @@ def prestart(settings: SparkSettings) -> None:
 
 
 def spark_session(settings: SparkSettings) -> SparkSession:
-    """Give the session for these settings: the one that runs or starts already when they are equal, else a new one."""
+    """Return the session for these settings: the one that runs or starts already when they are equal, else a new one."""
     current = _begin(settings)
     session = current.session.result()
     current.used_at = time.monotonic()
@@ -116,7 +116,7 @@ def equip(session: SparkSession) -> SparkSession:
 
 
 def is_running() -> bool:
-    """Say whether there is a session that can be used, or one that is being made."""
+    """Return whether there is a session that can be used, or one that is being made."""
     with _lock:
         return _current is not None and _current.usable
 
@@ -184,7 +184,7 @@ def _leave(session: SparkSession, *, known: bool) -> None:
 
 
 def capabilities(spark: SparkSession) -> SessionCapabilities:
-    """Give what this session can do."""
+    """Return what this session can do."""
     connect = type(spark).__module__.startswith("pyspark.sql.connect")
     local = not connect and str(spark.sparkContext.master).startswith("local")
     return SessionCapabilities(
@@ -207,7 +207,7 @@ def remote_master(borrowed: SparkSession | None) -> str:
 
 
 def _begin(settings: SparkSettings) -> _Current:
-    """Give the current session if it fits, else begin another in its place."""
+    """Return the current session if it fits, else begin another in its place."""
     global _current, _owner  # noqa: PLW0603 - see stop_session
     with _lock:
         if _current is not None and _current.settings == settings and _current.usable:
@@ -267,7 +267,7 @@ def _joined(classic: classics.Classic) -> SparkSession:
 
 
 def _session_of_the_caller() -> SparkSession | None:
-    """Give a session that notebooks or tests around us have made; Spark allows no second one beside it."""
+    """Return a session that notebooks or tests around us have made; Spark allows no second one beside it."""
     if "pyspark" not in sys.modules:
         return None
     from pyspark.errors import PySparkRuntimeError
@@ -283,7 +283,7 @@ def _session_of_the_caller() -> SparkSession | None:
 
 
 def _connected(settings: SparkSettings, remote: str) -> SparkSession:
-    """Give a session on a Spark Connect server."""
+    """Return a session on a Spark Connect server."""
     from pyspark.sql import SparkSession
 
     from ematix_flow.run.spark.connect_client import bounded, far_session

@@ -10,12 +10,12 @@ _WIDTH = 4
 
 
 def numbers(count: int) -> pa.Array:
-    """Give the numbers from zero, as 32-bit integers."""
+    """Return the numbers from zero, as 32-bit integers."""
     return pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(_counted(count, 1))])
 
 
 def repeated(text: str, count: int) -> pa.Array:
-    """Give a text so many times."""
+    """Return a text so many times."""
     data = text.encode()
     offsets = pa.py_buffer(_counted(count + 1, len(data)))
     return pa.StringArray.from_buffers(count, offsets, pa.py_buffer(data * count))

@@ -34,7 +34,7 @@ class Rules:
 
 
 def conform(batch: pa.RecordBatch, rules: Rules) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-    """Give the rows that fit, in the staged types, and the others as rejects."""
+    """Return the rows that fit, in the staged types, and the others as rejects."""
     reasons: dict[int, tuple[str, str]] = {}
     _marked(batch, reasons)
     arrays = [_fit(batch, column, rules, reasons) for column in rules.columns]

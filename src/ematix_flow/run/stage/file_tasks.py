@@ -37,29 +37,29 @@ SHAPED_TOGETHER = 4 << 20
 def files_to_stage(
     work: StageWork, files: FileSet, sql: str, *, ordered: bool = False, slots: Callable[[], int]
 ) -> tuple[Piece, ...]:
-    """Give the pieces of a file set, with small neighbours put together; `ordered` where rows need their place."""
+    """Return the pieces of a file set, with small neighbours put together; `ordered` where rows need their place."""
     pieces = file_pieces(files, slots=slots)
     numbered = numbered_pieces(pieces, files.paths) if ordered else pieces
     return tuple(partial(_stage, work, sql, group) for group in _groups(numbered, tasks_for(numbered, slots)))
 
 
 def pieces_to_stage(work: StageWork, pieces: Sequence[FilePiece], sql: str) -> tuple[Piece, ...]:
-    """Give pieces as they are, each to be staged by itself."""
+    """Return pieces as they are, each to be staged by itself."""
     return tuple(partial(_stage, work, sql, (piece,)) for piece in pieces)
 
 
 def frame_to_stage(work: StageWork, frame: Any, sql: str) -> tuple[Piece, ...]:
-    """Give the rows of a frame in memory as one piece."""
+    """Return the rows of a frame in memory as one piece."""
     return (partial(_stage, work, sql, (frame_piece(frame),)),)
 
 
 def frame_piece(frame: Any) -> FilePiece:
-    """Give the rows of a frame as a piece that is read from memory."""
+    """Return the rows of a frame as a piece that is read from memory."""
     return FilePiece("", 0, partial(_slices, arrow_table(frame)))
 
 
 def highest_in(pieces: Iterable[FilePiece], some_sql: str) -> tuple[str | None, int]:
-    """Give the highest value as text and the number of NULLs, from what `some_sql` answers for each table of rows."""
+    """Return the highest value as text and the number of NULLs, from what `some_sql` answers for each table of rows."""
     with Shaper(some_sql) as shaper:
         answers = [shaper.answer(table) for table in _tables(pieces) if table.num_rows]
     if not answers:
@@ -87,7 +87,7 @@ def _tables(pieces: Iterable[FilePiece]) -> Iterator[pa.Table]:
 
 
 def _together(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Give small neighbours of one layout as one table."""
+    """Return small neighbours of one layout as one table."""
     held: list[pa.Table] = []
     size = 0
     for table in tables:
@@ -107,7 +107,7 @@ def _slices(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def _groups(pieces: Sequence[FilePiece], most: int) -> Iterator[tuple[FilePiece, ...]]:
-    """Give neighbours that are staged together, in hardly more groups than `most`."""
+    """Return neighbours that are staged together, in hardly more groups than `most`."""
     enough = max(TOGETHER, sum(piece.size for piece in pieces) // most + 1)
     group: list[FilePiece] = []
     size = 0

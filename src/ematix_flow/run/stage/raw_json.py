@@ -18,7 +18,7 @@ _WORDS = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
 
 
 def json_rows(rows: pa.Table, names: Sequence[str], *, nulls: bool = False) -> list[str]:
-    """Give each row as one JSON object of the named columns; with `nulls` every one of them is in it."""
+    """Return each row as one JSON object of the named columns; with `nulls` every one of them is in it."""
     labels = [json.dumps(name, ensure_ascii=False) for name in names]
     columns = [_written(rows.column(name)) for name in names]
     if nulls:
@@ -32,7 +32,7 @@ def _object(labels: Sequence[str], values: Sequence[str | None]) -> str:
 
 
 def _written(column: ChunkedArray) -> list[str | None]:
-    """Give the values of a column as JSON."""
+    """Return the values of a column as JSON."""
     kind = column.type
     if pa.types.is_decimal(kind):
         return [None if value is None else format(value, "f") for value in column.to_pylist()]

@@ -73,7 +73,7 @@ def stage_pieces(
 def split_pieces(
     work: StageWork, source: Database, splits: Sequence[Split], *, relayed: bool = False
 ) -> tuple[Piece, ...]:
-    """Give the splits of a source as pieces; `relayed` where the target said that it relays them."""
+    """Return the splits of a source as pieces; `relayed` where the target said that it relays them."""
     return tuple(partial(stage_split, work, source, split, relayed=relayed) for split in splits)
 
 
@@ -253,7 +253,7 @@ def _count(work: StageWork, place: tuple[int, int], rows: int, cancel_check: Cal
 
 
 def describe_reject(rejects: pa.RecordBatch) -> str:
-    """Give the first rejected row as one line for an error message."""
+    """Return the first rejected row as one line for an error message."""
     row: dict[str, Any] = rejects.slice(0, 1).to_pylist()[0]
     place = f" at {row['source_position']}" if row["source_position"] else ""
     return f"{row['column_name']}: {row['reason']}{place}; row {row['row_json'][:300]}"

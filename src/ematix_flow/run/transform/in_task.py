@@ -43,7 +43,7 @@ class Shaper:
         self._connection.close()
 
     def answer(self, table: pa.Table) -> pa.Table:
-        """Give what the query makes of a table."""
+        """Return what the query makes of a table."""
         if len(self._numbers) < table.num_rows:
             self._numbers = numbers(table.num_rows)
         numbered = table.append_column(RAW, self._numbers.slice(0, table.num_rows))
@@ -55,7 +55,7 @@ class Shaper:
 
 
 def shaped_batches(sql: str, tables: Iterable[pa.Table]) -> Generator[pa.RecordBatch]:
-    """Give the shaped rows in the order of the tables; a row that could not be read comes with its source as JSON."""
+    """Return the shaped rows in the order of the tables; a row that could not be read comes with its source as JSON."""
     with Shaper(sql) as shaper:
         for table in tables:
             if table.num_rows:
@@ -63,7 +63,7 @@ def shaped_batches(sql: str, tables: Iterable[pa.Table]) -> Generator[pa.RecordB
 
 
 def _with_source(shaped: pa.Table, table: pa.Table) -> pa.Table:
-    """Give the shaped rows with JSON in the place of the numbers of source rows."""
+    """Return the shaped rows with JSON in the place of the numbers of source rows."""
     index = shaped.schema.get_field_index(RAW)
     if index < 0:
         return shaped

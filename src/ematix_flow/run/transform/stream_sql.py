@@ -54,7 +54,7 @@ class SqlStage:
     """The fields of all batches so far, in small letters, with the types that they had."""
 
     def rows(self, given: TypedRows, *, lenient: bool) -> TypedRows:
-        """Give what the query makes of rows of this process; where that is wanted, rows that make it fail are told apart."""
+        """Return what the query makes of rows of this process; where that is wanted, rows that make it fail are told apart."""
         table = self._completed(given.rows)
         try:
             return TypedRows(self._whole(table).toArrow(), given.rejects)
@@ -82,7 +82,7 @@ class SqlStage:
             found.release()
 
     def _completed(self, table: pa.Table) -> pa.Table:
-        """Give rows with the columns that the query takes from them and that are known and not there, as NULL."""
+        """Return rows with the columns that the query takes from them and that are known and not there, as NULL."""
         types = {
             name: column.type if column.null_count < len(column) else pa.null()
             for name, column in zip(table.column_names, table.columns, strict=True)
@@ -103,7 +103,7 @@ class SqlStage:
         return {name: kind for name, kind in found.items() if kind is not None}
 
     def _type_of(self, name: str, *, empty: bool) -> pa.DataType | None:
-        """Give the type of a column that a batch lacks; None for one that nobody knows, unless there is no row to lack it."""
+        """Return the type of a column that a batch lacks; None for one that nobody knows, unless there is no row to lack it."""
         declared = {one.lower(): kind for one, kind in self.optional.items()}
         if name in declared:
             return _spark_type(self.spark(), declared[name])
@@ -178,12 +178,12 @@ class SqlStage:
 
 
 def frame_of(spark: SparkSession, rows: pa.Table | DataFrame) -> DataFrame:
-    """Give rows as a frame; instants without a zone stay without one."""
+    """Return rows as a frame; instants without a zone stay without one."""
     return spark.createDataFrame(rows, schema=_spark_schema(rows)) if isinstance(rows, pa.Table) else rows
 
 
 def _spark_type(spark: SparkSession, text: str) -> pa.DataType:
-    """Give a type that is written in the SQL of Spark."""
+    """Return a type that is written in the SQL of Spark."""
     from pyspark.sql.pandas.types import to_arrow_type
 
     field = spark.sql(f"SELECT CAST(NULL AS {text}) AS c").schema.fields[0]
@@ -191,7 +191,7 @@ def _spark_type(spark: SparkSession, text: str) -> pa.DataType:
 
 
 def _plain(name: str) -> str:
-    """Give a name without the quotes of Spark."""
+    """Return a name without the quotes of Spark."""
     return name.strip().replace("`", "")
 
 
@@ -200,7 +200,7 @@ def _hint(name: str, known: Sequence[str]) -> str:
 
 
 def is_about_rows(error: BaseException) -> bool:
-    """Say whether a query failed at a value, and not because it cannot work at all."""
+    """Return whether a query failed at a value, and not because it cannot work at all."""
     from pyspark.errors import AnalysisException, ParseException, PySparkException
 
     if not isinstance(error, PySparkException) or isinstance(error, AnalysisException | ParseException):

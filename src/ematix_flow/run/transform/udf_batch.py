@@ -35,7 +35,7 @@ ARROW_TYPES = {
 def apply_udf_to_batch(
     handle: PythonScalarUdfHandle, batch: Any, arg_columns: Sequence[str], *, output_column: str = "result"
 ) -> Any:
-    """Give the array that a function makes of these columns; `output_column` only names it in errors."""
+    """Return the array that a function makes of these columns; `output_column` only names it in errors."""
     result = handle.function(*_arguments(handle, batch, arg_columns))
     return checked(result, handle.returns, batch.num_rows, f"{handle.name}() for {output_column!r}")
 
@@ -43,14 +43,14 @@ def apply_udf_to_batch(
 def apply_udaf_to_batch(
     handle: PythonAggregateUdfHandle, batch: Any, arg_columns: Sequence[str], *, output_column: str = "result"
 ) -> Any:
-    """Give the array of one value that an aggregate makes of these columns; `output_column` only names it in errors."""
+    """Return the array of one value that an aggregate makes of these columns; `output_column` only names it in errors."""
     instance = handle()
     instance.update_batch(*_arguments(handle, batch, arg_columns))
     return checked(instance.evaluate(), handle.returns, 1, f"{handle.name}.evaluate() for {output_column!r}")
 
 
 def checked(result: Any, returns: str, rows: int, what: str) -> Any:
-    """Give what a function returned, or refuse another type or number of values than was declared."""
+    """Return what a function returned, or refuse another type or number of values than was declared."""
     if isinstance(result, pa.ChunkedArray):
         result = result.combine_chunks()
     if not isinstance(result, pa.Array):
@@ -65,7 +65,7 @@ def checked(result: Any, returns: str, rows: int, what: str) -> Any:
 def _arguments(
     handle: PythonScalarUdfHandle | PythonAggregateUdfHandle, batch: Any, columns: Sequence[str]
 ) -> list[Any]:
-    """Give the columns as arrays of the declared types."""
+    """Return the columns as arrays of the declared types."""
     if len(columns) != len(handle.args):
         raise DeclareError(f"{handle.name}() takes {quantity(len(handle.args), 'column')}, not {len(columns)}")
     known = batch.schema.names

@@ -62,7 +62,7 @@ def register_trying(spark: SparkSession, udfs: Sequence[PythonScalarUdfHandle], 
 
 
 def call(handle: PythonScalarUdfHandle, arrays: Sequence[pa.Array]) -> pa.Array:
-    """Give what a function makes of arrays, in the type that it declares."""
+    """Return what a function makes of arrays, in the type that it declares."""
     given = [_cast(array, ARROW_TYPES[name]) for array, name in zip(arrays, handle.args, strict=True)]
     made = handle.function(*given)
     if not isinstance(made, pa.Array | pa.ChunkedArray) or len(made) != len(given[0]):
@@ -72,7 +72,7 @@ def call(handle: PythonScalarUdfHandle, arrays: Sequence[pa.Array]) -> pa.Array:
 
 
 def evaluate(handle: PythonAggregateUdfHandle, arrays: Sequence[pa.Array]) -> pa.Array:
-    """Give what an aggregate makes of the rows of one group, as an array of one value."""
+    """Return what an aggregate makes of the rows of one group, as an array of one value."""
     group = handle.accumulator()
     group.update_batch(*(_cast(array, ARROW_TYPES[name]) for array, name in zip(arrays, handle.args, strict=True)))
     made = group.evaluate()

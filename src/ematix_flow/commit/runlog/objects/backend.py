@@ -37,12 +37,12 @@ class ObjectBook(Book):
 
     @property
     def shown(self) -> str:
-        """Give the folder or the bucket."""
+        """Return the folder or the bucket."""
         return self._store.shown
 
     @property
     def path(self) -> Path | None:
-        """Give the folder, where it is one of this machine."""
+        """Return the folder, where it is one of this machine."""
         return self._path
 
     @contextmanager

@@ -38,12 +38,12 @@ class Version:
 
     @property
     def nonce(self) -> str:
-        """Give what tells it from an equal one that somebody else wrote."""
+        """Return what tells it from an equal one that somebody else wrote."""
         return str(self.said["nonce"])
 
     @property
     def dropped(self) -> bool:
-        """Say whether it only says that the document is gone."""
+        """Return whether it only says that the document is gone."""
         return bool(self.said.get("dropped"))
 
 
@@ -56,7 +56,7 @@ class Versions:
         """The last number that was read of each document; what has a number never changes."""
 
     def newest(self, prefix: str) -> Version | None:
-        """Give the last number of a document, dropped or not."""
+        """Return the last number of a document, dropped or not."""
         while True:
             found = self._listed(prefix)
             if not found:
@@ -66,14 +66,14 @@ class Versions:
                 return version
 
     def every(self, prefix: str) -> list[Version]:
-        """Give the last number of every document below a prefix, in the order of their names."""
+        """Return the last number of every document below a prefix, in the order of their names."""
         last = {_prefix(found.key): found for found in self._listed(prefix)}
         with ThreadPoolExecutor(READERS) as pool:
             read = pool.map(lambda pair: self._read(*pair) or self.newest(pair[0]), last.items())
             return [version for version in read if version is not None]
 
     def at(self, prefix: str, number: int) -> Version | None:
-        """Give one number of a document, or None when it is not there any more."""
+        """Return one number of a document, or None when it is not there any more."""
         return self._read(prefix, _Numbered(_key(prefix, number)))
 
     def follow(self, prefix: str, before: Version | None, said: Mapping[str, Any]) -> int | None:
@@ -94,7 +94,7 @@ class Versions:
         return number
 
     def _is_followed(self, prefix: str, number: int, nonce: str) -> bool:
-        """Say whether the next number was written after this one, and not long before it; then this one goes."""
+        """Return whether the next number was written after this one, and not long before it; then this one goes."""
         after = self.at(prefix, number + 1)
         if after is not None and after.said.get("follows") == nonce:
             return True
@@ -105,7 +105,7 @@ class Versions:
         return False
 
     def _listed(self, prefix: str) -> list[Found]:
-        """Give the numbers below a prefix in order; what somebody else put there is left alone."""
+        """Return the numbers below a prefix in order; what somebody else put there is left alone."""
         return [found for found in self._store.listed(prefix) if _NUMBERED.search(found.key)]
 
     def remove(self, prefix: str) -> None:

@@ -21,12 +21,12 @@ _OWN_CREDENTIALS = ("access_key_id", "profile", "credentials_path", "anonymous",
 
 
 def folder_book(folder: Path) -> ObjectBook:
-    """Give the book in a folder of this machine, or one that is mounted on it."""
+    """Return the book in a folder of this machine, or one that is mounted on it."""
     return ObjectBook(LocalStore(str(folder)), folder)
 
 
 def object_book(address: Address) -> ObjectBook:
-    """Give the book in the bucket that an address names."""
+    """Return the book in the bucket that an address names."""
     return connection_book(bucket_at(address, "run_log"))
 
 
@@ -40,7 +40,7 @@ def bucket_at(address: Address, name: str) -> Connection:
 
 
 def connection_book(connection: Connection) -> ObjectBook:
-    """Give the book in the folder or the bucket of a connection."""
+    """Return the book in the folder or the bucket of a connection."""
     if connection.kind == "object_store_local":
         return folder_book(Path(str(getattr(connection, "path", ""))))
     from ematix_flow.connect.registry import target_of
@@ -49,7 +49,7 @@ def connection_book(connection: Connection) -> ObjectBook:
 
 
 def _place(address: Address) -> dict[str, Any]:
-    """Give the bucket and the prefix; an address of Azure begins with the account."""
+    """Return the bucket and the prefix; an address of Azure begins with the account."""
     parts = [part for part in address.rest.split("/") if part]
     names = ("account", "container") if address.kind == "azure" else ("bucket",)
     if len(parts) < len(names):

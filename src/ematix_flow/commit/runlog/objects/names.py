@@ -12,7 +12,7 @@ _KEPT = 60
 
 
 def safe_name(text: str) -> str:
-    """Give a name without `~` for a text, another one for every text; a short text's beginning begins its name."""
+    """Return a name without `~` for a text, another one for every text; a short text's beginning begins its name."""
     name = quote(text, safe="").replace("~", "%7E")
     if name.startswith("."):  # the name of a draft, or of the folder itself
         name = f"%2E{name[1:]}"

@@ -49,7 +49,7 @@ class _Name:
 
     @property
     def stem(self) -> str:
-        """Give the id without the attempt."""
+        """Return the id without the attempt."""
         return _stem(self.run_id)
 
 
@@ -73,7 +73,7 @@ class ObjectRuns:
             self._store.write(f"{_attempts(run.request_id, run.target)}{run.attempt:06d}", b"")
 
     def page(self, wanted: Wanted) -> tuple[list[RunRecord], int]:
-        """Give the newest runs and how many there are; every name is listed, but only one page is read."""
+        """Return the newest runs and how many there are; every name is listed, but only one page is read."""
         marks = None if wanted.projects is None else {project_mark(name) for name in wanted.projects}
         earliest = "" if wanted.since is None else f"{wanted.since.astimezone(UTC):%Y-%m-%d/%H%M%S%f}"
         names = [
@@ -88,7 +88,7 @@ class ObjectRuns:
         return self._read(n.key for n in newest[wanted.offset : wanted.offset + wanted.limit]), len(names)
 
     def get(self, run_id: str, projects: tuple[str, ...] | None = None) -> RunRecord | None:
-        """Give a run by its id, or by a beginning that no other id has: its last attempt, unless one is named."""
+        """Return a run by its id, or by a beginning that no other id has: its last attempt, unless one is named."""
         whole, number = split_key(run_id)
         if number == "#1":
             return last_of(self._pointed([_pointer_of(safe_name(whole))], projects))
@@ -105,12 +105,12 @@ class ObjectRuns:
         return last_of(self._pointed(map(_pointer_of, chosen), projects))
 
     def _pointed(self, pointers: Iterable[str], projects: tuple[str, ...] | None) -> list[RunRecord]:
-        """Give the runs that pointers lead to, of some projects."""
+        """Return the runs that pointers lead to, of some projects."""
         keys = [key.decode() for key in map(self._store.read, pointers) if key is not None]
         return [run for run in self._read(keys) if projects is None or run.project in projects]
 
     def last_attempt(self, request_id: str, target: str | None) -> int:
-        """Give the highest number of an attempt; 0 when there is none."""
+        """Return the highest number of an attempt; 0 when there is none."""
         found = self._store.listed(_attempts(request_id, target))
         return max((int(one.key.rpartition("/")[2]) for one in found), default=0)
 
@@ -129,7 +129,7 @@ class ObjectRuns:
         return len(old)
 
     def _names(self) -> list[_Name]:
-        """Give every run once: of two objects, whose writer died between them, the one that its id names."""
+        """Return every run once: of two objects, whose writer died between them, the one that its id names."""
         names: dict[str, _Name] = {}
         for found in self._store.listed(RUNS):
             told = _TOLD.fullmatch(found.key)
@@ -156,17 +156,17 @@ def _key(run: RunRecord) -> str:
 
 
 def _mark_in(name: str) -> str:
-    """Give the mark of the project at the end of the name of a run; empty for a run of none."""
+    """Return the mark of the project at the end of the name of a run; empty for a run of none."""
     return mark_in(unquote(_stem(name)))
 
 
 def _stem(name: str) -> str:
-    """Give the name of a run without the number of its attempt."""
+    """Return the name of a run without the number of its attempt."""
     return _ATTEMPT.sub("", name)
 
 
 def _name(run: RunRecord) -> str:
-    """Give the name of a record: that of the run's id, and from the second attempt on its number."""
+    """Return the name of a record: that of the run's id, and from the second attempt on its number."""
     return safe_name(run.run_id) + ("" if run.attempt == 1 else safe_name(f"#{run.attempt}"))
 
 

@@ -48,12 +48,12 @@ class SqlBook(Book):
 
     @property
     def shown(self) -> str:
-        """Give the database for people."""
+        """Return the database for people."""
         return self._place.shown
 
     @property
     def path(self) -> Path | None:
-        """Give the file."""
+        """Return the file."""
         return self._place.path
 
     def _session(self) -> AbstractContextManager[Session]:
@@ -80,7 +80,7 @@ class SqlBook(Book):
                 self._tables.complete(session)
 
     def ddl(self) -> str:
-        """Give the statements that make the tables."""
+        """Return the statements that make the tables."""
         return "".join(f"{statement};\n" for statement in self._tables.ddl())
 
     def _incomplete(self, missing: list[str]) -> DeclareError:
@@ -211,7 +211,7 @@ class SqlBook(Book):
         return [_run(row) for row in session.query(sql, (*values, *(projects or ())))]
 
     def _of_projects(self, projects: tuple[str, ...] | None) -> list[str]:
-        """Give the condition that a run is of one of some projects; rows of earlier versions say nothing about theirs."""
+        """Return the condition that a run is of one of some projects; rows of earlier versions say nothing about theirs."""
         if projects is None:
             return []
         marks = ", ".join("?" for _ in projects)

@@ -62,7 +62,7 @@ class Sessions:
 
     @contextmanager
     def one(self) -> Iterator[Session]:
-        """Give a connection for one piece of work; after an error it is not used again."""
+        """Return a connection for one piece of work; after an error it is not used again."""
         try:
             with _alone if self._place.one_by_one else nullcontext():
                 session = self._taken() or self._opened()

@@ -43,22 +43,22 @@ class Tables:
     prefix: str = ""
 
     def quote(self, name: str) -> str:
-        """Give a name of a column or a table as it stands in statements."""
+        """Return a name of a column or a table as it stands in statements."""
         return backticked(name) if self.dialect == "mysql" else quoted(name)
 
     def name(self, table: str) -> str:
-        """Give the SQL name of a table."""
+        """Return the SQL name of a table."""
         own = self.quote(f"{self.prefix}{table}")
         return f"{self.quote(self.schema)}.{own}" if self.schema else own
 
     def columns(self, names: tuple[str, ...]) -> str:
-        """Give names of columns as a list."""
+        """Return names of columns as a list."""
         return ", ".join(self.quote(name) for name in names)
 
     # What there should be
 
     def wanted(self) -> dict[str, dict[str, str]]:
-        """Give every table with its columns, each with its type and what it holds when nothing is said."""
+        """Return every table with its columns, each with its type and what it holds when nothing is said."""
         tables = {kind.table: {n: self._type(n, w, n in kind.key) for n, w in columns_of(kind)} for kind in KINDS}
         tables[RUNS] = {name: self._run_type(name) for name in RUN_COLUMNS}
         return tables
@@ -78,7 +78,7 @@ class Tables:
         return f"{kind} NOT NULL" if name in _NEEDED else kind
 
     def ddl(self) -> list[str]:
-        """Give the statements that make everything which is missing."""
+        """Return the statements that make everything which is missing."""
         schema = [f"CREATE SCHEMA IF NOT EXISTS {self.quote(self.schema)}"] if self.schema else []
         tables = [self._create(table, columns) for table, columns in self.wanted().items()]
         return [*schema, *tables, *self._indexes()]
@@ -103,7 +103,7 @@ class Tables:
     # What there is
 
     def missing(self, session: Session) -> list[str]:
-        """Give what is missing, as `table` or `table.column`."""
+        """Return what is missing, as `table` or `table.column`."""
         found = self.found(session)
         return [
             table if table not in found else f"{table}.{column}"
@@ -113,7 +113,7 @@ class Tables:
         ]
 
     def found(self, session: Session) -> dict[str, set[str]]:
-        """Give the columns of the tables that are there."""
+        """Return the columns of the tables that are there."""
         if self.dialect == "sqlite":
             sql, values = (
                 "SELECT m.name, p.name FROM sqlite_master m, pragma_table_info(m.name) p WHERE m.type = 'table'",
@@ -150,6 +150,6 @@ class Tables:
             legacy.take_over(session, before)
 
     def _has_schema(self, session: Session) -> bool:
-        """Say whether the schema is there: one that is needs no right to create any."""
+        """Return whether the schema is there: one that is needs no right to create any."""
         catalog = "pg_namespace WHERE nspname" if self.dialect == "postgres" else "duckdb_schemas() WHERE schema_name"
         return bool(session.query(f"SELECT 1 FROM {catalog} = ?", (self.schema,)))

@@ -63,22 +63,22 @@ class AzurePlace(BucketPlace):
 
     @property
     def endpoint(self) -> str:
-        """Give the address of the service."""
+        """Return the address of the service."""
         return self.service
 
     @property
     def user(self) -> str:
-        """Give the account."""
+        """Return the account."""
         return self.account
 
     @property
     def keeps_conditions(self) -> bool:
-        """Say yes for Microsoft's own service; others are asked."""
+        """Return True for Microsoft's own service; others are asked."""
         return (urlsplit(self.service).hostname or "").endswith(f".blob.{_SUFFIX}")
 
 
 def place_of(connection: ObjectStoreAzureConnection) -> AzurePlace:
-    """Give the place that a connection names; without a key and a token the Azure libraries look for credentials."""
+    """Return the place that a connection names; without a key and a token the Azure libraries look for credentials."""
     said = _connection_string(connection)
     account = connection.account or said.get("accountname", "")
     suffix = said.get("endpointsuffix", _SUFFIX)
@@ -95,7 +95,7 @@ def place_of(connection: ObjectStoreAzureConnection) -> AzurePlace:
 
 
 def _connection_string(connection: ObjectStoreAzureConnection) -> dict[str, str]:
-    """Give what a connection string says, by its names in small letters."""
+    """Return what a connection string says, by its names in small letters."""
     text = connection.connection_string or ""
     pairs = (part.partition("=") for part in text.split(";") if part.strip())
     said = {name.strip().lower(): value.strip() for name, _, value in pairs}
@@ -124,7 +124,7 @@ def connect(place: AzurePlace, seconds: tuple[float, float]) -> Any:
 
 
 def credential_of(place: AzurePlace) -> Any:
-    """Give the credentials as the client takes them."""
+    """Return the credentials as the client takes them."""
     if place.account_key:
         base64.b64decode(place.account_key, validate=True)  # a ValueError now, and not with every signature
         return {"account_name": place.account, "account_key": place.account_key}

@@ -49,17 +49,17 @@ class GcsPlace(BucketPlace):
 
     @property
     def service(self) -> str:
-        """Give the service for people."""
+        """Return the service for people."""
         return self.endpoint or "Google Cloud Storage"
 
     @property
     def keeps_conditions(self) -> bool:
-        """Say yes for Google's own service; others are asked."""
+        """Return True for Google's own service; others are asked."""
         return not self.endpoint
 
 
 def place_of(connection: ObjectStoreGCSConnection) -> GcsPlace:
-    """Give the place that a connection names; without a file the Google libraries look for credentials."""
+    """Return the place that a connection names; without a file the Google libraries look for credentials."""
     if connection.endpoint:
         check_endpoint(connection.name, connection.endpoint)
     return GcsPlace(
@@ -140,7 +140,7 @@ def _no_token(place: GcsPlace, auth: Any, error: Any) -> StoreError:
 
 
 def refusal(place: GcsPlace, operation: str, status: int, said: str) -> StoreError:
-    """Give the error for a status of the service."""
+    """Return the error for a status of the service."""
     if status == 404:  # noqa: PLR2004 - not found
         if "bucket does not exist" in said or operation in ("list", "write"):
             return StoreError(f"{place.shown}: bucket {place.bucket!r} does not exist")

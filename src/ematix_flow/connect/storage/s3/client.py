@@ -62,23 +62,23 @@ class S3Place(BucketPlace):
 
     @property
     def service(self) -> str:
-        """Give the service for people."""
+        """Return the service for people."""
         return self.endpoint or "Amazon S3"
 
     @property
     def keeps_conditions(self) -> bool:
-        """Say yes for Amazon's own service; others are asked."""
+        """Return True for Amazon's own service; others are asked."""
         return self.is_amazon
 
     @property
     def is_amazon(self) -> bool:
-        """Say whether the service is Amazon's own."""
+        """Return whether the service is Amazon's own."""
         host = urlsplit(self.endpoint).hostname or ""
         return not self.endpoint or host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
 
 
 def place_of(connection: BucketConnection) -> S3Place:
-    """Give the place that a connection names; without keys and profile the AWS libraries look for keys."""
+    """Return the place that a connection names; without keys and profile the AWS libraries look for keys."""
     if connection.endpoint:
         check_endpoint(connection.name, connection.endpoint)
     chain = connection.default_credentials or bool(connection.profile)
@@ -108,7 +108,7 @@ class S3Keys:
 
 
 def keys_of(place: S3Place) -> S3Keys:
-    """Give the keys of a place, found where the AWS libraries look for them if the place has none itself."""
+    """Return the keys of a place, found where the AWS libraries look for them if the place has none itself."""
     if place.access_key_id:
         return S3Keys(place.access_key_id, place.secret_access_key)
     exceptions = _installed("botocore.exceptions")

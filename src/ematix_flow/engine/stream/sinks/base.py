@@ -55,13 +55,13 @@ class StreamSink(ABC):
         """Bring the messages up to a position into the target, once, and stand there."""
 
     def batch(self, end: Position) -> Batch | None:
-        """Give what `load` would load; None where nothing goes down the load path of tables."""
+        """Return what `load` would load; None where nothing goes down the load path of tables."""
         del end
         return None
 
     @property
     def reads_first(self) -> bool:
-        """Say whether messages have to be read before anything is known of a load."""
+        """Return whether messages have to be read before anything is known of a load."""
         return True
 
     def clean_up(self) -> None:  # noqa: B027 - not every target keeps books

@@ -48,7 +48,7 @@ class BrokerSink(StreamSink):
 
     @staticmethod
     def start(source: StreamSource, begin: str) -> Position:
-        """Give the position of a target that begins somewhere in a source."""
+        """Return the position of a target that begins somewhere in a source."""
         return source.start(begin)
 
     def load(self, end: Position) -> Counts:
@@ -70,7 +70,7 @@ class BrokerSink(StreamSink):
         self.sink.close()
 
     def messages(self, end: Position) -> Outgoing:
-        """Give what the messages up to a position become."""
+        """Return what the messages up to a position become."""
         source, rows = self.context.source, self.context.rows
         key, ids = self.target.message_key_column, Ids(f"{self.way.name}\x1f{self.way.source}")
         if rows.reads_rows:
@@ -98,7 +98,7 @@ class BrokerSink(StreamSink):
 def open_broker_sink(
     context: StreamContext, target: StreamTarget, kind: type[BrokerSink], *, looks: bool = False
 ) -> BrokerSink:
-    """Give a target where it stands; one that stands nowhere begins where the stream begins.
+    """Return a target where it stands; one that stands nowhere begins where the stream begins.
 
     Whoever only `looks` disturbs nobody and leaves everything as it is.
     """
@@ -125,12 +125,12 @@ def open_broker_sink(
 
 
 def is_broker(target: StreamTarget) -> bool:
-    """Say whether a target takes messages, and no rows."""
+    """Return whether a target takes messages, and no rows."""
     return resolve_connection(target.connection).kind in SINKS
 
 
 def sink_of(stream: Stream, target: StreamTarget) -> Sink:
-    """Give the topic or queue of a target; no connection is made yet."""
+    """Return the topic or queue of a target; no connection is made yet."""
     connection = resolve_connection(target.connection)
     return open_sink(connection, target.place, sent_as(connection.kind, stream.delivery))
 
@@ -153,7 +153,7 @@ def rejected(context: StreamContext, rejects: pa.Table) -> None:
 
 
 def _passes_on(source: StreamSource, encoder: Encoder) -> bool:
-    """Say whether payloads can be passed on without being taken apart."""
+    """Return whether payloads can be passed on without being taken apart."""
     return encoder.format == RAW or (encoder.format == JSON and source.payload_format == JSON)
 
 

@@ -53,7 +53,7 @@ class FileBrokerSink(BrokerSink):
 
     @staticmethod
     def start(source: StreamSource, begin: str) -> Position:
-        """Give the position of a target that begins somewhere: at the end, every file that is there counts as sent."""
+        """Return the position of a target that begins somewhere: at the end, every file that is there counts as sent."""
         position = source.start(begin)
         if begin == EARLIEST:
             return position
@@ -73,7 +73,7 @@ class FileBrokerSink(BrokerSink):
         return self.send(made, {**stands, SENT: _told(known, self._source.query)})
 
     def messages(self, end: Position) -> Outgoing:
-        """Give what the files that were not sent yet become, as many as one batch has."""
+        """Return what the files that were not sent yet become, as many as one batch has."""
         del end
         return self._made(self._chosen())
 
@@ -109,12 +109,12 @@ class FileBrokerSink(BrokerSink):
 
 
 def shown(position: Position) -> Position:
-    """Give a position without the names of files, which tell a reader nothing."""
+    """Return a position without the names of files, which tell a reader nothing."""
     return {key: value for key, value in position.items() if key != SENT}
 
 
 def sent_among(position: Mapping[str, Any], files: Iterable[SourceFile]) -> dict[str, str]:
-    """Give the sent files that are still there: a word for each key, with a word for the content."""
+    """Return the sent files that are still there: a word for each key, with a word for the content."""
     told = position.get(SENT, "")
     pairs = (told[at : at + 2 * _WORD] for at in range(0, len(told), 2 * _WORD))
     sent = {pair[:_WORD]: pair[_WORD:] for pair in pairs}
@@ -123,7 +123,7 @@ def sent_among(position: Mapping[str, Any], files: Iterable[SourceFile]) -> dict
 
 
 def word_of(text: str) -> str:
-    """Give a short name for a text."""
+    """Return a short name for a text."""
     return base64.urlsafe_b64encode(hashlib.blake2b(text.encode(), digest_size=15).digest())[:_WORD].decode()
 
 
@@ -138,7 +138,7 @@ def _content(file: SourceFile) -> str:
 
 
 def _as_loaded(scope: FileScope, sent: Mapping[str, str], files: Iterable[SourceFile]) -> dict[str, SourceFile]:
-    """Give the sent files as the plan knows those of a target; of one that has changed only that is known."""
+    """Return the sent files as the plan knows those of a target; of one that has changed only that is known."""
     words = {file.key: word_of(file.key) for file in files}
     return {
         scope.id_of(file.key): file if sent[words[file.key]] == _content(file) else replace(file, etag="", size=-1)

@@ -53,7 +53,7 @@ class FileTableSink(StreamSink):
     reads_first = False
 
     def batch(self, end: Position) -> Batch:
-        """Give the load of the files that the target has not seen."""
+        """Return the load of the files that the target has not seen."""
         value = SourceValue(self.pipeline.source_connection, path=self.source.query)
         opened = OpenSource(value, self.source.name, files=self.source.files, made=self.made, ordered=self.ordered)
         # What a batch has depends on what becomes of replaced files: a load that left them out is not one that takes them.
@@ -64,7 +64,7 @@ class FileTableSink(StreamSink):
 
 
 def open_file_sink(context: StreamContext, target: StreamTarget, source: FileStream) -> StreamSink:
-    """Give a target where it stands."""
+    """Return a target where it stands."""
     if target.declared_table is None or context.rows.transforms:
         return open_shaped_file_sink(context, target, source)
     pipeline = pipeline_of_files(context.stream, target, context.name)
@@ -85,6 +85,6 @@ def open_file_sink(context: StreamContext, target: StreamTarget, source: FileStr
 def file_position(
     stream: Stream, target: StreamTarget, source: FileStream, options: StreamOptions, name: str
 ) -> Position:
-    """Give where a target stands in a folder."""
+    """Return where a target stands in a folder."""
     database = books_of(stream, target, options, name).database
     return position_among(source, loaded_into(stream, target, database, name))

@@ -22,7 +22,7 @@ class LakeTableSink(TableSink):
     """A table that takes the rows of another one."""
 
     def exact(self, span: Span) -> tuple[TargetDeclaration, OpenSource] | None:
-        """Give the rows as Spark reads them; None where SQL of the stream, or the rows themselves, make the table."""
+        """Return the rows as Spark reads them; None where SQL of the stream, or the rows themselves, make the table."""
         table, source = self.target.declared_table, self.context.source
         if table is None or self.context.rows.transforms or not isinstance(source, LakeStream):
             return None

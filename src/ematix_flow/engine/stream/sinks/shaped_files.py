@@ -72,13 +72,13 @@ class ShapedFileSink(StreamSink):
         return done.committed.counts
 
     def batch(self, end: Position) -> Batch | None:
-        """Give the load of the files that the target has not seen, as many as one batch reads."""
+        """Return the load of the files that the target has not seen, as many as one batch reads."""
         _, choice, paths = self._new()
         some = some_of(choice)
         return self._batch(some, paths, end) if some.chosen else None
 
     def _new(self) -> tuple[Loaded, FileChoice, Mapping[SourceFile, str]]:
-        """Give the files that the target has, the choice among those that are there, and the paths of these."""
+        """Return the files that the target has, the choice among those that are there, and the paths of these."""
         loaded = loaded_into(self.context.stream, self.target, self.database, self.context.name)
         paths = {file: path for path, file in self.source.files.seen(self.source.query)}
         choice = choose_files(loaded.scope, loaded.policy, paths, loaded.files)
@@ -115,7 +115,7 @@ class ShapedFileSink(StreamSink):
 
 
 def open_shaped_file_sink(context: StreamContext, target: StreamTarget, source: FileStream) -> ShapedFileSink:
-    """Give a target where it stands."""
+    """Return a target where it stands."""
     database = books_of(context.stream, target, context.options, context.name).database
     loaded = loaded_into(context.stream, target, database, context.name)
     position, made = position_among(source, loaded), bool(loaded.files)
@@ -123,20 +123,20 @@ def open_shaped_file_sink(context: StreamContext, target: StreamTarget, source: 
 
 
 def position_among(source: FileStream, loaded: Loaded) -> Position:
-    """Give where a target with some files stands: at the folder as it is where it has all, before all of them otherwise."""
+    """Return where a target with some files stands: at the folder as it is where it has all, before all of them otherwise."""
     seen = source.seen()
     return source.look_at(seen) if set(loaded.files.values()).issuperset(seen) else source.start(EARLIEST)
 
 
 def pipeline_of_files(stream: Stream, target: StreamTarget, name: str) -> Pipeline:
-    """Give the pipeline whose loads of new files are the batches of a stream."""
+    """Return the pipeline whose loads of new files are the batches of a stream."""
     pipeline = pipeline_into(stream, target, name)
     (declared,) = pipeline.targets
     return replace(pipeline, targets=(replace(declared, write=replace(declared.write, incremental=FILES)),))
 
 
 def loaded_into(stream: Stream, target: StreamTarget, database: Database, name: str) -> Loaded:
-    """Give the files that a target has."""
+    """Return the files that a target has."""
     pipeline = pipeline_of_files(stream, target, name)
     loaded = loaded_before(pipeline, pipeline.targets[0], database, wait_for)
     assert loaded is not None  # noqa: S101 - it goes by files
@@ -144,7 +144,7 @@ def loaded_into(stream: Stream, target: StreamTarget, database: Database, name: 
 
 
 def some_of(choice: FileChoice) -> FileChoice:
-    """Give as many of the chosen files as one batch reads."""
+    """Return as many of the chosen files as one batch reads."""
     total = 0
     keys: set[str] = set()
     for file in choice.chosen:

@@ -83,7 +83,7 @@ class TableSink(StreamSink):
         return loaded.committed.counts
 
     def batch(self, end: Position) -> Batch:
-        """Give the load of the messages up to a position; they are read when it is made, unless SQL needs them before."""
+        """Return the load of the messages up to a position; they are read when it is made, unless SQL needs them before."""
         span = Span(self.context.source.source_id, as_text(self.position), as_text(end), self.known)
         declared, opened = self.exact(span) or self._typed(span)
         opened = replace(opened, made=self.made)
@@ -92,11 +92,11 @@ class TableSink(StreamSink):
 
     @property
     def reads_first(self) -> bool:
-        """Say whether messages have to be read before anything is known of a load."""
+        """Return whether messages have to be read before anything is known of a load."""
         return self.target.declared_table is None or self.context.rows.transforms
 
     def exact(self, span: Span) -> tuple[TargetDeclaration, OpenSource] | None:
-        """Give the messages as the table's columns, converted by nobody on the way; None where that cannot be."""
+        """Return the messages as the table's columns, converted by nobody on the way; None where that cannot be."""
         table = self.target.declared_table
         decoder = (
             None
@@ -118,7 +118,7 @@ class TableSink(StreamSink):
         forget_batches(self.books.database, self.context.name, self.books.name, self.context.options.clock.now())
 
     def _typed(self, span: Span) -> tuple[TargetDeclaration, OpenSource]:
-        """Give the messages as rows in the types they show."""
+        """Return the messages as rows in the types they show."""
         if self.made and not is_there(self.target, self.books.database):
             raise away(".".join(name_of(self.target)))
         found: TypedRows | FrameRows
@@ -148,7 +148,7 @@ class TableSink(StreamSink):
 def open_table_sink(
     context: StreamContext, target: StreamTarget, kind: type[TableSink], *, looks: bool = False
 ) -> TableSink:
-    """Give a target where it stands; one that stands nowhere begins where the stream begins.
+    """Return a target where it stands; one that stands nowhere begins where the stream begins.
 
     Whoever only `looks` leaves everything as it is.
     """
@@ -168,7 +168,7 @@ def open_table_sink(
 
 
 def books_of(stream: Stream, target: StreamTarget, options: StreamOptions, name: str) -> Books:
-    """Give where a target remembers how far a stream has come."""
+    """Return where a target remembers how far a stream has come."""
     pipeline = pipeline_into(stream, target, name)
     declared = pipeline.targets[0]
     database = target_for(target.connection, declared.table, session_for(options.load))
@@ -177,13 +177,13 @@ def books_of(stream: Stream, target: StreamTarget, options: StreamOptions, name:
 
 
 def pipeline_into(stream: Stream, target: StreamTarget, name: str) -> Pipeline:
-    """Give the pipeline into a target, as far as that is known before there are rows."""
+    """Return the pipeline into a target, as far as that is known before there are rows."""
     table = target.declared_table or Table(*name_of(target), (Column(Text(), name=UNKNOWN),), stamped=False)
     return pipeline_of(stream, declaration_of(stream, target, table), name)
 
 
 def declaration_of(stream: Stream, target: StreamTarget, table: Table) -> TargetDeclaration:
-    """Give a target of a stream as the load path knows targets."""
+    """Return a target of a stream as the load path knows targets."""
     write = replace(target.write, on_bad_row=_BAD_ROWS.get(stream.transform.on_error, target.write.on_bad_row))
     return TargetDeclaration(table, write, target.connection, files=target.files, partition_by=target.partition_by)
 
@@ -191,7 +191,7 @@ def declaration_of(stream: Stream, target: StreamTarget, table: Table) -> Target
 def typed_declaration(
     stream: Stream, target: StreamTarget, rows: pa.Table, *, refuse: bool, database: Database | None = None
 ) -> tuple[TargetDeclaration, pa.Table]:
-    """Give the target for rows of some types, and the rows with exactly its columns."""
+    """Return the target for rows of some types, and the rows with exactly its columns."""
     from ematix_flow.run.read.arrival import numbered_rows
     from ematix_flow.run.read.infer_messages import documents
 
@@ -221,13 +221,13 @@ def framed_declaration(
 
 
 def needs_order(target: StreamTarget) -> bool:
-    """Say whether of several rows for one key the last has to be known; by event time all of them are versions."""
+    """Return whether of several rows for one key the last has to be known; by event time all of them are versions."""
     write = target.write
     return write.mode == "merge" or (write.mode == "scd2" and write.event_timestamp_column is None)
 
 
 def pipeline_of(stream: Stream, target: TargetDeclaration, name: str) -> Pipeline:
-    """Give the pipeline whose loads are the batches of a stream."""
+    """Return the pipeline whose loads are the batches of a stream."""
     return Pipeline(
         name=name,
         function=_no_function,
@@ -239,7 +239,7 @@ def pipeline_of(stream: Stream, target: TargetDeclaration, name: str) -> Pipelin
 
 
 def decoder_for(source: StreamSource, target: StreamTarget, table: Table) -> Decoder | None:
-    """Give what turns payloads into exactly the columns of a table; None where payloads say their types themselves."""
+    """Return what turns payloads into exactly the columns of a table; None where payloads say their types themselves."""
     beside = {column.name for column in source.columns}
     match source.payload_format:
         case "json":
@@ -255,13 +255,13 @@ def decoder_for(source: StreamSource, target: StreamTarget, table: Table) -> Dec
 
 
 def _wanted(target: StreamTarget, table: Table) -> tuple[str, ...]:
-    """Give the names of the source columns that a table is made of."""
+    """Return the names of the source columns that a table is made of."""
     event = target.write.event_timestamp_column
     return tuple(dict.fromkeys([*table.column_names, *([event] if event else [])]))
 
 
 def _fitted(rows: pa.Table, table: Table, event: str | None, *, refuse: bool) -> pa.Table:
-    """Give rows with all columns of a table and the time of the event; another one that a query gives is refused."""
+    """Return rows with all columns of a table and the time of the event; another one that a query gives is refused."""
     import pyarrow as pa
 
     unknown = _unknown(rows.column_names, table, event)

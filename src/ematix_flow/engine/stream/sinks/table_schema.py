@@ -34,14 +34,14 @@ UNKNOWN = "unknown"
 
 
 def name_of(target: StreamTarget) -> tuple[str, str]:
-    """Give schema and name of the table that a target is."""
+    """Return schema and name of the table that a target is."""
     if target.table_name is not None:
         return target.table_name
     return FOLDER, (target.prefix or "").strip("/").replace("/", ".") or "all"
 
 
 def table_of(target: StreamTarget, database: Database, rows: pa.Schema) -> Table:
-    """Give the table that rows of this layout go into, with the columns that a load writes."""
+    """Return the table that rows of this layout go into, with the columns that a load writes."""
     if target.declared_table is not None:
         return target.declared_table
     schema, name = name_of(target)
@@ -61,7 +61,7 @@ def table_of(target: StreamTarget, database: Database, rows: pa.Schema) -> Table
 
 
 def columns_there(target: StreamTarget, database: Database) -> frozenset[str]:
-    """Give the names of the columns that a target is declared with or has."""
+    """Return the names of the columns that a target is declared with or has."""
     if target.declared_table is not None:
         return frozenset(target.declared_table.column_names)
     found = None if target.table_name is None else _found(database, *target.table_name)
@@ -69,7 +69,7 @@ def columns_there(target: StreamTarget, database: Database) -> frozenset[str]:
 
 
 def is_there(target: StreamTarget, database: Database) -> bool:
-    """Say whether the table of a target exists; a folder of files always does."""
+    """Return whether the table of a target exists; a folder of files always does."""
     return target.table_name is None or _found(database, *target.table_name) is not None
 
 
@@ -81,12 +81,12 @@ def with_drift(target: StreamTarget, database: Database) -> StreamTarget:
 
 
 def makes_columns(target: StreamTarget) -> bool:
-    """Say whether the fields of messages become columns of a target."""
+    """Return whether the fields of messages become columns of a target."""
     return target.declared_table is None and _makes(target, resolve_connection(target.connection).kind)
 
 
 def _may_create(target: StreamTarget, database: Database) -> bool:
-    """Say whether the target begins to exist with the first rows; of databases that has to be asked for."""
+    """Return whether the target begins to exist with the first rows; of databases that has to be asked for."""
     return _makes(target, database.kind)
 
 
@@ -102,7 +102,7 @@ def _found(database: Database, schema: str, name: str) -> FoundTable | None:
 
 
 def _there(database: Database, found: FoundTable, rows: pa.Schema, table: str, target: StreamTarget) -> list[Column]:
-    """Give the columns of a table that rows have a value for; the others get their default.
+    """Return the columns of a table that rows have a value for; the others get their default.
 
     Versions and rows that are compared have all of their columns; those of versions are our own to fill.
     """

@@ -43,7 +43,7 @@ def merge(load: Load) -> Program:
 
 
 def duplicate_checks(load: Load) -> DuplicateChecks:
-    """Give the queries that find keys which occur more than once in one load."""
+    """Return the queries that find keys which occur more than once in one load."""
     keys = listed(load.keys)
     staged = (*load.names, *(column.name for column in load.extra))
     distinct = render(f'SELECT DISTINCT {listed(staged)} FROM "{STAGED}" AS s', load.dialect)
@@ -85,28 +85,28 @@ def _delete_absent(load: Load) -> str:
 
 
 def where_new(load: Load) -> str:
-    """Give the condition that no row of the target has the staged row's key."""
+    """Return the condition that no row of the target has the staged row's key."""
     return f"NOT EXISTS (SELECT 1 FROM {table_sql(load.target)} AS tgt WHERE {same_key(load.keys, 'tgt', 's')})"
 
 
 def same_key(keys: Sequence[str], left: str, right: str) -> str:
-    """Give the join condition on keys; keys are never NULL."""
+    """Return the join condition on keys; keys are never NULL."""
     return " AND ".join(f"{left}.{quoted(key)} = {right}.{quoted(key)}" for key in keys)
 
 
 def differs(load: Load, names: Sequence[str], target: str, staged: str) -> str:
-    """Give the NULL-safe condition that any of the columns differs between the target and a staged row."""
+    """Return the NULL-safe condition that any of the columns differs between the target and a staged row."""
     return " OR ".join(f"{stored(load, name, target)} IS DISTINCT FROM {staged}.{quoted(name)}" for name in names)
 
 
 def insert_value(load: Load, name: str, alias: str = "s") -> str:
-    """Give a staged column as the target column takes it."""
+    """Return a staged column as the target column takes it."""
     value = f"{alias}.{quoted(name)}"
     return f"CAST({value} AS JSON)" if is_plain_json(load, name) else value
 
 
 def stored(load: Load, name: str, alias: str = "tgt") -> str:
-    """Give a target column so that it compares with the staged one."""
+    """Return a target column so that it compares with the staged one."""
     value = f"{alias}.{quoted(name)}"
     return f"CAST({value} AS TEXT)" if is_plain_json(load, name) else value
 

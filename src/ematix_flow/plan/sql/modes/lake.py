@@ -146,7 +146,7 @@ def scd2_by_event_time(load: Load) -> Program:
 
 
 def _actions(load: Load, views: _Scratch) -> str:
-    """Give the versions that are written, with what is done to each: opened, changed, closed, removed."""
+    """Return the versions that are written, with what is done to each: opened, changed, closed, removed."""
     now, names = _instant(load.loaded_at), load.names
     same = f"{_same(load.keys, 'tgt', 'd')} AND tgt.valid_from = d.valid_from"
     there = f"tgt.{_name(load.keys[0])} IS NOT NULL"
@@ -187,7 +187,7 @@ def _actions(load: Load, views: _Scratch) -> str:
 
 
 def _ended(load: Load, absent: str) -> str:
-    """Give the condition that a current version ends with this load because its key is absent or its time is over."""
+    """Return the condition that a current version ends with this load because its key is absent or its time is over."""
     terms = [absent] if load.delete_absent else []
     if load.expire_before is not None:
         terms.append(f"tgt.valid_from < {_instant(load.expire_before)}")
@@ -207,7 +207,7 @@ def _remember(load: Load, views: _Scratch) -> str:
 
 
 def _carry(load: Load, views: _Scratch) -> Statement:
-    """Give the statement that carries the actions over."""
+    """Return the statement that carries the actions over."""
     everything = (*load.names, *BOUNDS, "row_hash")
     sets = ", ".join(f"tgt.{_name(n)} = s.{_name(n)}" for n in (*load.names, "valid_to", "is_current", "row_hash"))
     stamp = _stamp(load)

@@ -22,7 +22,7 @@ FLOATS = ("float", "double")
 
 
 def row_hash_sql(columns: Sequence[StageColumn], alias: str, dialect: str) -> str:
-    """Give the dialect's expression for the hash over columns of the relation `alias`."""
+    """Return the dialect's expression for the hash over columns of the relation `alias`."""
     parts = [_part(column, f"{alias}.{native_column(column.name, dialect)}", dialect) for column in columns]
     match dialect:
         case "postgres":
@@ -115,12 +115,12 @@ def _time_text(kind: str, value: str, dialect: str) -> str:
 
 
 def encode(values: Sequence[object]) -> bytes:
-    """Give the canonical encoding of already canonical texts (None for NULL)."""
+    """Return the canonical encoding of already canonical texts (None for NULL)."""
     return b"".join(b"-" if value is None else f"{len(str(value).encode())}:{value}".encode() for value in values)
 
 
 def row_hash(columns: Sequence[StageColumn], values: Sequence[object]) -> bytes:
-    """Give the hash of Python values; the definition that every database must agree with."""
+    """Return the hash of Python values; the definition that every database must agree with."""
     texts = [_python_text(column, value) for column, value in zip(columns, values, strict=True)]
     return hashlib.sha256(encode(texts)).digest()
 

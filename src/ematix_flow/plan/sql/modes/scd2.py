@@ -81,7 +81,7 @@ def by_event_time(load: Load) -> Program:
 
 
 def points_columns(load: Load) -> tuple[StageColumn, ...]:
-    """Give the columns of the table that remembers folded events, each in the type it is staged in."""
+    """Return the columns of the table that remembers folded events, each in the type it is staged in."""
     at = StageColumn(POINT_AT, TimestampTZ(), in_key=True)
     staged = (replace(c, type=Text()) if is_plain_json(load, c.name) else c for c in load.columns)
     return (*staged, at, StageColumn("_loaded_at", TimestampTZ()))
@@ -127,7 +127,7 @@ def _collect_touched(load: Load) -> str:
 
 
 def _events(load: Load, touched_by: str) -> str:
-    """Give the union of all events: (columns, at, closes)."""
+    """Return the union of all events: (columns, at, closes)."""
     target, touched = table_sql(load.target), quoted(touched_by)
     join = f"JOIN {touched} AS k ON {same_key(load.keys, 'tgt', 'k')}"
     closed = ", ".join(f"tgt.{quoted(n)}" if n in load.keys else "NULL" for n in load.names)
@@ -159,20 +159,20 @@ def _lay_out(load: Load) -> str:
 
 
 def laid_out(load: Load, touched: str) -> str:
-    """Give the query for all versions of the touched keys, kept ones and folded ones, as canonical SQL."""
+    """Return the query for all versions of the touched keys, kept ones and folded ones, as canonical SQL."""
     steps, last = _marking(load, touched)
     ends, versions = _ending(load, "marked")
     return f"WITH {steps}, marked AS ({last}), {ends} {versions}"
 
 
 def marked(load: Load, touched: str) -> str:
-    """Give the first half of `laid_out`: the events in time order, each with whether it is kept, as canonical SQL."""
+    """Return the first half of `laid_out`: the events in time order, each with whether it is kept, as canonical SQL."""
     steps, last = _marking(load, touched)
     return f"WITH {steps} {last}"
 
 
 def ended(load: Load, events: str) -> str:
-    """Give the second half of `laid_out`, over a relation of marked events."""
+    """Return the second half of `laid_out`, over a relation of marked events."""
     ends, versions = _ending(load, quoted(events))
     return f"WITH {ends} {versions}"
 

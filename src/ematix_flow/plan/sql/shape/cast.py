@@ -50,7 +50,7 @@ _UNTYPED = (*MOMENTS, S.UUID, S.JSON)
 
 
 def source_value(name: str, family: str, dialect: str) -> Value:
-    """Give a source column as a value."""
+    """Return a source column as a value."""
     known = SourceType(family)
     if dialect == "sqlite" and known in _UNTYPED:
         known = S.TEXT
@@ -58,7 +58,7 @@ def source_value(name: str, family: str, dialect: str) -> Value:
 
 
 def convert(value: Value, column: Column, dialect: str) -> Value:
-    """Give the value in the column's declared type, with the failures that this can have."""
+    """Return the value in the column's declared type, with the failures that this can have."""
     if value.type is S.OTHER:
         return value
     kind = column.type.kind
@@ -79,7 +79,7 @@ def convert(value: Value, column: Column, dialect: str) -> Value:
 
 
 def to_text(value: Value, dialect: str) -> Value:
-    """Give the value as text."""
+    """Return the value as text."""
     if value.type in {S.TEXT, S.OTHER}:
         return value
     if value.type is S.BOOLEAN:
@@ -89,7 +89,7 @@ def to_text(value: Value, dialect: str) -> Value:
 
 
 def read_integer(value: Value, dialect: str, *, failing: bool, bits: int = 64) -> Value:
-    """Give text as a whole number of so many bits."""
+    """Return text as a whole number of so many bits."""
     if dialect == "sqlite":
         whole = fill("FLOW_INTEGER(x)", dialect, x=value.sql)
         guarded = (
@@ -107,7 +107,7 @@ def read_integer(value: Value, dialect: str, *, failing: bool, bits: int = 64) -
 
 
 def read_decimal(value: Value, precision: int, scale: int, dialect: str, *, failing: bool) -> Value:
-    """Give text as a decimal number."""
+    """Return text as a decimal number."""
     if dialect == "sqlite":
         read = fill("FLOW_DECIMAL(x, p, n)", dialect, x=value.sql, p=number(precision), n=scale)
         return value.read_as(read, S.DECIMAL, failing=failing)
@@ -126,7 +126,7 @@ def read_decimal(value: Value, precision: int, scale: int, dialect: str, *, fail
 def read_boolean(
     value: Value, truthy: tuple[str, ...], falsy: tuple[str, ...], dialect: str, *, failing: bool
 ) -> Value:
-    """Give words as a boolean."""
+    """Return words as a boolean."""
     word = say("lower", dialect, x=value.sql)
     answers = [(w, exp.true()) for w in truthy] + [(w, exp.false()) for w in falsy]
     if not answers:
@@ -227,7 +227,7 @@ def _to_moment(value: Value, column: Column, wanted: SourceType, dialect: str) -
 
 
 def read_moment(value: Value, wanted: SourceType, dialect: str, *, failing: bool) -> Value:
-    """Give ISO text as a point in time of the wanted family."""
+    """Return ISO text as a point in time of the wanted family."""
     if wanted is S.DATE:
         return value.read_as(day(value.sql, ISO_DATE, dialect), S.DATE, failing=failing)
     time = moment(value.sql, ISO_TIMESTAMP, dialect)
@@ -235,7 +235,7 @@ def read_moment(value: Value, wanted: SourceType, dialect: str, *, failing: bool
 
 
 def between_moments(value: Value, wanted: SourceType, dialect: str) -> Value:
-    """Give a point in time in another family; UTC stands in for a missing zone."""
+    """Return a point in time in another family; UTC stands in for a missing zone."""
     if value.type is wanted or value.type not in MOMENTS:
         return value
     sql = value.sql
@@ -249,7 +249,7 @@ def between_moments(value: Value, wanted: SourceType, dialect: str) -> Value:
 
 
 def _to_opaque(value: Value, column: Column, dialect: str) -> Value:
-    """Give JSON, UUID or bytes."""
+    """Return JSON, UUID or bytes."""
     kind = column.type.kind
     if kind == "bytes":
         _refuse(value, column.type, (*MOMENTS, *NUMBERS, S.BOOLEAN, S.UUID))
@@ -269,7 +269,7 @@ def _to_opaque(value: Value, column: Column, dialect: str) -> Value:
 
 
 def _decimal(sql: exp.Expr, precision: int, scale: int, dialect: str) -> exp.Expr:
-    """Give a number or its text as a decimal, rounded half away from zero; NULL when it has too many digits."""
+    """Return a number or its text as a decimal, rounded half away from zero; NULL when it has too many digits."""
     match dialect:
         case "duckdb" | "spark":
             return fill(f"TRY_CAST(x AS DECIMAL({precision}, {scale}))", dialect, x=sql)
@@ -284,13 +284,13 @@ def _decimal(sql: exp.Expr, precision: int, scale: int, dialect: str) -> exp.Exp
 
 
 def _spelled(text: exp.Expr, pattern: str, longest: int, dialect: str) -> exp.Expr:
-    """Give the condition that a text is spelled like a number of bearable length."""
+    """Return the condition that a text is spelled like a number of bearable length."""
     short = exp.LTE(this=say("length", dialect, x=text), expression=number(longest))
     return both(short, matches(text, pattern, dialect))
 
 
 def _within(sql: exp.Expr, bits: int) -> exp.Expr:
-    """Give the condition that a number fits a signed integer, with bounds that a double can hold."""
+    """Return the condition that a number fits a signed integer, with bounds that a double can hold."""
     low = exp.GTE(this=sql.copy(), expression=_lowest(bits))
     return both(low, exp.LT(this=sql.copy(), expression=number(2 ** (bits - 1))))
 

@@ -20,7 +20,7 @@ S = SourceType
 
 
 def literal(given: Literal, family: SourceType, dialect: str) -> exp.Expr:
-    """Give a value of the declaration as SQL of the family it is compared with or put in place of."""
+    """Return a value of the declaration as SQL of the family it is compared with or put in place of."""
     if family is S.TEXT:
         return exp.Literal.string(_literal_text(given))
     if family in MOMENTS:

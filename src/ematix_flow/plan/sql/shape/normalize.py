@@ -55,7 +55,7 @@ class DialectPair:
 
 
 def normalised(value: Value, column: Column, dialects: DialectPair) -> Value:
-    """Give the value after all normalisers of the column, in the column's type."""
+    """Return the value after all normalisers of the column, in the column's type."""
     for step in column.normalizers:
         value = _apply(step, value, column, dialects)
     last = column.normalizers[-1] if column.normalizers else None
@@ -176,7 +176,7 @@ def _typed_step(
 
 
 def _rounded(value: Value, precision: int, dialect: str) -> exp.Expr:
-    """Give the number rounded half away from zero; a double is rounded as the decimal number it shows."""
+    """Return the number rounded half away from zero; a double is rounded as the decimal number it shows."""
     x = value.sql
     if dialect == "sqlite":
         return fill("FLOW_ROUND(x, n)", dialect, x=x, n=precision)

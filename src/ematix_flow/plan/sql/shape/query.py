@@ -45,7 +45,7 @@ class _Source:
     dialects: DialectPair
 
     def find(self, name: str) -> str | None:
-        """Give the source's spelling of a column name: exact, or the only one that differs in case."""
+        """Return the source's spelling of a column name: exact, or the only one that differs in case."""
         if name in self.columns:
             return name
         alike = [c for c in self.columns if c.lower() == name.lower()]
@@ -61,7 +61,7 @@ class Reading:
 
     @property
     def can_fail(self) -> bool:
-        """Say whether there are values of the source that could not be read."""
+        """Return whether there are values of the source that could not be read."""
         return any(value.failures for value in self.values)
 
 
@@ -73,7 +73,7 @@ def read_columns(
     column_map: Mapping[str, str] | None = None,
     user_dialect: str | None = None,
 ) -> Reading:
-    """Give how the declared columns are read, or refuse a source that lacks one."""
+    """Return how the declared columns are read, or refuse a source that lacks one."""
     found = _source(source_columns, table, dialect, column_map, user_dialect)
     return Reading(found, tuple(_values(found)))
 
@@ -94,7 +94,7 @@ def shape_query(  # noqa: PLR0913 - the keywords are the parts of a shape
     raw: str | None = None,
     reading: Reading | None = None,
 ) -> exp.Select:
-    """Give the query of the declared columns in their order, then `keep`, then `own`, then `mark`.
+    """Return the query of the declared columns in their order, then `keep`, then `own`, then `mark`.
 
     `mark` names an extra column: NULL, or the name of the first column whose value could not be read. Marked rows pass
     the pre-load transforms untouched, so that none of them is lost and none wins over a good row. `raw` names one more:
@@ -133,7 +133,7 @@ def shape_query(  # noqa: PLR0913 - the keywords are the parts of a shape
 
 
 def unsupported_on(table: Table, dialect: str, transforms_pre: Sequence[object] = ()) -> str:
-    """Give what the dialect cannot express and why, or an empty text."""
+    """Return what the dialect cannot express and why, or an empty text."""
     for column in table.columns:
         for step in column.normalizers:
             reason = reason_against(step, dialect)
@@ -212,7 +212,7 @@ def _kept(found: _Source, name: str) -> exp.Expr:
 
 
 def _read_once(values: list[Value]) -> tuple[list[Value], list[exp.Expr]]:
-    """Give the values over columns of a layer below, and that layer's columns.
+    """Return the values over columns of a layer below, and that layer's columns.
 
     A value that can fail is asked for twice, for itself and for the mark. Spark works out every mention of an
     expression anew, but keeps a column that is mentioned twice.
@@ -236,7 +236,7 @@ def _read_once(values: list[Value]) -> tuple[list[Value], list[exp.Expr]]:
 
 
 def _mark(read: Reading, values: list[Value], corrupt: str | None) -> exp.Expr:
-    """Give what is wrong with a row: the column alone, or with the reason after a colon where it is known here."""
+    """Return what is wrong with a row: the column alone, or with the reason after a colon where it is known here."""
     table, dialect = read.found.table, read.found.dialects.dialect
     failing: list[tuple[exp.Expr, exp.Expr]] = []
     if corrupt is not None:

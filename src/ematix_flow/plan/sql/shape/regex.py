@@ -19,7 +19,7 @@ _REFERENCE = re.compile(r"\\([0-9&\\])")
 
 
 def replace_matches(value: exp.Expr, pattern: str, replacement: str, flags: str, dialect: str) -> exp.Expr:
-    """Give the value with the first match (or all with flag g) replaced."""
+    """Return the value with the first match (or all with flag g) replaced."""
     native = spelled(pattern, dialect)
     match dialect:
         case "sqlite":
@@ -43,7 +43,7 @@ def _replace_on_spark(value: exp.Expr, native: str, replacement: str, flags: str
 
 
 def spelled(pattern: str, dialect: str) -> str:
-    """Give the pattern with ASCII classes, and `$` and `.` meaning the same in every engine."""
+    """Return the pattern with ASCII classes, and `$` and `.` meaning the same in every engine."""
     return "".join(_spelled_token(token, dialect) for token in read_pattern(pattern))
 
 
@@ -69,7 +69,7 @@ def _spelled_token(token: PatternToken, dialect: str) -> str:
 
 
 def _escaped(replacement: str, whole: str) -> str:
-    """Give the replacement with every backslash that starts no reference doubled."""
+    """Return the replacement with every backslash that starts no reference doubled."""
     spellings = {"": "\\\\", "&": whole}
     return re.sub(r"\\([0-9&\\]?)", lambda m: spellings.get(m.group(1), m.group()), replacement)
 

@@ -37,7 +37,7 @@ _ISO_PIECES = [["YYYY", "-", "MM", "-", "DD", between, "HH24", ":", "MI", ":", "
 
 
 def pattern_of(accepted: MomentFormat) -> str:
-    """Give the regular expression of exactly the valid values of a format."""
+    """Return the regular expression of exactly the valid values of a format."""
     tokens = [i for i, p in enumerate(accepted.pieces) if p.is_token and p.text in _CALENDAR[0]]
     first, last = tokens[0], tokens[-1]
     calendars = _CALENDAR if accepted.start("DD") else (_MONTHS,)
@@ -49,7 +49,7 @@ def pattern_of(accepted: MomentFormat) -> str:
 
 
 def _shared(alternatives: list[list[str]]) -> str:
-    """Give the alternatives as one expression, with what they begin and end with written once."""
+    """Return the alternatives as one expression, with what they begin and end with written once."""
     same = [len(set(pieces)) == 1 for pieces in zip(*alternatives, strict=True)]
     if all(same):
         return "".join(alternatives[0])
@@ -59,12 +59,12 @@ def _shared(alternatives: list[list[str]]) -> str:
 
 
 def moment(text: exp.Expr, formats: tuple[MomentFormat, ...], dialect: str) -> exp.Expr:
-    """Give the UTC time without zone that the text means in the first format that fits, else NULL."""
+    """Return the UTC time without zone that the text means in the first format that fits, else NULL."""
     return case(*((_fits(text, f, dialect), _time(text, f, dialect)) for f in formats))
 
 
 def day(text: exp.Expr, formats: tuple[MomentFormat, ...], dialect: str) -> exp.Expr:
-    """Give the calendar day as written, in the first format that fits, else NULL."""
+    """Return the calendar day as written, in the first format that fits, else NULL."""
     branches = ((_fits(text, f, dialect), say("day", dialect, x=_date_text(text, f, dialect))) for f in formats)
     return case(*branches)
 
@@ -74,7 +74,7 @@ def _fits(text: exp.Expr, accepted: MomentFormat, dialect: str) -> exp.Expr:
 
 
 def matches(text: exp.Expr, pattern: str, dialect: str) -> exp.Expr:
-    """Give the condition that one of our own patterns is found, with case."""
+    """Return the condition that one of our own patterns is found, with case."""
     if dialect == "mysql":
         pattern = f"(?-i){pattern}"
     if pattern.endswith("$"):
@@ -105,13 +105,13 @@ def _time(text: exp.Expr, accepted: MomentFormat, dialect: str) -> exp.Expr:
 
 
 def _unshifted(text: exp.Expr, accepted: MomentFormat, tail: int, dialect: str) -> exp.Expr:
-    """Give the time of a text in UTC; DuckDB reads ISO as it is, other dialects get it without its T and Z."""
+    """Return the time of a text in UTC; DuckDB reads ISO as it is, other dialects get it without its T and Z."""
     whole = dialect == "duckdb" and [p.text for p in accepted.pieces] in _ISO_PIECES
     return say("naive", dialect, x=text if whole else _main(text, accepted, tail, dialect))
 
 
 def _shifted(text: exp.Expr, accepted: MomentFormat, width: int, dialect: str) -> exp.Expr:
-    """Give the time of a text whose offset has `width` characters; the calendar's two ends are shifted by nothing only."""
+    """Return the time of a text whose offset has `width` characters; the calendar's two ends are shifted by nothing only."""
     hours = say("small", dialect, x=_tail(text, width - 1, 2, dialect))
     minutes = number(0) if width == 3 else say("small", dialect, x=_tail(text, 2, 2, dialect))  # noqa: PLR2004 - `+02`
     east = exp.Add(this=exp.Mul(this=hours, expression=number(60)), expression=minutes)
@@ -125,7 +125,7 @@ def _shifted(text: exp.Expr, accepted: MomentFormat, width: int, dialect: str) -
 
 
 def _main(text: exp.Expr, accepted: MomentFormat, tail: int, dialect: str) -> exp.Expr:
-    """Give `YYYY-MM-DD HH:MM:SS` with the fraction, as the text has it before an offset of `tail` characters."""
+    """Return `YYYY-MM-DD HH:MM:SS` with the fraction, as the text has it before an offset of `tail` characters."""
     whole = say(
         "join",
         dialect,
@@ -167,7 +167,7 @@ def _cut(text: exp.Expr, at: int | None, width: int, missing: str, dialect: str)
 
 
 def _tail(text: exp.Expr, from_end: int, width: int, dialect: str) -> exp.Expr:
-    """Give `width` characters that begin `from_end` characters before the end."""
+    """Return `width` characters that begin `from_end` characters before the end."""
     start = exp.Sub(this=say("length", dialect, x=text), expression=number(from_end - 1))
     return say("part", dialect, x=text, n=start, y=width)
 

@@ -41,26 +41,26 @@ class Inner:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Give all columns of the layer."""
+        """Return all columns of the layer."""
         return (*self.users, *self.own)
 
     def rows(self) -> exp.Select:
-        """Give all rows of the layer."""
+        """Return all rows of the layer."""
         return exp.select(*(column_of(name) for name in self.names)).from_(self.relation)
 
     def spare_marked(self, condition: exp.Expr) -> exp.Expr:
-        """Give the condition, true also for rows that could not be read."""
+        """Return the condition, true also for rows that could not be read."""
         return condition if self.mark is None else exp.or_(condition, not_null(column_of(self.mark)))
 
 
 def wraps(transforms: Sequence[object]) -> bool:
-    """Say whether one of the transforms is SQL of a user around the rows."""
+    """Return whether one of the transforms is SQL of a user around the rows."""
     plain = DeduplicateBy | FilterWhere | Limit | SamplePct
     return any(isinstance(transform, SqlWrap) and not isinstance(transform, plain) for transform in transforms)
 
 
 def transformed(transform: object, inner: Inner, index: int) -> list[Layer]:
-    """Give the layers of a transform; the last one has the columns of the layer that it works on."""
+    """Return the layers of a transform; the last one has the columns of the layer that it works on."""
     dialects, name = inner.dialects, f"_src_pre_{index}"
     match transform:
         case FilterWhere(text):
@@ -79,7 +79,7 @@ def transformed(transform: object, inner: Inner, index: int) -> list[Layer]:
 
 
 def _wrapped(transform: SqlWrap, inner: Inner, name: str) -> list[Layer]:
-    """Give what a user's SQL makes of the rows that could be read, and beside it the rows that could not.
+    """Return what a user's SQL makes of the rows that could be read, and beside it the rows that could not.
 
     What the SQL gives are new rows: they have no place in the source, and they do not fit as they are or not at all.
     Its columns are named with their relation, because SQLite takes a lone `"name"` that is not there for a text.
@@ -101,7 +101,7 @@ def _wrapped(transform: SqlWrap, inner: Inner, name: str) -> list[Layer]:
 
 
 def _opened(query: exp.Query) -> exp.Query:
-    """Give the query with `(relation) AS q` spelled as a subquery, the only form that every dialect reads."""
+    """Return the query with `(relation) AS q` spelled as a subquery, the only form that every dialect reads."""
     for bracket in list(query.find_all(exp.Subquery)):
         if isinstance(bracket.this, exp.Table):
             bracket.replace(exp.select("*").from_(bracket.this.copy()).subquery(bracket.alias or "_inner"))
@@ -109,7 +109,7 @@ def _opened(query: exp.Query) -> exp.Query:
 
 
 def _deduplicated(transform: DeduplicateBy, inner: Inner) -> exp.Select:
-    """Give one row per key; equal rows by the wanted order are told apart by their other columns, so a replay agrees."""
+    """Return one row per key; equal rows by the wanted order are told apart by their other columns, so a replay agrees."""
     for key in transform.keys:
         if key not in inner.users:
             raise PlanError(f"deduplicate_by() names {key!r}", hint=did_you_mean(key, inner.users))
@@ -131,5 +131,5 @@ def _deduplicated(transform: DeduplicateBy, inner: Inner) -> exp.Select:
 
 
 def column_of(name: str, relation: str | None = None) -> exp.Column:
-    """Give a column by its exact name."""
+    """Return a column by its exact name."""
     return exp.column(exp.to_identifier(name, quoted=True), table=relation)

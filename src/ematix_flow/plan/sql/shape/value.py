@@ -43,11 +43,11 @@ class Value:
     """Conditions under which the row cannot be loaded."""
 
     def become(self, sql: exp.Expr, family: SourceType | None = None) -> Value:
-        """Give the value after a step that cannot fail."""
+        """Return the value after a step that cannot fail."""
         return replace(self, sql=sql, type=family or self.type)
 
     def read_as(self, sql: exp.Expr, family: SourceType, *, failing: bool) -> Value:
-        """Give the value after a step that is NULL for input it cannot read; `failing` makes that a failure."""
+        """Return the value after a step that is NULL for input it cannot read; `failing` makes that a failure."""
         if not failing:
             return self.become(sql, family)
         unreadable = both(not_null(self.sql.copy()), is_null(sql.copy()))

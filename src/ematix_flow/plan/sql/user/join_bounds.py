@@ -94,7 +94,7 @@ def _given(
 
 
 def _is_kept(tree: exp.Select, node: exp.Table) -> bool:
-    """Say whether no join makes NULLs of a table's rows: they could not be told from its own."""
+    """Return whether no join makes NULLs of a table's rows: they could not be told from its own."""
     joins = tree.args.get("joins") or []
     if all(not join.side and join.kind in ("", "INNER", "CROSS") for join in joins):
         return True

@@ -85,7 +85,7 @@ def owners_of(
 
 
 def _candidates(query: JoinedQuery) -> Iterator[tuple[Sequence[JoinedTable], bool, exp.Column, Condition]]:
-    """Give every simple condition with the tables beside it, and whether these are all that its columns can come from."""
+    """Return every simple condition with the tables beside it, and whether these are all that its columns can come from."""
     nodes = nodes_of(query.tree)
     for select in query.tree.find_all(exp.Select):
         near = [
@@ -99,7 +99,7 @@ def _candidates(query: JoinedQuery) -> Iterator[tuple[Sequence[JoinedTable], boo
 
 
 def _parts(select: exp.Select, joins: Sequence[exp.Join]) -> Iterator[exp.Expr]:
-    """Give what must hold for every row of a SELECT: its WHERE, and what inner joins alone are joined on."""
+    """Return what must hold for every row of a SELECT: its WHERE, and what inner joins alone are joined on."""
     where = select.args.get("where")
     inner = all(not join.side and join.kind in ("", "INNER", "CROSS") for join in joins)
     wholes = [where.this] if where is not None else []
@@ -118,7 +118,7 @@ def _conjuncts(tree: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _simple(part: exp.Expr) -> Iterator[tuple[exp.Column, Condition]]:
-    """Give the conditions that a part of a WHERE is, each of a column and constants."""
+    """Return the conditions that a part of a WHERE is, each of a column and constants."""
     if type(part) in _WORDS:
         said, turned = _WORDS[type(part)]
         one, other = part.this.unnest(), part.expression.unnest()

@@ -86,7 +86,7 @@ def _span(parts: Sequence[exp.Expr]) -> tuple[int, int]:
 
 
 def _qualifiers(tree: exp.Query, node: exp.Table) -> Iterator[tuple[int, int]]:
-    """Give where columns are written behind the whole name of a table."""
+    """Return where columns are written behind the whole name of a table."""
     written = [part.name.lower() for part in node.parts]
     for column in tree.find_all(exp.Column):
         parts = list(column.parts)
@@ -165,7 +165,7 @@ def _mentioned(tree: exp.Query) -> tuple[frozenset[str], dict[str, frozenset[str
 
 
 def _whole(tree: exp.Query, tables: Sequence[JoinedTable]) -> Iterator[int]:
-    """Give the tables whose columns all count: behind a star, and where their number itself has a meaning."""
+    """Return the tables whose columns all count: behind a star, and where their number itself has a meaning."""
     nodes = nodes_of(tree)
     joins = any(str(join.args.get("method") or "").upper() == "NATURAL" for join in tree.find_all(exp.Join))
     if joins or tree.find(exp.Pivot):

@@ -18,7 +18,7 @@ _CAST_IN_MYSQL = {"JSON": "CHAR", "LONGBLOB": "BINARY", "TINYINT(1)": "BIGINT"}
 
 
 def without_rows_of(wanted: WantedTable, sql: str, database: Database) -> str | None:
-    """Give the query with an empty relation in the place of the table; None when it does not read the table."""
+    """Return the query with an empty relation in the place of the table; None when it does not read the table."""
     try:
         tree = parse_one(sql, dialect=database.dialect)
     except (ParseError, TokenError):
@@ -44,7 +44,7 @@ def _is_target(table: exp.Table, wanted: WantedTable, database: Database, own: s
 
 
 def _no_rows(wanted: WantedTable, database: Database) -> exp.Select:
-    """Give a query with the columns and types of the table, and no row."""
+    """Return a query with the columns and types of the table, and no row."""
     columns = []
     for one in wanted.columns:
         text = one.column.native or database.ddl_type(one.column.type)

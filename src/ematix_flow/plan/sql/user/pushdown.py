@@ -103,7 +103,7 @@ def _moment(value: date, kind: str, dialect: str) -> str:
 
 
 def _is_sure_in_sqlite(column: SourceColumn) -> bool:
-    """Say whether the declared type makes SQLite store what is compared: whole numbers and texts alone do."""
+    """Return whether the declared type makes SQLite store what is compared: whole numbers and texts alone do."""
     declared = column.native.upper()
     words = {"integer": ("INT",), "text": ("CHAR", "CLOB", "TEXT")}.get(column.family, ())
     return any(word in declared for word in words) and "DECIMALTEXT" not in declared

@@ -31,7 +31,7 @@ _FAMILIES = (
 
 
 def read_query(text: str, written_in: str, dialect: str) -> exp.Query:
-    """Give the query of a user."""
+    """Return the query of a user."""
     try:
         statements = [s for s in parse(text, dialect=written_in) if s is not None]
     except (ParseError, TokenError) as error:
@@ -42,7 +42,7 @@ def read_query(text: str, written_in: str, dialect: str) -> exp.Query:
 
 
 def statements_in(text: str, dialect: str) -> list[str]:
-    """Give the statements of a text one by one, so that none of them rides along with another."""
+    """Return the statements of a text one by one, so that none of them rides along with another."""
     try:
         tokens = tokenize(text, read=dialect)
     except TokenError:
@@ -72,7 +72,7 @@ def check_query(text: str, tables: Mapping[str, Mapping[str, str]], dialect: str
 
 
 def read_expression(text: str, written_in: str, dialect: str) -> exp.Expr:
-    """Give an expression of a user; a whole statement is refused."""
+    """Return an expression of a user; a whole statement is refused."""
     try:
         tree = parse_one(f"SELECT {text}\n", dialect=written_in)
     except (ParseError, TokenError) as error:
@@ -85,7 +85,7 @@ def read_expression(text: str, written_in: str, dialect: str) -> exp.Expr:
 
 
 def read_order(text: str, written_in: str, dialect: str) -> list[exp.Expr]:
-    """Give the terms of an ORDER BY; NULL comes last where the text does not say."""
+    """Return the terms of an ORDER BY; NULL comes last where the text does not say."""
     try:
         tree = parse_one(f"SELECT 1 ORDER BY {text}\n", dialect=written_in)
     except (ParseError, TokenError) as error:
@@ -101,7 +101,7 @@ def read_order(text: str, written_in: str, dialect: str) -> list[exp.Expr]:
 
 
 def put_in(expression: exp.Expr, word: str, value: exp.Expr) -> exp.Expr:
-    """Give the expression with the column called `word` replaced by a value."""
+    """Return the expression with the column called `word` replaced by a value."""
     operand = as_part(value)
     if isinstance(expression, exp.Column) and _is_word(expression, word):
         return operand
@@ -112,7 +112,7 @@ def put_in(expression: exp.Expr, word: str, value: exp.Expr) -> exp.Expr:
 
 
 def family_of(expression: exp.Expr) -> SourceType:
-    """Give the family of an expression that says its type, else `other`."""
+    """Return the family of an expression that says its type, else `other`."""
     if isinstance(expression, exp.Cast):
         kind = expression.to.this
         return next((family for kinds, family in _FAMILIES if kind in kinds), SourceType.OTHER)
@@ -124,7 +124,7 @@ def _is_word(column: exp.Column, word: str) -> bool:
 
 
 def _adapted(tree: _Tree, dialect: str) -> _Tree:
-    """Give the tree in words that MariaDB has too."""
+    """Return the tree in words that MariaDB has too."""
     if dialect == "mysql":
         for node in list(tree.find_all(exp.RegexpLike)):
             if node.args.get("flag") is None:

@@ -31,7 +31,7 @@ _MISSING = ("arrow_cast", "date_bin", "approx_percentile_cont", "digest")
 
 
 def spark_sql(text: str, dialect: str, aggregates: frozenset[str] = frozenset()) -> str:
-    """Give a query as Spark's SQL; aggregates of the user are called with the list of their group's rows.
+    """Return a query as Spark's SQL; aggregates of the user are called with the list of their group's rows.
 
     Spark has aggregates in Python too, but not beside its own in one query.
     """
@@ -56,26 +56,26 @@ def spark_sql(text: str, dialect: str, aggregates: frozenset[str] = frozenset())
 
 
 def _collected(arguments: list[exp.Expr]) -> exp.Expr:
-    """Give the rows of a group as one list; a struct keeps what a list would leave out: NULL."""
+    """Return the rows of a group as one list; a struct keeps what a list would leave out: NULL."""
     pairs = [part for number, one in enumerate(arguments) for part in (exp.Literal.string(f"a{number}"), one)]
     struct = exp.Anonymous(this="named_struct", expressions=pairs)
     return exp.Anonymous(this="collect_list", expressions=[struct])
 
 
 def mentioned(text: str, dialect: str) -> frozenset[str]:
-    """Give the names of all columns that a query mentions."""
+    """Return the names of all columns that a query mentions."""
     return frozenset(column.name for column in _read(text, dialect).find_all(exp.Column))
 
 
 def tables_in(text: str, dialect: str) -> frozenset[str]:
-    """Give the names of the tables that a query reads and does not define itself."""
+    """Return the names of the tables that a query reads and does not define itself."""
     query = _read(text, dialect)
     own = {cte.alias_or_name for cte in query.find_all(exp.CTE)}
     return frozenset(table.name for table in query.find_all(exp.Table)) - own
 
 
 def row_by_row(text: str, dialect: str, aggregates: frozenset[str] = frozenset()) -> bool:
-    """Say whether every row of the result comes from one row of the batch, so that a bad one can be told apart."""
+    """Return whether every row of the result comes from one row of the batch, so that a bad one can be told apart."""
     query = _read(text, dialect)
     together = (exp.AggFunc, exp.Group, exp.Distinct, exp.Window, exp.Limit, exp.Order, exp.SetOperation, exp.Having)
     if query.find(*together) is not None:

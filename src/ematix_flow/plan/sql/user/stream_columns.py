@@ -30,13 +30,13 @@ Columns = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 def lacking(sql: str, fields: Collection[str], lookups: Mapping[str, Collection[str]]) -> frozenset[str]:
-    """Give the columns, in small letters, that Spark SQL takes from the batch and that the batch has not."""
+    """Return the columns, in small letters, that Spark SQL takes from the batch and that the batch has not."""
     known = tuple((name.lower(), tuple(sorted(one.lower() for one in lookups[name]))) for name in sorted(lookups))
     return _lacking(sql, frozenset(name.lower() for name in fields), known)
 
 
 def strange(sql: str, lookups: Mapping[str, Collection[str]]) -> tuple[str, str] | None:
-    """Give a lookup and a column that the SQL takes from it and that it has not, or None."""
+    """Return a lookup and a column that the SQL takes from it and that it has not, or None."""
     columns = {name.lower(): {one.lower() for one in found} for name, found in lookups.items()}
     for table, column in _qualified(parse_one(sql, dialect="spark")):
         if table in columns and column not in columns[table]:
@@ -45,7 +45,7 @@ def strange(sql: str, lookups: Mapping[str, Collection[str]]) -> tuple[str, str]
 
 
 def spark_type(text: str) -> str:
-    """Give a type as Spark writes it, or refuse what is none."""
+    """Return a type as Spark writes it, or refuse what is none."""
     try:
         return exp.DataType.build(text, dialect="spark").sql(dialect="spark")
     except (SqlglotError, ValueError):
@@ -76,7 +76,7 @@ def _lacking(sql: str, fields: frozenset[str], lookups: Columns) -> frozenset[st
 
 
 def _qualified(tree: exp.Expr) -> Iterator[tuple[str, str]]:
-    """Give the columns that are named with a table that is read, by the table's own name."""
+    """Return the columns that are named with a table that is read, by the table's own name."""
     for scope in traverse_scope(tree):
         for column in scope.columns:
             found = _source_of(scope, column.table) if column.table else None
@@ -85,7 +85,7 @@ def _qualified(tree: exp.Expr) -> Iterator[tuple[str, str]]:
 
 
 def _source_of(scope: Scope | None, name: str) -> object:
-    """Give what a name stands for in a scope or in those around it."""
+    """Return what a name stands for in a scope or in those around it."""
     while scope is not None:
         for known, found in scope.sources.items():
             if known.lower() == name.lower():
@@ -95,14 +95,14 @@ def _source_of(scope: Scope | None, name: str) -> object:
 
 
 def _unqualifiable(tree: exp.Expr) -> set[str]:
-    """Give the names that are written where no column can stand and that the SQL does not define: USING and EXCEPT."""
+    """Return the names that are written where no column can stand and that the SQL does not define: USING and EXCEPT."""
     names = {name.name for join in tree.find_all(exp.Join) for name in join.args.get("using") or ()}
     names |= {name.name for star in tree.find_all(exp.Star) for name in star.args.get("except_") or ()}
     return {name.lower() for name in names} - _defined(tree)
 
 
 def _mentioned(tree: exp.Expr) -> set[str]:
-    """Give every name of a column that the SQL does not define, where nothing better is known."""
+    """Return every name of a column that the SQL does not define, where nothing better is known."""
     return {column.parts[0].name.lower() for column in tree.find_all(exp.Column)} - _defined(tree)
 
 
@@ -114,7 +114,7 @@ def _defined(tree: exp.Expr) -> set[str]:
 
 
 def _unresolved(tree: exp.Expr) -> Iterator[str]:
-    """Give the columns that belong to no relation; of a value inside of another, the outermost."""
+    """Return the columns that belong to no relation; of a value inside of another, the outermost."""
     for scope in traverse_scope(tree):
         for column in scope.columns:
             if not column.table or _source_of(scope, column.table) is None:

@@ -47,7 +47,7 @@ class Wanted:
 
 
 def fetch(java: Java, jars: Sequence[str], conf: Mapping[str, str], wanted: Wanted, folder: Path) -> tuple[str, ...]:
-    """Give the files of a package, fetched if need be, or nothing where the repositories lack it; `jars` are Spark's own."""
+    """Return the files of a package, fetched if need be, or nothing where the repositories lack it; `jars` are Spark's own."""
     answer = folder / "ivy.path"
     answer.unlink(missing_ok=True)
     settings = conf.get("spark.jars.ivySettings") or _written(folder / "ivysettings.xml", _settings(conf, wanted))
@@ -67,7 +67,7 @@ def _written(file: Path, text: str) -> str:
 
 
 def _settings(conf: Mapping[str, str], wanted: Wanted) -> str:
-    """Give the repositories that Spark would ask, too; an archive is taken as it is, without reading what it needs."""
+    """Return the repositories that Spark would ask, too; an archive is taken as it is, without reading what it needs."""
     poms = "false" if wanted.classifier else "true"
     places = [place.strip() for place in conf.get("spark.jars.repositories", "").split(",") if place.strip()]
     others = "".join(

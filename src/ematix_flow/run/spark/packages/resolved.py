@@ -15,7 +15,7 @@ _ASKED = ("spark.jars.packages", "spark.jars.excludes", "spark.jars.repositories
 
 
 def with_known_jars(conf: Mapping[str, str], cache: Path | None) -> dict[str, str]:
-    """Give the configuration with jars in place of packages, where an earlier run found them and they are still there."""
+    """Return the configuration with jars in place of packages, where an earlier run found them and they are still there."""
     file = _memory(conf, cache)
     if file is None or not file.is_file():
         return dict(conf)
@@ -41,7 +41,7 @@ def remember_jars(conf: Mapping[str, str], resolved: str, cache: Path | None) ->
 
 
 def _memory(conf: Mapping[str, str], cache: Path | None) -> Path | None:
-    """Give the file for this request; None for versions that move, such as snapshots, and where there is no cache."""
+    """Return the file for this request; None for versions that move, such as snapshots, and where there is no cache."""
     packages = conf.get("spark.jars.packages", "")
     if cache is None or not packages or "SNAPSHOT" in packages or "latest." in packages:
         return None

@@ -34,7 +34,7 @@ STAND_INS = {
 
 
 def with_stand_ins(conf: Mapping[str, str], java: Java, folder: Path) -> dict[str, str]:
-    """Give the configuration with a stand-in for each part of its packages that cannot be found, found by looking."""
+    """Return the configuration with a stand-in for each part of its packages that cannot be found, found by looking."""
     changed = dict(conf)
     for package in conf.get("spark.jars.packages", "").split(","):
         name, _, version = package.strip().rpartition(":")
@@ -45,7 +45,7 @@ def with_stand_ins(conf: Mapping[str, str], java: Java, folder: Path) -> dict[st
 
 
 def _replaced(conf: Mapping[str, str], known: StandIn, version: str, java: Java, folder: Path) -> dict[str, str]:
-    """Give what changes: nothing where the part is there, and nothing where its stand-in is missing as well."""
+    """Return what changes: nothing where the part is there, and nothing where its stand-in is missing as well."""
     jars = spark_jars(os.environ)
     if fetch(java, jars, conf, Wanted(f"{known.part}:{version}"), folder):
         return {}

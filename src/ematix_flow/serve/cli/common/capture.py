@@ -33,12 +33,12 @@ _SPINS = re.compile(r"[\u2800-\u28ff✓] ")
 
 
 def is_wanted() -> bool:
-    """Say whether logs are kept: they are, unless the environment says no."""
+    """Return whether logs are kept: they are, unless the environment says no."""
     return os.environ.get("EMATIX_FLOW_CAPTURE_LOGS") != "0"
 
 
 def plain(text: str) -> str:
-    """Give what is left of a text without colours and without the lines that a display moves."""
+    """Return what is left of a text without colours and without the lines that a display moves."""
     if _ESCAPE not in text:
         return text
     bare = _CODES.sub("", text)
@@ -89,7 +89,7 @@ class Capture:
                 self._remember(kept)
 
     def _log(self) -> Path | None:
-        """Give the log that this thread's words belong to."""
+        """Return the log that this thread's words belong to."""
         own = self._logs.get(threading.get_ident())
         return own or self._logs.get(threading.main_thread().ident or 0)
 

@@ -50,7 +50,7 @@ class Failure:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Give what an exception means to the user."""
+    """Return what an exception means to the user."""
     import traceback
 
     from ematix_flow.connect.config.redact import redact
@@ -89,7 +89,7 @@ def tell_words(what: str, hint: str | None = None, at: str | None = None) -> Non
 
 
 def _place_of(error: BaseException) -> str | None:
-    """Give the deepest line of the user's own files that an exception passed."""
+    """Return the deepest line of the user's own files that an exception passed."""
     import sysconfig
     import traceback
 
@@ -103,7 +103,7 @@ def _place_of(error: BaseException) -> str | None:
 
 
 def _short(place: str | None) -> str | None:
-    """Give a place relative to the working folder where it lies below it."""
+    """Return a place relative to the working folder where it lies below it."""
     if place is None:
         return None
     try:

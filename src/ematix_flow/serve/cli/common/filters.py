@@ -25,7 +25,7 @@ class Since(click.ParamType[datetime]):
     name = "instant"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        """Give the instant, or refuse the text."""
+        """Return the instant, or refuse the text."""
         from ematix_flow.declare.pipeline.keywords import duration
 
         try:
@@ -39,7 +39,7 @@ state_option = click.option("--state", type=click.Choice(STATES), help="Only wha
 
 
 def is_named(name: str, patterns: tuple[str, ...]) -> bool:
-    """Say whether a name is asked for: every one is when none was named; * and ? stand for any letters."""
+    """Return whether a name is asked for: every one is when none was named; * and ? stand for any letters."""
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 

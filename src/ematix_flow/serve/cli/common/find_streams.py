@@ -26,12 +26,12 @@ def stream_named(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_file(name: str) -> bool:
-    """Say whether a word of the command line means a file with a stream."""
+    """Return whether a word of the command line means a file with a stream."""
     return name.endswith(".toml")
 
 
 def find_streams(names: Sequence[str], module: str | None, *, everything: bool = False) -> list[Stream]:
-    """Give the streams that are named; `everything` means all streams of the module."""
+    """Return the streams that are named; `everything` means all streams of the module."""
     if everything == bool(names):
         raise click.UsageError("which streams? Give names, files that end in .toml, or --all.")
     if everything or not all(is_file(name) for name in names):
@@ -43,7 +43,7 @@ def find_streams(names: Sequence[str], module: str | None, *, everything: bool =
 
 
 def find_stream(name: str, module: str | None, config: str | None = None) -> Stream:
-    """Give one stream; `config` is a file that has it."""
+    """Return one stream; `config` is a file that has it."""
     if config is None:
         return find_streams([name], module)[0]
     stream = _stream(config)

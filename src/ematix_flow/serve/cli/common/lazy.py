@@ -56,7 +56,7 @@ class LazyGroup(NearGroup):
         self.places = places
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Give the names in the order they were declared, which is the order of their use."""
+        """Return the names in the order they were declared, which is the order of their use."""
         del ctx
         return list(self.places)
 

@@ -32,34 +32,34 @@ _ATTEMPT = re.compile(r"-\d{8}T\d{6}(?:\.\d+)?Z-(\d+)$")
 
 
 def log_folder() -> Path:
-    """Give the folder of the captured logs of this project."""
+    """Return the folder of the captured logs of this project."""
     return _folder_of(current_project().name)
 
 
 def _folder_of(project: str) -> Path:
-    """Give the folder of a project: one below that of all logs, which has those of no project and of before."""
+    """Return the folder of a project: one below that of all logs, which has those of no project and of before."""
     folder = Path(os.environ.get("EMATIX_FLOW_LOGS_DIR") or Path.home() / ".ematix-flow" / "logs")
     return folder / f"{file_word(Path(project).name)}-{project_mark(project)}" if project else folder
 
 
 def log_file(name: str) -> Path:
-    """Give the file of a name, which may hold characters that a file name may not."""
+    """Return the file of a name, which may hold characters that a file name may not."""
     return log_folder() / f"{file_word(name)}.log"
 
 
 def file_word(name: str) -> str:
-    """Give a name as names of files have it."""
+    """Return a name as names of files have it."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", name)
 
 
 def started_log(pipeline: str, at: datetime, attempt: int = 1) -> str:
-    """Give the name of the log of an attempt that began at an instant, or that belongs to the slot of that instant."""
+    """Return the name of the log of an attempt that began at an instant, or that belongs to the slot of that instant."""
     at = at.astimezone(UTC)
     return f"{pipeline}-{at:%Y%m%dT%H%M%S}{f'.{at:%f}' if at.microsecond else ''}Z-{attempt}"
 
 
 def slot_log(slot: str, attempt: int) -> str | None:
-    """Give the name of the log of an attempt at a slot, which is named `pipeline@instant`; None for other requests."""
+    """Return the name of the log of an attempt at a slot, which is named `pipeline@instant`; None for other requests."""
     from ematix_flow.plan.schedule.cron import instant_of
 
     pipeline, _, moment = slot.rpartition("@")
@@ -136,7 +136,7 @@ def _bound(logs: list[tuple[float, Path]], files: int, age: timedelta) -> None:
 
 
 def find_logs(word: str) -> list[Path]:
-    """Give the logs that a word may mean: an id, a slot, the name of a pipeline (its newest), or the beginning of an id."""
+    """Return the logs that a word may mean: an id, a slot, the name of a pipeline (its newest), or the beginning of an id."""
     from ematix_flow.plan.schedule.cron import without_project
 
     project, word = current_project(), without_project(word)
@@ -155,12 +155,12 @@ def _found_in(folder: Path, word: str) -> list[Path]:
 
 
 def pipeline_of(file: Path) -> str:
-    """Give the name of the pipeline whose log a file is, as it stands in the name of the file."""
+    """Return the name of the pipeline whose log a file is, as it stands in the name of the file."""
     return _ATTEMPT.sub("", file.stem)
 
 
 def _newest(folder: Path, pipeline: str) -> Path | None:
-    """Give the log of a pipeline that was written last."""
+    """Return the log of a pipeline that was written last."""
     found = [file for file in folder.glob(f"{pipeline}-*.log") if pipeline_of(file) == pipeline]
     return max(found, key=lambda file: (_changed(file), file.name), default=None)
 

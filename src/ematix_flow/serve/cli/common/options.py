@@ -102,7 +102,7 @@ def observing_options(command: _Command) -> _Command:
 
 
 def observing(options: dict[str, Any], log: object) -> Observers:
-    """Give those who hear of the runs of this command; at its end they are given a few seconds."""
+    """Return those who hear of the runs of this command; at its end they are given a few seconds."""
     from ematix_flow.observe.observers import book_in, observers
 
     urls = (options["metrics"], options["traces"], options["lineage"])
@@ -126,14 +126,14 @@ def load(module: str | None, *, required: bool = True) -> None:
 
 
 def find_pipeline(module: str | None, name: str) -> Pipeline:
-    """Give a pipeline of the user's module; an unknown name is an error of usage."""
+    """Return a pipeline of the user's module; an unknown name is an error of usage."""
     load(module)
     with asked_for():
         return PROJECT.pipeline(name)
 
 
 def open_log(run_log_url: str | None, run_log_path: str | None, *, no_run_log: bool) -> RunLog:
-    """Give the run log that the options choose."""
+    """Return the run log that the options choose."""
     from ematix_flow.commit.runlog.open import forgotten_run_log, open_run_log
 
     if no_run_log:
@@ -147,7 +147,7 @@ def open_log(run_log_url: str | None, run_log_path: str | None, *, no_run_log: b
 
 
 def read_log(run_log_url: str | None, run_log_path: str | None, *, no_run_log: bool) -> RunLog:
-    """Give the run log that the options choose for a command that only reads: one that is named has to be there."""
+    """Return the run log that the options choose for a command that only reads: one that is named has to be there."""
     if no_run_log:
         return open_log(None, None, no_run_log=True)
     from ematix_flow.commit.runlog.open import is_run_log, local_path, open_run_log
@@ -163,7 +163,7 @@ def read_log(run_log_url: str | None, run_log_path: str | None, *, no_run_log: b
 
 
 def project_module() -> str | None:
-    """Give the module that the file of the working folder names under [project]."""
+    """Return the module that the file of the working folder names under [project]."""
     from ematix_flow.connect.config.sources import project_table
 
     name = project_table("project").get("module")
@@ -171,7 +171,7 @@ def project_module() -> str | None:
 
 
 def _raised_by_loading(error: DeclareError) -> bool:
-    """Say whether the module was not found, rather than found and wrong."""
+    """Return whether the module was not found, rather than found and wrong."""
     step = error.__traceback__
     while step is not None and step.tb_next is not None:
         step = step.tb_next

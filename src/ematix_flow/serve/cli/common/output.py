@@ -30,13 +30,13 @@ def with_colours() -> None:
 
 
 def has_colours(stream: IO[str]) -> bool:
-    """Say whether a stream is a terminal that may be sent colours."""
+    """Return whether a stream is a terminal that may be sent colours."""
     plain = not _colours_wanted or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return not plain and stream.isatty()
 
 
 def paint(text: str, colour: str, stream: IO[str]) -> str:
-    """Give the text in a colour, where the stream has any."""
+    """Return the text in a colour, where the stream has any."""
     return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if text and has_colours(stream) else text
 
 
@@ -75,7 +75,7 @@ def talk(text: str, colour: str = "") -> None:
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Give rows as aligned columns; on a terminal the last column is wrapped to fit, elsewhere nothing is cut."""
+    """Return rows as aligned columns; on a terminal the last column is wrapped to fit, elsewhere nothing is cut."""
     import textwrap
 
     cells = [["" if value is None else str(value) for value in row] for row in rows]

@@ -37,7 +37,7 @@ _MOVERS = {"nobody": "inside the database", "here": "in this process", "spark": 
 
 
 def sentence(event: Event) -> str | None:
-    """Give an event as one line for people; None for those that only move a display."""
+    """Return an event as one line for people; None for those that only move a display."""
     match event:
         case RunResumed() | RunFoundFinished():
             return f"{event.pipeline}: {_taken_up(event)}"
@@ -59,7 +59,7 @@ def sentence(event: Event) -> str | None:
 
 
 def _taken_up(event: RunResumed | RunFoundFinished) -> str:
-    """Give what becomes of a run that did not end well."""
+    """Return what becomes of a run that did not end well."""
     if isinstance(event, RunFoundFinished):
         return (
             f"the last run had committed ({event.loaded}) and was killed before it ended; "
@@ -70,7 +70,7 @@ def _taken_up(event: RunResumed | RunFoundFinished) -> str:
 
 
 def _measured(event: QualityMeasured) -> str | None:
-    """Give what is not as expected; nothing where everything is."""
+    """Return what is not as expected; nothing where everything is."""
     if event.audited.outcome == "skipped":
         return f"{event.target}: expectations are left out, as EMATIX_SKIP_QUALITY says."
     wrong = [check for check in event.audited.checks if check.verdict != "pass"]
@@ -94,7 +94,7 @@ def _begun(event: RunStarted) -> str:
 
 
 def counted(counts: Counts) -> str:
-    """Give what a load did to its target in words."""
+    """Return what a load did to its target in words."""
     names = ("inserted", "updated", "closed", "deleted", "unchanged", "rejected")
     said = [f"{getattr(counts, name):,} {name}" for name in names if getattr(counts, name)]
     return ", ".join(said) or "nothing to change"
@@ -102,7 +102,7 @@ def counted(counts: Counts) -> str:
 
 @contextmanager
 def told() -> Iterator[Subscriber]:
-    """Give the subscriber that tells how a run goes, as suits stderr."""
+    """Return the subscriber that tells how a run goes, as suits stderr."""
     if not has_colours(sys.stderr):
         yield _tell_lines
         return

@@ -44,7 +44,7 @@ class Stop:
 
     @property
     def code(self) -> int:
-        """Give the exit code of a stopped command."""
+        """Return the exit code of a stopped command."""
         return 128 + self.number
 
     def on_signal(self, number: int, frame: Any) -> None:

@@ -24,7 +24,7 @@ class Moment(click.ParamType[datetime]):
     name = "instant"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        """Give the instant, or refuse the text."""
+        """Return the instant, or refuse the text."""
         if isinstance(value, datetime):
             return value
         try:
@@ -35,19 +35,19 @@ class Moment(click.ParamType[datetime]):
 
 
 def chosen_log(options: dict[str, Any]) -> RunLog:
-    """Give the run log that the options choose."""
+    """Return the run log that the options choose."""
     return open_log(options["run_log_url"], options["run_log_path"], no_run_log=options["no_run_log"])
 
 
 def log_address(options: dict[str, Any]) -> str:
-    """Give the address of the run log that the options choose, for a worker."""
+    """Return the address of the run log that the options choose, for a worker."""
     from ematix_flow.commit.runlog.open import place_of
 
     return place_of(options["run_log_url"], options["run_log_path"])
 
 
 def keeper_for(log: RunLog, options: dict[str, Any], bus: Bus, role: str, now: datetime | None = None) -> Keeper:
-    """Give who runs slots, with everybody on the bus who is to hear of them."""
+    """Return who runs slots, with everybody on the bus who is to hear of them."""
     from ematix_flow.engine.batch.options import Options
     from ematix_flow.engine.schedule.lease import LEASE_SECONDS, default_worker
     from ematix_flow.engine.schedule.pools import pool_sizes

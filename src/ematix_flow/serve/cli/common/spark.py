@@ -48,7 +48,7 @@ def stop_spark_at_end() -> None:
 
 
 def requires_spark(pipeline: Pipeline, *, moves_rows: bool) -> bool:
-    """Say whether a run of the pipeline certainly uses Spark.
+    """Return whether a run of the pipeline certainly uses Spark.
 
     It does when its function asks for Spark, when files are read whose shape needs it, and when rows leave their place
     while Spark moves them (`moves_rows`).

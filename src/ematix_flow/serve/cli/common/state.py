@@ -37,7 +37,7 @@ class State:
 
 
 def user_name(otherwise: str) -> str:
-    """Give the name of the user, or another word for one that has none, as in containers."""
+    """Return the name of the user, or another word for one that has none, as in containers."""
     import getpass
 
     try:
@@ -47,5 +47,5 @@ def user_name(otherwise: str) -> str:
 
 
 def current() -> State:
-    """Give the state of the command that runs."""
+    """Return the state of the command that runs."""
     return click.get_current_context().ensure_object(State)

@@ -66,7 +66,7 @@ class BatchLines:
 
 
 def as_dict(event: Event) -> dict[str, Any] | None:
-    """Give a batch or a failure as plain data; None for other events."""
+    """Return a batch or a failure as plain data; None for other events."""
     head = {"pipeline": event.pipeline, "target": event.target}
     match event:
         case BatchLoaded(counts=counts):
@@ -97,14 +97,14 @@ class PlainLines:
 
 
 def failure(event: StreamFailed) -> str:
-    """Give a failure in one line."""
+    """Return a failure in one line."""
     what = event.message.partition("\n")[0]
     who = f"{event.pipeline} ({event.target})" if event.target else event.pipeline
     return f"{who}: {what}" if event.pause is None else f"{who}: {what}; trying again in {event.pause:.1f} s."
 
 
 def sentence(stats: StreamStats, now: datetime) -> str:
-    """Give how a stream fares in one line."""
+    """Return how a stream fares in one line."""
     rate = stats.rates(now, RATE)["rows_written_per_sec"]
     said = [f"{quantity(stats.written, 'row')} written", f"{rate:,.0f}/s"]
     said += [f"{stats.rejected:,} rejected"] if stats.rejected else []
