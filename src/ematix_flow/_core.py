@@ -7,8 +7,8 @@ from ematix_flow.connect.kafka.client import KafkaBackend
 from ematix_flow.connect.kinesis.client import KinesisBackend
 from ematix_flow.connect.pubsub.client import PubSubBackend
 from ematix_flow.connect.rabbitmq.client import RabbitMQBackend
-from ematix_flow.engine.api.connection import Connection
 from ematix_flow.engine.api.references import open_url as connect
+from ematix_flow.engine.connection import Connection
 from ematix_flow.engine.stream.operations import (
     dlq_park,
     dlq_purge,

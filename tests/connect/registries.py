@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import fastavro
 
-from ematix_flow.connect.schema_registry.confluent import AVRO, registry_of
+from ematix_flow.connect.schema_registry.base import AVRO
+from ematix_flow.connect.schema_registry.open import registry_of
 from ematix_flow.declare.connection.brokers import KafkaConnection, SchemaRegistryConnection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ematix_flow.connect.schema_registry.confluent import Registry
+    from ematix_flow.connect.schema_registry.base import Registry
 
 
 def registry_at(url: str, **more: Any) -> Registry:

@@ -17,7 +17,7 @@ from ematix_flow.errors import RunError
 from tests.connect.registries import avro_messages, record, registry_at
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.schema_registry.confluent import Registry
+    from ematix_flow.connect.schema_registry.base import Registry
     from tests.services.registry import RegistryServer
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("registry")]

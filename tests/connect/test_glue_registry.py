@@ -11,8 +11,9 @@ import pytest
 from ematix_flow.connect.formats.avro import AvroDecoder
 from ematix_flow.connect.formats.codecs import schema_encoder
 from ematix_flow.connect.formats.protobuf import ProtobufDecoder
-from ematix_flow.connect.schema_registry.confluent import PROTOBUF, registry_of
+from ematix_flow.connect.schema_registry.base import PROTOBUF
 from ematix_flow.connect.schema_registry.glue import GlueRegistry
+from ematix_flow.connect.schema_registry.open import registry_of
 from ematix_flow.declare.connection.brokers import GlueSchemaRegistryConnection, KafkaConnection
 from ematix_flow.errors import TransientError
 from tests.services.s3 import KEY, REGION, SECRET

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from ematix_flow.connect.formats.protobuf import ProtobufDecoder, ProtobufEncoder
 from ematix_flow.connect.formats.protobuf_schema import compiled
-from ematix_flow.connect.schema_registry.confluent import PROTOBUF, ConfluentRegistry
+from ematix_flow.connect.schema_registry.base import PROTOBUF
+from ematix_flow.connect.schema_registry.confluent import ConfluentRegistry
 from ematix_flow.errors import RunError
 from tests.connect.registries import registry_at
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.schema_registry.confluent import Registry, Schema
+    from ematix_flow.connect.schema_registry.base import Registry, Schema
     from tests.services.registry import RegistryServer
 
 pytestmark = [pytest.mark.service, pytest.mark.xdist_group("registry")]

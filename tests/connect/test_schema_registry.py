@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.connect.schema_registry.confluent import AVRO, registry_of
+from ematix_flow.connect.schema_registry.base import AVRO
+from ematix_flow.connect.schema_registry.open import registry_of
 from ematix_flow.declare.connection.brokers import KafkaConnection, SchemaRegistryConnection
 from ematix_flow.declare.connection.registry import register_connection
 from ematix_flow.engine.doctor import check_health

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from ematix_flow.connect.formats.codecs import schema_encoder
-from ematix_flow.connect.schema_registry.confluent import registry_of
+from ematix_flow.connect.schema_registry.open import registry_of
 from ematix_flow.declare.connection.brokers import KafkaConnection
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.pipeline.write import write

@@ -170,6 +170,7 @@ def pool(name: str, size: int) -> str:
 
 def engine() -> Any:
     """Let pipelines of this program run on the warm engine; gives it as a value and a context manager."""
+    # Looked up at the call, so that declaring never loads what running needs.
     return importlib.import_module("ematix_flow.engine.spark.warm").engine()
 
 

@@ -9,7 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ematix_flow.engine.batch.ensure_tables import ensure_table
+    from ematix_flow.engine.api.ensure_tables import ensure_table
+    from ematix_flow.engine.api.sync import sync
     from ematix_flow.engine.batch.options import Options
     from ematix_flow.engine.batch.run import run_pipeline, run_transform, run_unclosed
     from ematix_flow.engine.maintenance import maintain_pipeline
@@ -30,6 +31,7 @@ __all__ = [
     "run_pipeline",
     "run_transform",
     "run_unclosed",
+    "sync",
     "validate_pipeline",
 ]
 
@@ -38,12 +40,13 @@ _PLACES = {
     "apply_plan": "review.apply",
     "diff_pipeline": "review.diff",
     "dry_run_pipeline": "review.dry_run",
-    "ensure_table": "batch.ensure_tables",
+    "ensure_table": "api.ensure_tables",
     "maintain_pipeline": "maintenance",
     "preview_pipeline": "review.preview",
     "run_pipeline": "batch.run",
     "run_transform": "batch.run",
     "run_unclosed": "batch.run",
+    "sync": "api.sync",
     "validate_pipeline": "review.validate",
 }
 

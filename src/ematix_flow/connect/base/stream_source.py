@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ematix_flow.connect.base.columns import SourceColumn
-    from ematix_flow.connect.schema_registry.confluent import Registry
+    from ematix_flow.connect.schema_registry.base import Registry
 
 Position: TypeAlias = dict[str, Any]
 """A place between messages, as what JSON can hold; only its source knows what it means."""

@@ -13,14 +13,14 @@ from uuid import UUID
 from ematix_flow.connect.formats.avro_schema import added, derived, types_of
 from ematix_flow.connect.formats.schema_decoders import SchemaDecoder, SchemaEncoder, needed, with_values
 from ematix_flow.connect.formats.values import text_of
-from ematix_flow.connect.schema_registry.confluent import AVRO
+from ematix_flow.connect.schema_registry.base import AVRO
 from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from ematix_flow.connect.formats.schema_decoders import Reader
-    from ematix_flow.connect.schema_registry.confluent import Schema
+    from ematix_flow.connect.schema_registry.base import Schema
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local times of Avro have no zone
 _NANOS = 1000

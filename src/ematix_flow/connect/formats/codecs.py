@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, cast
 
-from ematix_flow.connect.schema_registry.confluent import registry_of
+from ematix_flow.connect.schema_registry.open import registry_of
 from ematix_flow.errors import UnsupportedError, did_you_mean
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base.stream_source import StreamSource
     from ematix_flow.connect.formats.schema_decoders import SchemaDecoder, SchemaEncoder
-    from ematix_flow.connect.schema_registry.confluent import Registry
+    from ematix_flow.connect.schema_registry.base import Registry
     from ematix_flow.declare.connection.brokers import KafkaConnection
 
 CODECS = {

@@ -10,14 +10,14 @@ from ematix_flow.connect.formats.protobuf_schema import SchemaTextError, compile
 from ematix_flow.connect.formats.protobuf_values import values_of
 from ematix_flow.connect.formats.schema_decoders import SchemaDecoder, SchemaEncoder, needed, with_values
 from ematix_flow.connect.formats.values import text_of, tree
-from ematix_flow.connect.schema_registry.confluent import PROTOBUF
+from ematix_flow.connect.schema_registry.base import PROTOBUF
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from ematix_flow.connect.formats.protobuf_schema import Messages
     from ematix_flow.connect.formats.schema_decoders import Reader
-    from ematix_flow.connect.schema_registry.confluent import Schema
+    from ematix_flow.connect.schema_registry.base import Schema
 
 DEEPEST = 100
 """Messages inside messages; protobuf reads no deeper."""

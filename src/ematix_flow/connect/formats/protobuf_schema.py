@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ematix_flow.connect.schema_registry.confluent import Schema
+    from ematix_flow.connect.schema_registry.base import Schema
 
 MAIN = "ematix_flow_schema.proto"
 SECONDS = 60.0

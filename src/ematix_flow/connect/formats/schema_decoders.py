@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ematix_flow.connect.schema_registry.confluent import Registry, Schema
+    from ematix_flow.connect.schema_registry.base import Registry, Schema
 
     Reader: TypeAlias = Callable[[bytes], dict[str, Any] | str]
     """Gives the values of a message, or what is wrong with it."""

@@ -13,7 +13,8 @@ from ematix_flow.connect.broker.client import FORMATS, Backend, Limits, batch_of
 from ematix_flow.connect.formats.codecs import decoder_of, schema_encoder
 from ematix_flow.connect.kafka.cluster import Kafka, broker_error, require_kafka
 from ematix_flow.connect.kafka.settings import client_settings
-from ematix_flow.connect.schema_registry.confluent import SCHEMA_FORMATS, registry_of
+from ematix_flow.connect.schema_registry.base import SCHEMA_FORMATS
+from ematix_flow.connect.schema_registry.open import registry_of
 from ematix_flow.declare.connection.brokers import KafkaConnection
 from ematix_flow.errors import DeclareError, RunError
 

@@ -23,7 +23,8 @@ from ematix_flow.connect.base.stream_source import (
 )
 from ematix_flow.connect.kafka.cluster import Kafka
 from ematix_flow.connect.kafka.reader import close_readers, read_records
-from ematix_flow.connect.schema_registry.confluent import SCHEMA_FORMATS, registry_of
+from ematix_flow.connect.schema_registry.base import SCHEMA_FORMATS
+from ematix_flow.connect.schema_registry.open import registry_of
 from ematix_flow.errors import RunError, StreamLostError
 
 if TYPE_CHECKING:

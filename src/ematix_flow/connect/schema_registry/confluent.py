@@ -1,108 +1,25 @@
-"""Schemas of messages, kept by a registry that speaks Confluent's API; it reads no message and guesses no schema.
-
-A schema that the registry does not know is told apart from a registry that cannot be asked: the first is a fault of
-the message, the second one passes, and nothing may be set aside because of it.
-"""
+"""Schemas of messages, kept by a registry that speaks Confluent's API; it reads no message and guesses no schema."""
 
 from __future__ import annotations
 
-import time
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
+from ematix_flow.connect.schema_registry.base import AVRO, Registry, Schema
 from ematix_flow.connect.schema_registry.requests import Login, ask, once
-from ematix_flow.declare.connection.brokers import GlueSchemaRegistryConnection, SchemaRegistryConnection
-from ematix_flow.errors import RunError, UnsupportedError
+from ematix_flow.errors import RunError
 from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ematix_flow.declare.connection.brokers import KafkaConnection
-
-SchemaId: TypeAlias = int | str
-
-AVRO, PROTOBUF = "AVRO", "PROTOBUF"
-
-SCHEMA_FORMATS = ("avro", "protobuf")
-"""Payload formats whose schemas stand in a registry."""
+    from ematix_flow.connect.schema_registry.base import SchemaId
+    from ematix_flow.declare.connection.brokers import SchemaRegistryConnection
 
 MAGIC = 0
 HEAD = 5
 """Bytes before the payload: the magic one and the number of the schema."""
-
-FORGET = 30.0
-"""Seconds after which the registry is asked again about a schema that it did not know."""
-
-
-@dataclass(frozen=True, slots=True)
-class Schema:
-    """One version of a schema, which never changes."""
-
-    id: SchemaId
-    kind: str
-    text: str
-    imports: tuple[tuple[str, str], ...] = ()
-    """Names and texts of the schemas that it uses, each behind those it uses itself."""
-    by_order: bool = False
-    """A message of Protobuf says its type by the place of the name among all names in order, not by a path."""
-
-
-class Registry(ABC):
-    """Where schemas stand, and how a message says which one it was written with."""
-
-    auto_register: bool
-    """Whether a schema may be added for rows that have none."""
-
-    @property
-    @abstractmethod
-    def shown(self) -> str:
-        """Return the registry for people."""
-
-    def subject_of(self, topic: str) -> str:
-        """Return the subject of the payloads of a topic."""
-        return f"{topic}-value"
-
-    @abstractmethod
-    def unframed(self, payload: bytes) -> tuple[SchemaId, bytes] | str:
-        """Return the schema's number and the values of a message, or what is wrong with it."""
-
-    @abstractmethod
-    def framed(self, schema: SchemaId, body: bytes) -> bytes:
-        """Return values as a message that says its schema."""
-
-    @abstractmethod
-    def fetched(self, schema: SchemaId) -> Schema | None:
-        """Ask the registry for a schema; None where there is none."""
-
-    @abstractmethod
-    def latest(self, subject: str) -> Schema | None:
-        """Return the newest schema of a subject; None where there is no such subject."""
-
-    @abstractmethod
-    def register(self, subject: str, kind: str, text: str) -> Schema:
-        """Add a schema to a subject and give it with its number; one that is there already is given as it is."""
-
-    def schema(self, number: SchemaId) -> Schema | None:
-        """Return a schema by its number; None where the registry knows none."""
-        key = (self, number)
-        if key in _known:
-            return _known[key]
-        if time.monotonic() - _unknown.get(key, -FORGET) < FORGET:
-            return None
-        found = self.fetched(number)
-        if found is None:
-            _unknown[key] = time.monotonic()
-        else:
-            _known[key] = found
-        return found
-
-
-_known: dict[tuple[Registry, SchemaId], Schema] = {}
-_unknown: dict[tuple[Registry, SchemaId], float] = {}
-"""Schemas and missing ones of this process; a number means the same schema for ever."""
 
 
 @dataclass(frozen=True)
@@ -170,35 +87,21 @@ class ConfluentRegistry(Registry):
             yield name, str(used["schema"])
 
 
-def registry_of(connection: KafkaConnection) -> Registry:
-    """Return the registry of a connection whose references are filled in; it is not asked yet."""
-    found = connection.schema_registry
-    if isinstance(found, GlueSchemaRegistryConnection):
-        from ematix_flow.connect.schema_registry.glue import glue_registry
-
-        return glue_registry(found)
-    if isinstance(found, SchemaRegistryConnection):
-        return _confluent(found)
-    if connection.schema_registry_url:
-        return _at(connection.schema_registry_url, None, register=True)
-    message = f"connection {connection.name!r} has payloads of {connection.payload_format}, but no schema registry"
-    raise UnsupportedError(message, hint="give schema_registry= a connection, or schema_registry_url= an address.")
-
-
 def probe(connection: SchemaRegistryConnection, seconds: float) -> str:
     """Return a sentence about a registry that answers within so many seconds."""
-    registry = _confluent(connection)
+    registry = confluent_registry(connection)
     subjects = once(registry.url, "/subjects", registry.login, seconds=seconds)
     return f"{registry.url} has {len(subjects or ())} subjects"
 
 
-def _confluent(connection: SchemaRegistryConnection) -> ConfluentRegistry:
+def confluent_registry(connection: SchemaRegistryConnection) -> ConfluentRegistry:
+    """Return the registry of a connection, with its login."""
     user, password = connection.basic_auth_user, connection.basic_auth_password
     login = Login(user, password) if user and password else None
-    return _at(connection.url, login, register=connection.auto_register)
+    return registry_at(connection.url, login, register=connection.auto_register)
 
 
-def _at(url: str, login: Login | None, *, register: bool) -> ConfluentRegistry:
+def registry_at(url: str, login: Login | None, *, register: bool) -> ConfluentRegistry:
     """Return the registry at an address; a login inside the address becomes one beside it."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:

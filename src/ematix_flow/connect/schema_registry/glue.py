@@ -12,14 +12,14 @@ from uuid import UUID
 
 from ematix_flow.connect.base.retry import AWS_REQUEST
 from ematix_flow.connect.formats.schema_decoders import needed
-from ematix_flow.connect.schema_registry.confluent import Registry, Schema
+from ematix_flow.connect.schema_registry.base import Registry, Schema
 from ematix_flow.errors import RunError, TransientError
 from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.connect.schema_registry.confluent import SchemaId
+    from ematix_flow.connect.schema_registry.base import SchemaId
     from ematix_flow.declare.connection.brokers import GlueSchemaRegistryConnection
 
 VERSION = 3

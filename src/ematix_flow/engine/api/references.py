@@ -16,7 +16,7 @@ from ematix_flow.declare.connection.registry import (
     register_connection,
     registered_connections,
 )
-from ematix_flow.engine.api.connection import Connection
+from ematix_flow.engine.connection import Connection
 from ematix_flow.errors import DeclareTypeError, FlowError
 
 MEMORY = ":memory:"

@@ -5,41 +5,40 @@ from __future__ import annotations
 import warnings
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.runlog.open import forgotten_run_log, open_run_log
 from ematix_flow.commit.runlog.requests import STOPPED
 from ematix_flow.connect.base.cancellation import current
-from ematix_flow.connect.base.lake_engine import EngineError
 from ematix_flow.connect.base.scratch import sweep_once
 from ematix_flow.connect.config.redact import safe_text
+from ematix_flow.declare.pipeline.pipeline import Pipeline
 from ematix_flow.engine.batch.events import Outcome, emitting_attempt, emitting_pipeline
 from ematix_flow.engine.batch.load import FreshRows, load_target
 from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.planner import token_for
-from ematix_flow.engine.batch.post_steps import run_named_transform, run_posts
+from ematix_flow.engine.batch.post_steps import parent_of, recorded_step, resolve_step, run_named_transform
 from ematix_flow.engine.batch.result import errors_in, from_kept, kept_text, loaded_in, result_of
 from ematix_flow.engine.batch.run_records import Recorder
 from ematix_flow.engine.batch.source import called, source_for
 from ematix_flow.engine.batch.target import refuse_duplicate_targets
+from ematix_flow.engine.errors import translating_errors
 from ematix_flow.engine.schedule.cancel import stoppable
 from ematix_flow.engine.spark.session import engine_id, session_for
-from ematix_flow.errors import NO_ROOM, FlowError, RunCancelledError, RunError, RunLogError, TransientError
-from ematix_flow.events import RunFoundFinished, RunResumed
+from ematix_flow.errors import RunCancelledError, RunLogError
+from ematix_flow.events import PostFinished, RunFoundFinished, RunResumed
 from ematix_flow.failpoints import failpoint
-from ematix_flow.records import Request
+from ematix_flow.plan.post_steps import post_steps
+from ematix_flow.records import Request, Token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ematix_flow.commit.runlog.log import RunLog
-    from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
+    from ematix_flow.declare.pipeline.pipeline import ParentContext, TargetDeclaration
     from ematix_flow.engine.batch.load import Loaded, Rows
-    from ematix_flow.errors import Origin
+    from ematix_flow.plan.steps import Post
     from ematix_flow.records import RunRecord
-
-
-E = TypeVar("E", bound=BaseException)
 
 
 def run_pipeline(pipeline: Pipeline, options: Options | None = None) -> Any:
@@ -275,12 +274,43 @@ def load_targets(
 
 
 def _run_posts(pipeline: Pipeline, result: dict[str, Any], record: RunRecord, recorder: Recorder) -> None:
-    """Run the post steps; a run whose step fails is a failed run, although its rows are there."""
+    """Run the post steps in order, each once per load, also after a crash between them.
+
+    A run whose step fails is a failed run, although its rows are there.
+    """
     counts: dict[str, Any] = {
         name: result.get(name) for name in ("rows_inserted", "rows_updated", "rows_deleted", "rows_rejected")
     }
+    options = recorder.options
     with recorder.failure_of(replace(record, failed_step="transforms_post", **counts)):
-        run_posts(pipeline, result, recorder.options)
+        parent = parent_of(pipeline, result)
+        for post in post_steps(pipeline):
+            current().next_step()
+            failpoint("post.before")
+            try:
+                _run_post(pipeline, post, parent, options)
+            except Exception as error:
+                options.bus.emit(PostFinished(pipeline.name, "", post.name, ok=False, message=safe_text(error)))
+                if not pipeline.continue_on_failure_post:
+                    raise
+                continue
+            failpoint("post.after")
+            options.bus.emit(PostFinished(pipeline.name, "", post.name, ok=True))
+
+
+def _run_post(pipeline: Pipeline, post: Post, parent: ParentContext, options: Options) -> None:
+    """Run one post step, unless it succeeded before a crash; a pipeline among them is a run like any other."""
+    step, connection = resolve_step(pipeline, post.step)
+    # The slot makes a step that is run again after a crash the same one.
+    slot = f"{parent.run_id}:{post.name}"
+    token = Token(pipeline.name, parent.pipeline_name, slot)
+    with recorded_step(token, post.name, connection, options, parent) as recorded:
+        if recorded.done:
+            return
+        if isinstance(step, Pipeline):
+            recorded.succeeded(run_pipeline(step, replace(options, slot=slot, source_frame=None, replays=())))
+        else:
+            recorded.run(step, parent)
 
 
 def _call(pipeline: Pipeline, recorder: Recorder) -> Any:
@@ -314,26 +344,3 @@ def _measured(loaded: Loaded, target: TargetDeclaration) -> dict[str, Any]:
         "rows_rejected": counts.rejected,
         "extras": extras,
     }
-
-
-@contextmanager
-def translating_errors(origin: Origin | None) -> Iterator[None]:
-    """Translate what goes wrong in this block."""
-    try:
-        yield
-    except BaseException as error:
-        raise translate_error(error, origin) from error
-
-
-def translate_error(error: E, origin: Origin | None) -> E | FlowError:
-    """Return the error with the place of the declaration; errors of drivers become ours, without secrets."""
-    if isinstance(error, FlowError):
-        return error.at(origin)
-    module = type(error).__module__.split(".")[0]
-    drivers = ("psycopg", "pymysql", "duckdb", "_duckdb", "sqlite3", "adbc_driver_manager", "pyspark", "py4j")
-    if isinstance(error, EngineError) or module in drivers:
-        return RunError(safe_text(error), origin=origin)
-    if isinstance(error, OSError) and error.errno in NO_ROOM:
-        hint = "nothing was changed; make room, or choose another place with TMPDIR."
-        return TransientError(f"there is no room left: {error.strerror or error}", hint=hint, origin=origin)
-    return error

@@ -12,8 +12,8 @@ from ematix_flow.connect.files.source import Files
 from ematix_flow.connect.lake.source import LakeSource
 from ematix_flow.connect.registry import open_system
 from ematix_flow.declare.pipeline.pipeline import arguments_of
-from ematix_flow.engine.api.connection import Connection, PlaceholderConnection
 from ematix_flow.engine.batch.joins import Side
+from ematix_flow.engine.connection import Connection, PlaceholderConnection
 from ematix_flow.engine.spark.session import OWN, need, readable
 from ematix_flow.errors import PlanError, UnsupportedError
 from ematix_flow.plan.source import SourceValue, source_value

@@ -17,9 +17,10 @@ from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.engine.batch.load import PlannedRows
 from ematix_flow.engine.batch.options import Options
-from ematix_flow.engine.batch.run import load_targets, translating_errors
+from ematix_flow.engine.batch.run import load_targets
 from ematix_flow.engine.batch.run_records import Recorder
 from ematix_flow.engine.batch.target import target_for
+from ematix_flow.engine.errors import translating_errors
 from ematix_flow.engine.review.diff import plan_store
 from ematix_flow.engine.spark.session import session_for
 from ematix_flow.errors import DeclareError, StalePlanError

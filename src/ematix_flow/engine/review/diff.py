@@ -19,10 +19,10 @@ from ematix_flow.engine.batch.options import Options
 from ematix_flow.engine.batch.own_target import over_missing_target
 from ematix_flow.engine.batch.planner import observing, plan_load, request_for, token_for
 from ematix_flow.engine.batch.progress import reporting
-from ematix_flow.engine.batch.run import translate_error
 from ematix_flow.engine.batch.source import source_for
 from ematix_flow.engine.batch.stager import Staging, stage, stage_name
 from ematix_flow.engine.batch.target import refuse_duplicate_targets, target_for
+from ematix_flow.engine.errors import translate_error
 from ematix_flow.engine.review.compare import compare
 from ematix_flow.engine.review.preview import refuse_plain
 from ematix_flow.engine.spark.session import session_for

@@ -12,7 +12,7 @@ from ematix_flow.connect.base.stream_source import LATEST
 from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.registry import LAKES
-from ematix_flow.engine.batch.run import translate_error
+from ematix_flow.engine.errors import translate_error
 from ematix_flow.engine.spark.session import LONG, OWN, need
 from ematix_flow.engine.stream.loop import Loop, Tally, TargetState
 from ematix_flow.engine.stream.metrics import observed

@@ -19,7 +19,7 @@ from ematix_flow.plan.sql.user.batch_path import carrying_query
 from ematix_flow.plan.sql.user.row_errors import ERROR, ROW
 from ematix_flow.run.spark.task_folder import in_this_folder
 from ematix_flow.run.stage.raw_json import json_rows
-from ematix_flow.run.transform.stream_sql import first_line, is_about_rows
+from ematix_flow.run.transform.row_errors import first_line, is_about_rows
 from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:

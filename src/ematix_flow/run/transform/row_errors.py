@@ -1,10 +1,12 @@
-"""Asks Spark which rows of a view a query fails at, and why, in one query; it needs a session that runs our Java classes."""
+"""What a query fails at: whether its error is about rows, and which rows of a view they are, asked of our Java classes in one query."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base.lake_engine import JAR
+from ematix_flow.errors import TransientError
+from ematix_flow.run.spark.errors import raised_in_python, reason_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,3 +35,21 @@ def errors_frame(spark: SparkSession, sql: str) -> DataFrame:
 
 def _named(gateway: Any, name: str) -> Any:
     return gateway.jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name)
+
+
+def is_about_rows(error: BaseException) -> bool:
+    """Return whether a query failed at a value, and not because it cannot work at all."""
+    from pyspark.errors import AnalysisException, ParseException, PySparkException
+
+    if not isinstance(error, PySparkException) or isinstance(error, AnalysisException | ParseException):
+        return False
+    # Tasks read the messages: a source that is away for a while says nothing about a row.
+    return not isinstance(reason_of(error), TransientError)
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error says first, or what code of the user said in it; the rest of it is a stack."""
+    python = raised_in_python(str(error))
+    if python is not None:
+        return ": ".join(python)[:500]
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:500]

@@ -11,14 +11,14 @@ import pyarrow as pa
 
 from ematix_flow.connect.types.arrow import REJECTS
 from ematix_flow.connect.types.identifiers import backticked
-from ematix_flow.errors import PlanError, TransientError, did_you_mean
+from ematix_flow.errors import PlanError, did_you_mean
 from ematix_flow.plan.columns import POSITION
 from ematix_flow.plan.sql.user.row_errors import ROW, TRYING, errors_query
 from ematix_flow.plan.sql.user.stream import SOURCE
 from ematix_flow.plan.sql.user.stream_columns import lacking
 from ematix_flow.run.read.infer_messages import TypedRows
-from ematix_flow.run.spark.errors import raised_in_python, reason_of
-from ematix_flow.run.transform.row_errors import can_tell, errors_frame
+from ematix_flow.run.transform.frame_sql import FrameQuery
+from ematix_flow.run.transform.row_errors import can_tell, errors_frame, is_about_rows
 from ematix_flow.run.transform.udfs import register, register_trying
 
 if TYPE_CHECKING:
@@ -69,8 +69,6 @@ class SqlStage:
 
     def _apart(self, table: pa.Table, places: pa.ChunkedArray | None, error: Exception) -> tuple[pa.Table, pa.Table]:
         """Return what the query makes of the good rows, and the others as rejects."""
-        from ematix_flow.run.transform.frame_sql import FrameQuery
-
         numbers = pa.array(range(table.num_rows), pa.int64())
         shown = pa.nulls(table.num_rows, pa.string()) if places is None else places
         numbered = table.append_column(POSITION, shown).append_column(ROW, numbers)
@@ -197,24 +195,6 @@ def _plain(name: str) -> str:
 
 def _hint(name: str, known: Sequence[str]) -> str:
     return f"{did_you_mean(name, known)} A field that messages may lack is declared with optional_fields=."
-
-
-def is_about_rows(error: BaseException) -> bool:
-    """Return whether a query failed at a value, and not because it cannot work at all."""
-    from pyspark.errors import AnalysisException, ParseException, PySparkException
-
-    if not isinstance(error, PySparkException) or isinstance(error, AnalysisException | ParseException):
-        return False
-    # Tasks read the messages: a source that is away for a while says nothing about a row.
-    return not isinstance(reason_of(error), TransientError)
-
-
-def first_line(error: Exception) -> str:
-    """Return what an error says first, or what code of the user said in it; the rest of it is a stack."""
-    python = raised_in_python(str(error))
-    if python is not None:
-        return ": ".join(python)[:500]
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:500]
 
 
 def _spark_schema(rows: pa.Table | DataFrame) -> StructType:

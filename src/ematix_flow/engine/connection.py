@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from contextlib import contextmanager, nullcontext
 from datetime import date, datetime
 from decimal import Decimal
@@ -11,16 +12,20 @@ from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.commit.ledger import HistoryRow, Ledger, transaction
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.declare.connection.registry import dsn_of
+from ematix_flow.declare.table.spec import table_from_spec
 from ematix_flow.errors import RunError
 from ematix_flow.plan.post_steps import first_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from types import ModuleType
 
     from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.session import Session
     from ematix_flow.declare.connection.registry import Connection as Declared
 
+ENGINE = "ematix_flow.engine"
+"""Looked up at the call: a load gives this object to functions of the user, which may start loads with it again."""
 
 ROW_WORK = (
     "select",
@@ -147,9 +152,8 @@ class Connection:
 
     def ensure_table(self, spec_json: str | dict[str, Any], on_drift: str = "error") -> dict[str, Any]:
         """Create the table of a spec where it is missing; gives the action and the differences."""
-        from ematix_flow.engine.batch.ensure_tables import ensure_table, table_from_spec
-
-        return ensure_table(table_from_spec(spec_json), self, on_drift)
+        result: dict[str, Any] = _engine().ensure_table(table_from_spec(spec_json), self, on_drift)
+        return result
 
     def record_transform_history(  # noqa: PLR0913 - the columns of one history row
         self,
@@ -204,11 +208,11 @@ class Connection:
         return self._run("scd2", target, source, keywords)
 
     def _run(self, mode: str, target: Any, source: Any, keywords: dict[str, Any]) -> dict[str, Any]:
-        from ematix_flow.engine.api.sync import sync
-        from ematix_flow.engine.batch.ensure_tables import table_from_spec
-
         table = table_from_spec(target) if isinstance(target, str | dict) else target
-        return sync(target=table, source=source, target_connection=self, mode=mode, **keywords)
+        result: dict[str, Any] = _engine().sync(
+            target=table, source=source, target_connection=self, mode=mode, **keywords
+        )
+        return result
 
     def close(self) -> None:
         """Close the session if one was opened."""
@@ -230,6 +234,10 @@ class PlaceholderConnection:
     def __getattr__(self, attribute: str) -> Any:
         message = f"connection {self._name!r} is not open while a plan is previewed (its {attribute} was used)"
         raise RunError(message, hint="compute the SQL without asking the database, or use dry-run.")
+
+
+def _engine() -> ModuleType:
+    return importlib.import_module(ENGINE)
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,40 @@
+"""Errors of drivers and engines in the words of this product, with the place of the declaration and without secrets."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from ematix_flow.connect.base.lake_engine import EngineError
+from ematix_flow.connect.config.redact import safe_text
+from ematix_flow.errors import NO_ROOM, FlowError, RunError, TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ematix_flow.errors import Origin
+
+E = TypeVar("E", bound=BaseException)
+
+
+@contextmanager
+def translating_errors(origin: Origin | None) -> Iterator[None]:
+    """Translate what goes wrong in this block."""
+    try:
+        yield
+    except BaseException as error:
+        raise translate_error(error, origin) from error
+
+
+def translate_error(error: E, origin: Origin | None) -> E | FlowError:
+    """Return the error with the place of the declaration; errors of drivers become ours, without secrets."""
+    if isinstance(error, FlowError):
+        return error.at(origin)
+    module = type(error).__module__.split(".")[0]
+    drivers = ("psycopg", "pymysql", "duckdb", "_duckdb", "sqlite3", "adbc_driver_manager", "pyspark", "py4j")
+    if isinstance(error, EngineError) or module in drivers:
+        return RunError(safe_text(error), origin=origin)
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        hint = "nothing was changed; make room, or choose another place with TMPDIR."
+        return TransientError(f"there is no room left: {error.strerror or error}", hint=hint, origin=origin)
+    return error

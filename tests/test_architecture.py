@@ -1,0 +1,92 @@
+"""No module imports itself, over others, not even inside its functions."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+SOURCE = Path(__file__).parents[1] / "src"
+
+LAZY_API = {
+    "ematix_flow.connect": {"ematix_flow.engine.api.references"},
+    "ematix_flow.declare.decorators": {"ematix_flow.engine.spark.warm"},
+    "ematix_flow.declare.pipeline.handle": {"ematix_flow.engine"},
+    "ematix_flow.declare.stream.handle": {"ematix_flow.engine.review.stream", "ematix_flow.engine.stream.run"},
+    "ematix_flow.declare.table.class_body": {"ematix_flow.engine"},
+    "ematix_flow.engine.connection": {"ematix_flow.engine"},
+}
+"""What users hold and call names what runs it, which is above it, and loads that at the call; nothing else may."""
+
+
+@cache
+def _modules() -> dict[str, ast.Module]:
+    """Return every module of the product by its name."""
+    found = {}
+    for path in SOURCE.rglob("*.py"):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = ast.parse(path.read_text("utf-8"))
+    return found
+
+
+def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield what runs: all nodes but those for type checkers, and the name of a program that a command line starts."""
+    left = [tree]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.List) and any(isinstance(one, ast.Constant) and one.value == "-m" for one in node.elts):
+            continue
+        yield node
+        left.extend(ast.iter_child_nodes(node))
+
+
+def _imported(module: ast.Module, known: Collection[str]) -> tuple[set[str], set[str]]:
+    """Return the modules that a module imports, at its top or in a function, and those that it names in a text.
+
+    What is named may be imported by `importlib`, alone or as `module:Class`.
+    """
+    imported, named = set(), set()
+    for node in _nodes(module):
+        if isinstance(node, ast.Import):
+            imported.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            whole = {f"{node.module}.{alias.name}" for alias in node.names}
+            imported.update(whole.intersection(known) or {str(node.module)})
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            named.add(node.value.partition(":")[0])
+    return imported.intersection(known), named.intersection(known)
+
+
+def _cycle(graph: Mapping[str, set[str]]) -> list[str]:
+    """Return modules that import each other in a circle, the first one again at the end."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])[::-1]
+    return []
+
+
+def test_no_module_imports_itself_over_others() -> None:
+    graph, unused = {}, {}
+    for name, module in _modules().items():
+        imported, named = _imported(module, _modules())
+        above = LAZY_API.get(name, set())
+        graph[name], unused[name] = imported | named - above - {name}, above - named
+    assert _cycle(graph) == []
+    assert not any(unused.values())
+
+
+def test_a_circle_through_a_function_is_found_and_one_for_type_checkers_is_none() -> None:
+    lazy = {"a": "import b", "b": "def f():\n    from a import g"}
+    typed = {"a": "import b", "b": "if TYPE_CHECKING:\n    from a import g"}
+    named = {"a": "import b", "b": "importlib.import_module('a')"}
+    for sources, circle in ((lazy, True), (typed, False), (named, True)):
+        graph = {name: set().union(*_imported(ast.parse(text), sources)) for name, text in sources.items()}
+        assert bool(_cycle(graph)) is circle
