@@ -1,12 +1,15 @@
-"""No module imports itself, over others, not even inside its functions."""
+"""How the modules of the product depend on each other, and which of them know our metadata tables."""
 
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ematix_flow.plan.metadata_tables import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -90,3 +93,43 @@ def test_a_circle_through_a_function_is_found_and_one_for_type_checkers_is_none(
     for sources, circle in ((lazy, True), (typed, False), (named, True)):
         graph = {name: set().union(*_imported(ast.parse(text), sources)) for name, text in sources.items()}
         assert bool(_cycle(graph)) is circle
+
+
+_STATEMENT = re.compile(rf"\b(?:FROM|INTO|UPDATE|TABLE|JOIN|EXISTS)\s+(?:ematix_flow[._])?(?:{'|'.join(TABLES)})\b")
+"""SQL with the name of a metadata table in it."""
+
+_NAMING = ("bookkeeping", "name")
+"""Methods that return the name of a metadata table in SQL."""
+
+
+def _metadata_sql(module: ast.Module) -> list[int]:
+    """Return the lines in which a module names a metadata table for a statement."""
+    found = []
+    for node in _nodes(module):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _STATEMENT.search(node.value):
+            found.append(node.lineno)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _NAMING:
+            found += [one.lineno for one in node.args if isinstance(one, ast.Constant) and one.value in TABLES]
+    return found
+
+
+def test_only_commit_has_sql_about_our_metadata_tables() -> None:
+    elsewhere = {
+        name: lines
+        for name, module in _modules().items()
+        if not name.startswith("ematix_flow.commit.")
+        and name != "ematix_flow.plan.metadata_tables"
+        and (lines := _metadata_sql(module))
+    }
+    assert elsewhere == {}
+
+
+def test_sql_about_metadata_tables_is_found_however_it_is_written() -> None:
+    for text in (
+        """f"SELECT slot FROM {ledger.name('ledger')} WHERE slot = ?\"""",
+        '"DELETE FROM ematix_flow_rejects"',
+        '"UPDATE ematix_flow.watermarks SET last_value = ?"',
+        'native_name(database.bookkeeping("run_history"), "duckdb")',
+    ):
+        assert _metadata_sql(ast.parse(text)) == [1], text
+    assert _metadata_sql(ast.parse('"SELECT 1 FROM orders", declared.name("x")')) == []

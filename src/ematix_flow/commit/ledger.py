@@ -280,6 +280,13 @@ class Ledger:
             tuple(values.values()),
         )
 
+    def status_of(self, session: Session, run_id: str) -> str | None:
+        """Return how a run ended or that it has not, None for one that the history does not have."""
+        rows = session.query(
+            f"SELECT status FROM {self.name('run_history')} WHERE CAST(run_id AS CHAR(36)) = ?", (run_id,)
+        )
+        return str(rows[0][0]) if rows else None
+
     def close_interrupted(self, session: Session, row: HistoryRow) -> None:
         """Note older runs of this pipeline that never ended; the fence that this run took keeps them from committing."""
         session.execute(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.ledger import Ledger, some_of, transaction
+from ematix_flow.connect.base.stream_source import SQL_FAILED, UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,9 +24,47 @@ _WAITS = "status IN ('pending', 'sent')"
 """A reject that may be tried again; a topic has a copy of one that is sent."""
 
 
+_COLUMNS = (
+    "reject_id", "target_name", "run_id", "reason", "column_name", "source_position", "row_json", "status", "attempt",
+    "rejected_at",
+)  # fmt: skip
+_SHOWN_AS_TEXT = ("run_id", "rejected_at")
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """One rejected row."""
+
+    reject_id: str
+    target_name: str
+    run_id: str
+    reason: str
+    column_name: str | None
+    source_position: str | None
+    row_json: str
+    status: str
+    attempt: int | None
+    rejected_at: str
+
+    @property
+    def is_message(self) -> bool:
+        """Return whether it is a message as it came, and not a row that the SQL of a stream had made already."""
+        return self.column_name == UNREADABLE or self.reason.startswith(SQL_FAILED)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the reject as plain data, with its row as an object."""
+        return {**asdict(self), "row": row_of(self.row_json)}
+
+
 def row_json(names: Sequence[str], row: Sequence[object]) -> str:
     """Return a row as the rejects table keeps it."""
     return json.dumps(dict(zip(names, row, strict=True)), default=str, ensure_ascii=False)
+
+
+def row_of(text: str, **reading: Any) -> dict[str, Any]:
+    """Return a row that the rejects table keeps; what is no object is the only value of one."""
+    value = json.loads(text, **reading)
+    return value if isinstance(value, dict) else {"value": value}
 
 
 class Rejects:
@@ -33,6 +73,17 @@ class Rejects:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._name = ledger.name("rejects")
+
+    def of_pipeline(self, session: Session, pipeline: str, status: str | None, limit: int) -> list[Reject]:
+        """Return the newest rejects of a pipeline in all of its targets; `status` None means all."""
+        as_text = self._ledger.as_text
+        columns = ", ".join(as_text(name) if name in _SHOWN_AS_TEXT else name for name in _COLUMNS)
+        where = "pipeline_name = ?" + (" AND status = ?" if status else "")
+        rows = session.query(
+            f"SELECT {columns} FROM {self._name} WHERE {where} ORDER BY rejected_at DESC LIMIT {int(limit)}",
+            (pipeline, status) if status else (pipeline,),
+        )
+        return [Reject(*row) for row in rows]
 
     def insert_staged(  # noqa: PLR0913 - what is known about rejects
         self,
@@ -128,3 +179,10 @@ def settle_rejects(database: Database, ids: Sequence[str], status: str | None) -
     """Return rejects another status, or remove them, in a transaction of their own; gives how many there were."""
     with closing(database.session()) as session, transaction(session):
         return Rejects(Ledger(database)).settle(session, ids, status)
+
+
+def rejects_of(database: Database, pipeline: str, status: str | None, limit: int) -> list[Reject]:
+    """Return the newest rejects of a pipeline that a database keeps."""
+    ledger = Ledger(database)
+    with closing(database.session()) as session:
+        return Rejects(ledger).of_pipeline(session, pipeline, status, limit) if ledger.exists(session) else []

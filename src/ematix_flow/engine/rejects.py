@@ -1,13 +1,12 @@
-"""Rejected rows of a pipeline: list them, show one, load them again; the rows live in the target's rejects table."""
+"""Rejected rows of a pipeline: list them, show one, load them again."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.commit.ledger import Ledger
-from ematix_flow.connect.base.stream_source import SQL_FAILED, UNREADABLE
+from ematix_flow.commit.rejects import rejects_of, row_of
 from ematix_flow.connect.registry import open_target
 from ematix_flow.declare.quality.checks import BY_ROW
 from ematix_flow.engine.batch.options import Options
@@ -17,36 +16,8 @@ from ematix_flow.errors import RunError, UnknownNameError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ematix_flow.commit.rejects import Reject
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
-
-_COLUMNS = (
-    "reject_id", "target_name", "run_id", "reason", "column_name", "source_position", "row_json", "status", "attempt",
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Reject:
-    """One rejected row."""
-
-    reject_id: str
-    target_name: str
-    run_id: str
-    reason: str
-    column_name: str | None
-    source_position: str | None
-    row_json: str
-    status: str
-    attempt: int | None
-    rejected_at: str
-
-    @property
-    def is_message(self) -> bool:
-        """Return whether it is a message as it came, and not a row that the SQL of a stream had made already."""
-        return self.column_name == UNREADABLE or self.reason.startswith(SQL_FAILED)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the reject as plain data, with its row as an object."""
-        return {**asdict(self), "row": _row(self.row_json)}
 
 
 def list_rejects(pipeline: Pipeline, *, status: str | None = "pending", limit: int = 100) -> list[Reject]:
@@ -81,7 +52,7 @@ def replay_rejects(pipeline: Pipeline, ids: Sequence[str] = (), options: Options
         message = "rejects of a fan-out are replayed by the target's own pipeline"
         raise RunError(message, hint="declare a pipeline for that target alone and replay there.")
     # Every digit of a number goes back into the load as it was written.
-    rows = [_row(reject.row_json, parse_float=str) for reject in chosen]
+    rows = [row_of(reject.row_json, parse_float=str) for reject in chosen]
     again = replace(pipeline, targets=(_append_only(pipeline.targets[0]),), transforms_post=())
     known = tuple(reject.reject_id for reject in chosen)
     result = run_pipeline(again, replace(options, slot=replay_slot(chosen), source_frame=_frame(rows), replays=known))
@@ -127,26 +98,7 @@ def _text(value: Any) -> str | None:
     return json.dumps(value) if isinstance(value, dict | list | bool) else str(value)
 
 
-def _row(text: str, **reading: Any) -> dict[str, Any]:
-    value = json.loads(text, **reading)
-    return value if isinstance(value, dict) else {"value": value}
-
-
 def _of_target(pipeline: Pipeline, target: TargetDeclaration, status: str | None, limit: int) -> list[Reject]:
     database = open_target(target.connection, (target.table.schema, target.table.name))
-    ledger = Ledger(database)
-    session = database.session()
-    try:
-        if not ledger.exists(session):
-            return []
-        as_text = "CHAR" if database.dialect == "mysql" else "VARCHAR"
-        columns = ", ".join(f"CAST({name} AS {as_text})" if name == "run_id" else name for name in _COLUMNS)
-        where = "pipeline_name = ?" + (" AND status = ?" if status else "")
-        rows = session.query(
-            f"SELECT {columns}, CAST(rejected_at AS {as_text}) FROM {ledger.name('rejects')} WHERE {where} "
-            f"ORDER BY rejected_at DESC LIMIT {int(limit)}",
-            (pipeline.name, status) if status else (pipeline.name,),
-        )
-    finally:
-        session.close()
-    return [Reject(*row) for row in rows if row[1].endswith(f":{target.table.qualified_name}")]
+    found = rejects_of(database, pipeline.name, status, limit)
+    return [reject for reject in found if reject.target_name.endswith(f":{target.table.qualified_name}")]

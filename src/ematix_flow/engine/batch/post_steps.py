@@ -66,11 +66,7 @@ class RecordedStep:
     @property
     def done(self) -> bool:
         """Return whether this step of this load succeeded before a crash."""
-        rows = self.handle.session().query(
-            f"SELECT status FROM {self.ledger.name('run_history')} WHERE CAST(run_id AS CHAR(36)) = ?",
-            (self.row.run_id,),
-        )
-        return bool(rows) and rows[0][0] == "transform_success"
+        return self.ledger.status_of(self.handle.session(), self.row.run_id) == "transform_success"
 
     def run(self, step: Any, parent: ParentContext | None) -> Any:
         """Run SQL or a function and record it in one transaction, and return its metrics; maintenance runs outside of it."""

@@ -6,10 +6,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ematix_flow.commit.stream_offsets import position_in, remember
 from ematix_flow.connect.base.sink import Way
 from ematix_flow.connect.files.stream_source import FileStream
 from ematix_flow.engine.stream.names import filled_in
-from ematix_flow.engine.stream.offsets import position_in, remember
 from ematix_flow.engine.stream.sinks.broker import is_broker, sink_of
 from ematix_flow.engine.stream.sinks.broker_from_files import shown
 from ematix_flow.engine.stream.sinks.from_files import file_position

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from ematix_flow.commit.rejects import Reject
     from ematix_flow.connect.base.database import Database
     from ematix_flow.declare.connection.brokers import KafkaConnection
     from ematix_flow.declare.pipeline.pipeline import Pipeline
     from ematix_flow.declare.stream.stream import Stream
-    from ematix_flow.engine.rejects import Reject
 
 SENT = "sent"
 """Status of a dead letter that its topic has."""

@@ -26,8 +26,8 @@ from ematix_flow.plan.source import SourceValue
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ematix_flow.commit.rejects import Reject
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
-    from ematix_flow.engine.rejects import Reject
 
 ATTEMPTS = 3
 """How often a message is tried before it is parked, the first time included."""

@@ -21,7 +21,7 @@ from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.errors import DeclareError
 
 if TYPE_CHECKING:
-    from ematix_flow.engine.rejects import Reject
+    from ematix_flow.commit.rejects import Reject
 
 ALL = {"kind": "all"}
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.commit.metadata_cleanup import forget_batches
+from ematix_flow.commit.stream_offsets import Books, advanced, ended_at, position_in, remember
 from ematix_flow.connect.base.stream_source import EARLIEST, as_text
 from ematix_flow.connect.formats.codecs import schema_decoder
 from ematix_flow.connect.formats.decoders import JsonDecoder, RawDecoder
@@ -20,7 +21,6 @@ from ematix_flow.engine.batch.source import OpenSource
 from ematix_flow.engine.batch.target import target_for
 from ematix_flow.engine.spark.session import session_for
 from ematix_flow.engine.stream.dead_letter_topic import forward, wants_topic
-from ematix_flow.engine.stream.offsets import Books, advanced, ended_at, position_in, remember
 from ematix_flow.engine.stream.sinks.base import Batch, StreamSink
 from ematix_flow.engine.stream.sinks.table_schema import UNKNOWN, columns_there, is_there, name_of, table_of, with_drift
 from ematix_flow.errors import PlanError, did_you_mean

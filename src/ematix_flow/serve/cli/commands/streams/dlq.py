@@ -18,7 +18,7 @@ from ematix_flow.serve.cli.common.spark import stop_spark_at_end
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.engine.rejects import Reject
+    from ematix_flow.commit.rejects import Reject
     from ematix_flow.engine.stream.dead_letters import Selection
 
 STATUSES = ("pending", "parked", "sent", "replayed", "all")
