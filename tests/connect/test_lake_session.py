@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ematix_flow.connect.base.lake_engine import EngineError
+from ematix_flow.connect.base.session import Statement
 from ematix_flow.connect.lake.change import Applier
 from ematix_flow.connect.lake.transaction import LakeSession
 from ematix_flow.connect.storage.base import LocalStore
@@ -113,6 +114,17 @@ def test_a_change_that_was_made_before_it_could_be_refused_counts(opened: Callab
         session.begin()
         assert texts(session) == ["die first"]
         session.rollback()
+
+
+def test_what_changes_the_table_is_the_statement_that_the_plan_marks(
+    opened: Callable[..., LakeSession], tmp_path: Path
+) -> None:
+    with closing(opened()) as session:
+        session.begin()
+        # No word of the statement itself tells that it is the final one.
+        assert session.rows.run(Statement("die neither first nor then", final=True)) == 1
+        session.commit()
+    assert [how for _, _, how in Lines(tmp_path / "lines").lines()] == ["made"]
 
 
 def test_a_refusal_that_stumbles_over_another_is_tried_again(opened: Callable[..., LakeSession]) -> None:

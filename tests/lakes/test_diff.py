@@ -10,6 +10,7 @@ import pytest
 
 from ematix_flow import failpoints
 from ematix_flow.clock import Clock
+from ematix_flow.connect.base.session import Statement
 from ematix_flow.engine import Options, apply_plan, diff_pipeline
 from ematix_flow.engine.batch.result import counts_of
 from ematix_flow.engine.spark.session import session_for
@@ -139,6 +140,6 @@ def test_a_program_that_knows_no_lock_is_noticed_until_the_end(tmp_path: Path) -
         database.begin_alone(session, [place])
         session_for(Options())().sql(copy)
         with pytest.raises(StalePlanError, match="another program"):
-            database.data(session).execute(copy)
+            database.data(session).run(Statement(copy, final=True))
         session.rollback()
     assert len(lane.rows()) == 2

@@ -10,7 +10,7 @@ from typing import Any
 
 from ematix_flow import records
 from ematix_flow.commit import request as order
-from ematix_flow.connect.base import columns, stage
+from ematix_flow.connect.base import columns, session, stage
 from ematix_flow.declare.pipeline.write import Write
 from ematix_flow.declare.table.partitions import Partition
 from ematix_flow.declare.table.types import ColumnType
@@ -33,7 +33,7 @@ _KNOWN: dict[str, type] = {
         *_kinds(ColumnType),
         *(records.Counts, records.FileScope, records.Part, records.SourceFile, records.Token, records.Watermark),
         *(columns.SourceColumn, columns.TableName, stage.StageColumn, stage.StageSpec, stage.WorkTable),
-        *(program.DuplicateChecks, program.Load, program.Program, program.Statement),
+        *(program.DuplicateChecks, program.Load, program.Program, session.Statement),
         *(ddl.Difference, ddl.WantedColumn, ddl.WantedTable, Partition),
         *(steps.Bounds, steps.Check, steps.Choice, steps.Commit, steps.EnsureTable, steps.FileChoice, steps.Read),
         *(

@@ -187,7 +187,7 @@ def run_program(  # noqa: PLR0913, PLR0917 - what a program is run over
         if statement.final and write_down is not None:
             write_down(counts)
         told = int(rows.query(bound(statement.counted))[0][0]) if statement.counted else None
-        changed = rows.execute(bound(statement.sql))
+        changed = rows.run(replace(statement, sql=bound(statement.sql)))
         if statement.final and program.tells:
             counts = counts.with_all(rows.numbers.items())
         if statement.counts:

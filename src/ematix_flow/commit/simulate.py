@@ -101,6 +101,6 @@ def _counted(order: Order, database: Database, session: Session, relation: str, 
     """Count what the program would do where it cannot be rolled back; only scratch relations are filled."""
     rows = database.data(session)
     for statement in order.program.statements:
-        if statement.scratch:
-            rows.execute(bind_staged(statement.sql, database.dialect, relation))
+        if statement.kept_as:
+            rows.run(replace(statement, sql=bind_staged(statement.sql, database.dialect, relation)))
     return counts.with_all(rows.query(bind_staged(order.program.tally, database.dialect, relation)))

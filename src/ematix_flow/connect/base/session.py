@@ -31,6 +31,28 @@ class Opened:
     keep_open: AbstractContextManager[object] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement of a plan; `counts` names the field of Counts that its row count adds to."""
+
+    sql: str
+    counts: str = ""
+    purpose: str = ""
+    counted: str = ""
+    """Query for the count, asked before the statement runs, where the statement changes something else than rows."""
+    final: bool = False
+    """True for the one statement that makes the load visible where a change of rows is final at once."""
+    kept_as: str = ""
+    """Relation of this session that the rows of `sql`, a query, are kept as; empty for a statement that changes something."""
+    fills_points: bool = False
+    """True for the statement that writes the folded events of a load into a folder that the session chooses."""
+
+    @property
+    def text(self) -> str:
+        """Return the statement as people read it."""
+        return f"CACHE TABLE {self.kept_as} AS {self.sql}" if self.kept_as else self.sql
+
+
 class Session(ABC):
     """One control connection of the driver, with explicit transactions; never used in a task."""
 
@@ -49,6 +71,10 @@ class Session(ABC):
     @abstractmethod
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
         """Run a statement and give the rows it changed (0 where the statement has no such count)."""
+
+    def run(self, statement: Statement) -> int:
+        """Run a statement of a plan and return the rows it changed; its marks matter where changes are final at once."""
+        return self.execute(statement.sql)
 
     @abstractmethod
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:

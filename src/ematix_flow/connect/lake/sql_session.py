@@ -13,10 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ematix_flow.connect.base.lake_engine import LakeEngine
+    from ematix_flow.connect.base.session import Statement
     from ematix_flow.connect.lake.transaction import LakeSession
-
-KEEP = "CACHE TABLE "
-"""How a statement begins that keeps the rows of a query for this session."""
 
 POINTS = "points/"
 POINTS_FOLDER = "FLOW_POINTS_FOLDER"
@@ -34,21 +32,31 @@ class RowsSession(Session):
         self._waiting: dict[str, tuple[Sequence[str], str]] = {}
 
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> int:
-        """Run a statement; its numbers are told."""
+        """Run a statement that changes no rows."""
         del parameters
         self._show_named(sql)
-        if sql.startswith(KEEP):
-            name, _, query = sql.removeprefix(KEEP).partition(" AS ")
-            self._shown.append(name)
-            self._engine().keep(name, query)
-            return 0
-        if POINTS_FOLDER in sql:
-            return self._write_points(sql)
-        if sql.startswith(("INSERT ", "MERGE ")):
-            numbers = self._books.change(sql)
-            self.numbers = _told(numbers)
-            return numbers.get("num_affected_rows", 0)
         self._engine().run(sql, {})
+        return 0
+
+    def run(self, statement: Statement) -> int:
+        """Run a statement of a plan; the numbers of the final one are told."""
+        if not statement.final:
+            return self._prepare(statement)
+        self._show_named(statement.sql)
+        numbers = self._books.change(statement.sql)
+        self.numbers = _told(numbers)
+        return numbers.get("num_affected_rows", 0)
+
+    def _prepare(self, statement: Statement) -> int:
+        """Run what comes before the final statement, and is seen by this session alone."""
+        if not statement.kept_as and not statement.fills_points:
+            return self.execute(statement.sql)
+        self._show_named(statement.sql)
+        if statement.kept_as:
+            self._shown.append(statement.kept_as)
+            self._engine().keep(statement.kept_as, statement.sql)
+        else:
+            self._write_points(statement.sql)
         return 0
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
@@ -78,13 +86,12 @@ class RowsSession(Session):
             paths = [self._books.store.path(folder)] if folder else []
             self.show(name, paths, self._expected.pop(name))
 
-    def _write_points(self, sql: str) -> int:
+    def _write_points(self, sql: str) -> None:
         folder = f"{self._books.home}{POINTS}{uuid.uuid4().hex}"
         place = self._books.store.path(folder).replace("\\", "\\\\").replace("'", "\\'")
         self._engine().run(sql.replace(POINTS_FOLDER, place), {})
         self._books.remember("points", folder)
         self._books.points_written = True
-        return 0
 
     def begin(self) -> None:
         """Do nothing: a change of rows is final at once."""

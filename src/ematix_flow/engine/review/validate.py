@@ -222,7 +222,7 @@ def check_commit(plan: TargetPlan, database: Database, found: Findings) -> None:
         work = (*plan.commit.program.work_tables, WorkTable(CHECKED, plan.stage.columns))
         names = {table.name: database.create_work_table(session, table, plan.token.mark) for table in work}
         for statement in plan.commit.program.statements:
-            database.explain(session, _bound(statement.sql, database.dialect, names))
+            database.explain(session, _bound(statement.text, database.dialect, names))
 
 
 def _bound(sql: str, dialect: str, names: Mapping[str, str]) -> str:

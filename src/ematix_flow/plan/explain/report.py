@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.connect.base.session import Statement
 from ematix_flow.plan.columns import FAILED, RAW
-from ematix_flow.plan.sql.program import INCOMING, Statement
+from ematix_flow.plan.sql.program import INCOMING
 from ematix_flow.plan.sql.render import STAGED, bind_staged, native_column
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def summary_of(plan: TargetPlan) -> TargetSummary:
         compare_columns=commit.compare.value,
         compare_columns_reason=commit.compare.reason,
         target_connection_info=plan.connection_info,
-        plan_sql=";\n\n".join(statement.sql for statement in statements_of(plan)),
+        plan_sql=";\n\n".join(statement.text for statement in statements_of(plan)),
         plan_sql_label=commit.program.label,
         plan=plan,
     )

@@ -101,7 +101,7 @@ def _plan_lines(plan: TargetPlan, *, verbose: bool) -> Iterator[str]:
     for number, statement in enumerate(statements_of(plan), start=1):
         yield f"    {number}. {statement.purpose}"
         if verbose:
-            yield from _indented(statement.sql)
+            yield from _indented(statement.text)
 
 
 def _order_text(load: Load) -> str:

@@ -9,26 +9,12 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ematix_flow.connect.base.columns import TableName
+    from ematix_flow.connect.base.session import Statement
     from ematix_flow.connect.base.stage import StageColumn, WorkTable
 
 
 INCOMING = "_flow_incoming"
 """Scratch table for the rows of the source query on the same-database path."""
-
-
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """One statement; `counts` names the field of Counts that its row count adds to."""
-
-    sql: str
-    counts: str = ""
-    purpose: str = ""
-    counted: str = ""
-    """Query for the count, asked before the statement runs, where the statement changes something else than rows."""
-    scratch: bool = False
-    """True for a statement that only fills a relation of this session."""
-    final: bool = False
-    """True for the one statement that makes the load visible where a change of rows is final at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.base.session import Statement
 from ematix_flow.plan.sql.modes.latest import latest, not_older
-from ematix_flow.plan.sql.program import DuplicateChecks, Program, Statement
+from ematix_flow.plan.sql.program import DuplicateChecks, Program
 from ematix_flow.plan.sql.render import STAGED, identifier_value, instant, listed, quoted, render, table_sql
 
 if TYPE_CHECKING:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.base.session import Statement
 from ematix_flow.connect.files.transaction import BELOW, FILES, REMOVED
-from ematix_flow.plan.sql.program import Program, Statement
+from ematix_flow.plan.sql.program import Program
 from ematix_flow.plan.sql.render import STAGED, quoted, text
 
 if TYPE_CHECKING:

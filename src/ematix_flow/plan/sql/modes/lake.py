@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.base.session import Statement
 from ematix_flow.connect.base.stage import WorkTable
-from ematix_flow.connect.lake.sql_session import KEEP, POINTS_FOLDER
+from ematix_flow.connect.lake.sql_session import POINTS_FOLDER
 from ematix_flow.plan.sql.modes.append_truncate_merge import duplicate_checks
 from ematix_flow.plan.sql.modes.row_hash import row_hash_sql
 from ematix_flow.plan.sql.modes.scd2 import ended, marked, points_columns
-from ematix_flow.plan.sql.program import Program, Statement
+from ematix_flow.plan.sql.program import Program
 from ematix_flow.plan.sql.render import STAGED, identifier_value, instant, native_column, native_name, render
 from ematix_flow.records import mark_of
 
@@ -139,7 +140,7 @@ def scd2_by_event_time(load: Load) -> Program:
         _kept(views.actions, _actions(load, views), "work out which versions open, close, change and go"),
     ]
     if load.points is not None:
-        statements.append(Statement(_remember(load, views), "", "remember the folded events"))
+        statements.append(Statement(_remember(load, views), "", "remember the folded events", fills_points=True))
     statements.append(_carry(load, views))
     known = (WorkTable(load.points.name, points_columns(load)),) if load.points is not None else ()
     return Program("MERGE INTO (versions)", tuple(statements), known, tally=_tally(views))
@@ -245,7 +246,7 @@ def _flags(inserted: str = "0", updated: str = "0", closed: str = "0", deleted: 
 
 
 def _kept(view: str, query: str, purpose: str) -> Statement:
-    return Statement(f"{KEEP}{view} AS {query}", "", purpose, scratch=True)
+    return Statement(query, "", purpose, kept_as=view)
 
 
 def _inserted() -> str:

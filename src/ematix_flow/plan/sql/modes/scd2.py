@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ematix_flow.connect.base.session import Statement
 from ematix_flow.connect.base.stage import StageColumn, WorkTable
 from ematix_flow.declare.table.types import Boolean, Integer, Text, TimestampTZ
 from ematix_flow.plan.sql.modes.append_truncate_merge import (
@@ -23,7 +24,7 @@ from ematix_flow.plan.sql.modes.append_truncate_merge import (
 )
 from ematix_flow.plan.sql.modes.latest import greatest_first, not_older, order_terms
 from ematix_flow.plan.sql.modes.row_hash import row_hash_sql
-from ematix_flow.plan.sql.program import Program, Statement
+from ematix_flow.plan.sql.program import Program
 from ematix_flow.plan.sql.render import STAGED, identifier_value, instant, listed, quoted, render, table_sql
 
 if TYPE_CHECKING:
