@@ -12,7 +12,7 @@ import docs_types
 
 import ematix_flow
 from ematix_flow.connect.base.capabilities import ALL_MODES
-from ematix_flow.connect.base.database import Database
+from ematix_flow.connect.base.catalog import Catalog
 from ematix_flow.connect.base.system import load_class
 from ematix_flow.connect.registry import DATABASES, FILES, LAKE_SOURCES, LAKES, STREAMS, SYSTEMS
 from ematix_flow.declare.connection import registry as connection
@@ -171,7 +171,7 @@ def _abilities(kind: str, system: Any) -> tuple[str, ...]:
         can.source,
         *(mode in can.modes for mode in ALL_MODES),
         can.constraints and can.answers_sql,
-        system.widening is not Database.widening,
+        system.widening is not Catalog.widening,
         kind in LAKES,
         kind in LAKE_SOURCES,
         kind in LAKES,

@@ -20,7 +20,7 @@ from ematix_flow.declare.connection.registry import KINDS
 from ematix_flow.declare.table import types
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.target import Target
 
 SERVERS = ("postgres", "mysql")
 DATABASES = ("duckdb", "sqlite", *SERVERS)
@@ -114,9 +114,9 @@ def page() -> str:
     )
 
 
-def _systems() -> dict[str, Database]:
+def _systems() -> dict[str, Target]:
     """Give every system that has types of its own, as a target."""
-    found: dict[str, Database] = {}
+    found: dict[str, Target] = {}
     for kind in DATABASES:
         cls: Any = KINDS[kind]
         found[kind] = target_of(cls("x", url=f"{kind}://user@host/db") if kind in SERVERS else cls("x", path="x.db"))
@@ -127,12 +127,12 @@ def _systems() -> dict[str, Database]:
     return found
 
 
-def _holders() -> dict[str, Database]:
+def _holders() -> dict[str, Target]:
     files: Any = KINDS["object_store_local"]
     return {**_systems(), **{f: target_of(files("x", path="x", format=f)) for f in FORMATS}}
 
 
-def _limits(name: str, system: Database) -> str:
+def _limits(name: str, system: Target) -> str:
     said = [LIMITS[word] for word in system.capabilities.cannot_store]
     if name in ("csv", "json_lines"):
         said.append(

@@ -15,7 +15,9 @@ import pytest
 from ematix_flow.commit.cleanup import collect
 from ematix_flow.commit.ledger import HistoryRow, Ledger, open_run
 from ematix_flow.commit.publish import ask
+from ematix_flow.connect.base.source import SqlSource
 from ematix_flow.connect.base.stage import StageColumn, StageSpec
+from ematix_flow.connect.base.target import SqlTarget, Target
 from ematix_flow.connect.files.table import FileTables, time_ordered_name
 from ematix_flow.connect.files.transaction import FILES, REMOVED, visible
 from ematix_flow.connect.metadata.session import HOME
@@ -157,9 +159,9 @@ def test_names_that_are_no_folder_for_readers_are_refused(lake: FileTables, name
         lake.place(name, "table")
 
 
-def test_queries_are_refused_and_other_targets_named(lake: FileTables) -> None:
-    with closing(lake.session()) as session, pytest.raises(UnsupportedError, match="answers no SQL"):
-        lake.describe(session, "SELECT 1")
+def test_folders_of_files_answer_no_queries_and_other_targets_are_named(lake: FileTables) -> None:
+    assert isinstance(lake, Target)
+    assert not isinstance(lake, SqlSource | SqlTarget)
     assert kinds_with("merge") == ("duckdb", "sqlite", "postgres", "mysql", "delta_local", "delta_s3", "iceberg")
     files = ("object_store_local", "object_store_s3", "object_store_gcs", "object_store_azure")
     assert kinds_with("append")[4:8] == files

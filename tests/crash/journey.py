@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.clock import Clock
 from ematix_flow.commit.ledger import parse_instant
+from ematix_flow.connect.lake.table import LakeTable
 from ematix_flow.connect.registry import open_target
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
@@ -75,7 +76,8 @@ class Place:
         """Open the target of a table; a lake table has books of its own."""
         connection = connection_from_fields("target", {"kind": self.kind, **self.fields})
         database = open_target(connection, (self.schema, table))
-        database.use(lambda: engine_on(lambda: reader(self.remote)))
+        if isinstance(database, LakeTable):
+            database.use(lambda: engine_on(lambda: reader(self.remote)))
         return database
 
     @property

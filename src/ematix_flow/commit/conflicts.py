@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from ematix_flow.commit.request import Order
     from ematix_flow.connect.base.columns import TableName
-    from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.target import Target
 
 HINT = "nothing was changed; look at the difference again: flow plan NAME --diff."
 
 
-def see(database: Database, session: Session, place: TableName) -> Seen:
+def see(database: Target, session: Session, place: TableName) -> Seen:
     """Return a table as it is now."""
     found = database.find_table(session, place)
     if found is None:
@@ -29,7 +29,7 @@ def see(database: Database, session: Session, place: TableName) -> Seen:
     return Seen(place, columns, database.fingerprint(session, place, columns))
 
 
-def refuse_changed(expected: Sequence[Seen], database: Database, session: Session) -> None:
+def refuse_changed(expected: Sequence[Seen], database: Target, session: Session) -> None:
     """Refuse when a table has other rows than it had; columns that came since then do not count."""
     for seen in expected:
         if not _same(seen, database, session):
@@ -38,7 +38,7 @@ def refuse_changed(expected: Sequence[Seen], database: Database, session: Sessio
             raise StalePlanError(message, hint=HINT)
 
 
-def refuse_moved(order: Order, database: Database, session: Session) -> None:
+def refuse_moved(order: Order, database: Target, session: Session) -> None:
     """Refuse when another load has moved the watermark since."""
     if order.watermark_after is None:
         return
@@ -47,7 +47,7 @@ def refuse_moved(order: Order, database: Database, session: Session) -> None:
         raise StalePlanError(message, hint=HINT)
 
 
-def _same(seen: Seen, database: Database, session: Session) -> bool:
+def _same(seen: Seen, database: Target, session: Session) -> bool:
     found = database.find_table(session, seen.place)
     if found is None:
         return seen.fingerprint is None

@@ -21,7 +21,8 @@ from ematix_flow.errors import CommitError, FlowError, RefusedError
 
 if TYPE_CHECKING:
     from ematix_flow.commit.request import Order
-    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.catalog import Catalog
+    from ematix_flow.connect.base.target import Target
 
 MOST = 200
 """Above this many offenders the load is refused: the source and the target do not fit each other."""
@@ -29,12 +30,12 @@ SEARCHED = 100_000
 """Rows up to which the first offender of a load that fails is looked for: each look applies a part of it again."""
 
 
-def searchable(order: Order, database: Database) -> bool:
+def searchable(order: Order, database: Catalog) -> bool:
     """Return whether rows that the target refused can be found and rejected, so that the others load."""
     return order.rejects_allowed and order.stage is not None and database.capabilities.constraints
 
 
-def without_violations(order: Order, database: Database) -> Order:
+def without_violations(order: Order, database: Target) -> Order:
     """Return the order with every refused row set aside as a reject."""
     search = _Search(order, database)
     total = sum(part.rows for part in order.parts)
@@ -50,7 +51,7 @@ def without_violations(order: Order, database: Database) -> Order:
         found.append(search.first(left_out, total, reason))
 
 
-def naming_violation(order: Order, database: Database, error: RefusedError) -> RefusedError:
+def naming_violation(order: Order, database: Target, error: RefusedError) -> RefusedError:
     """Return a refusal together with the first row that causes it, where that can be found."""
     if not database.capabilities.constraints:
         return error
@@ -84,7 +85,7 @@ class _Search:
     """Rehearsals of parts of one load."""
 
     order: Order
-    database: Database
+    database: Target
 
     def refusal(self, only: Only) -> str | None:
         """Return the reason why a part of the rows cannot be loaded, or None."""

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-    from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.target import Target
     from ematix_flow.plan.steps import FileChoice
     from ematix_flow.records import FileScope, Token
 
@@ -56,7 +56,7 @@ class HistoryRow:
 class Ledger:
     """The bookkeeping tables of one database."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Target) -> None:
         self.database = database.books
         self.dialect = self.database.dialect
 
@@ -352,7 +352,7 @@ def transaction(session: Session) -> Iterator[None]:
 
 
 def open_run(
-    database: Database, token: Token, fence_name: str, history: HistoryRow, watermark_name: str
+    database: Target, token: Token, fence_name: str, history: HistoryRow, watermark_name: str
 ) -> tuple[Fence, Committed | None, Watermark | None]:
     """Take the fence, note the run as running and give what the ledger already knows about its token."""
     ledger = Ledger(database)

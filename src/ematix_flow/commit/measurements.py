@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ematix_flow.commit.request import Order
-    from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.target import Target
     from ematix_flow.plan.steps import Measure
     from ematix_flow.records import Audited
 
@@ -51,7 +51,7 @@ class StagedRows:
 class Ruler:
     """Measures the staged rows of one load; what was asked together is remembered."""
 
-    def __init__(self, order: Order, database: Database, session: Session, relation: str) -> None:
+    def __init__(self, order: Order, database: Target, session: Session, relation: str) -> None:
         self.dialect = database.dialect
         self._database = database
         self._rows, self._relation = database.data(session), relation

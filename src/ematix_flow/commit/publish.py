@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ematix_flow.commit.conflicts import refuse_changed, refuse_moved
 from ematix_flow.commit.interrupts import uninterrupted
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 
     from ematix_flow.clock import Clock
     from ematix_flow.commit.request import Order
-    from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.lake.table import LakeTable
     from ematix_flow.records import Audited, Counts, Part
 
 
@@ -48,7 +49,7 @@ class Simulation:
     audited: Audited | None = None
 
 
-def publish(order: Order, database: Database, clock: Clock) -> Committed:
+def publish(order: Order, database: Target, clock: Clock) -> Committed:
     """Commit the load, or return the commit that an earlier attempt already made."""
     committed = None
     while committed is None:
@@ -61,7 +62,7 @@ def publish(order: Order, database: Database, clock: Clock) -> Committed:
     return committed
 
 
-def _publish(order: Order, database: Database, clock: Clock) -> Committed:
+def _publish(order: Order, database: Target, clock: Clock) -> Committed:
     session = database.session()
     try:
         failpoint("commit.connected")
@@ -80,7 +81,7 @@ def _publish(order: Order, database: Database, clock: Clock) -> Committed:
         session.close()
 
 
-def _apply(order: Order, database: Database, session: Session, names: dict[str, str], clock: Clock) -> Simulation:
+def _apply(order: Order, database: Target, session: Session, names: dict[str, str], clock: Clock) -> Simulation:
     now, ledger = clock.now(), Ledger(database)
 
     def write_down(counts: Counts) -> None:
@@ -122,7 +123,7 @@ def _take_token(order: Order, ledger: Ledger, session: Session, now: datetime) -
     failpoint("commit.ledger_inserted")
 
 
-def _refuse_stale(order: Order, database: Database, session: Session) -> None:
+def _refuse_stale(order: Order, database: Target, session: Session) -> None:
     """Refuse what a plan has staged when its target is not as the plan has seen it."""
     if order.expected:
         refuse_moved(order, database, session)
@@ -165,7 +166,7 @@ def _range(order: Order) -> tuple[str | None, str | None]:
 
 def run_program(  # noqa: PLR0913, PLR0917 - what a program is run over
     order: Order,
-    database: Database,
+    database: Target,
     session: Session,
     relation: str,
     counts: Counts,
@@ -198,13 +199,14 @@ def run_program(  # noqa: PLR0913, PLR0917 - what a program is run over
 
 
 def _add_staged(
-    order: Order, database: Database, session: Session, counts: Counts, write_down: Callable[[Counts], None]
+    order: Order, database: Target, session: Session, counts: Counts, write_down: Callable[[Counts], None]
 ) -> Counts:
     """Let the table take the staged files."""
     counts = replace(counts, inserted=counts.staged)
     if order.stage is not None:
         write_down(counts)
-        database.add_staged(session, order.stage, order.parts)
+        # Only lakes have programs that add files.
+        cast("LakeTable", database).add_staged(session, order.stage, order.parts)
         failpoint("commit.applied_first_stmt")
     return counts
 
@@ -223,7 +225,7 @@ def balanced(order: Order, counts: Counts) -> Counts:
     return replace(counts, unchanged=max(0, counts.staged - touched))
 
 
-def _reject(order: Order, database: Database, ledger: Ledger, session: Session, now: datetime) -> None:
+def _reject(order: Order, database: Target, ledger: Ledger, session: Session, now: datetime) -> None:
     if order.rejects_dropped:
         return
     for row in order.excluded:
@@ -242,7 +244,7 @@ def _reject(order: Order, database: Database, ledger: Ledger, session: Session, 
         raise CommitError(message)
 
 
-def refuse_rejects(order: Order, database: Database, session: Session) -> None:
+def refuse_rejects(order: Order, database: Target, session: Session) -> None:
     """Refuse a load with rows that do not fit, unless they may be rejected."""
     if order.rejects_allowed or order.stage is None or not sum(part.rejected for part in order.parts):
         return
@@ -269,7 +271,7 @@ def bad_rows(parts: Sequence[Part]) -> BadRowsError:
     return BadRowsError(message, hint=hint)
 
 
-def _refused(order: Order, database: Database, error: BaseException) -> Committed:
+def _refused(order: Order, database: Target, error: BaseException) -> Committed:
     """Turn an error inside the transaction into the answer of a twin, a retryable error or a failure."""
     if isinstance(error, FlowError) or not isinstance(error, database.errors):
         raise error
@@ -285,7 +287,7 @@ def _refused(order: Order, database: Database, error: BaseException) -> Committe
     raise RefusedError(message, hint="nothing was changed.") from None
 
 
-def _send_commit(order: Order, database: Database, session: Session, done: Simulation, clock: Clock) -> Committed:
+def _send_commit(order: Order, database: Target, session: Session, done: Simulation, clock: Clock) -> Committed:
     try:
         with uninterrupted(), current().committing():
             session.commit()
@@ -296,7 +298,7 @@ def _send_commit(order: Order, database: Database, session: Session, done: Simul
     return Committed(order.token, order.token.run_id, done.counts, clock.now(), audited=done.audited)
 
 
-def _settle(order: Order, database: Database, done: Simulation, error: BaseException, clock: Clock) -> Committed:
+def _settle(order: Order, database: Target, done: Simulation, error: BaseException, clock: Clock) -> Committed:
     """After an error during COMMIT only the ledger knows; its fence row also waits for a commit still under way."""
     try:
         # A run that is being stopped has to know as well whether it has committed.
@@ -315,7 +317,7 @@ def _settle(order: Order, database: Database, done: Simulation, error: BaseExcep
     return replace(known, notes=("the answer to COMMIT was lost",))
 
 
-def ask(order: Order, database: Database) -> Committed | None:
+def ask(order: Order, database: Target) -> Committed | None:
     """Ask the ledger for the token, after waiting for whoever still holds the fence row."""
     ledger = Ledger(database)
     session = database.session()

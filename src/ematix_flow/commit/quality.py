@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ematix_flow.commit.request import Order
-    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.catalog import Catalog
     from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.target import Target
     from ematix_flow.plan.steps import Measure
     from ematix_flow.records import Counts
 
@@ -54,7 +55,7 @@ class UnmeasuredError(FlowError):
 
 
 def audit(
-    order: Order, database: Database, session: Session, relation: str, counts: Counts, *, partly: bool = False
+    order: Order, database: Target, session: Session, relation: str, counts: Counts, *, partly: bool = False
 ) -> Passed:
     """Measure the rows; refuse the load, or set rows aside, as the expectations say.
 
@@ -81,7 +82,7 @@ def audit(
 
 
 def _results(
-    order: Order, database: Database, session: Session, relation: str, measures: Sequence[Measure]
+    order: Order, database: Target, session: Session, relation: str, measures: Sequence[Measure]
 ) -> list[CheckResult]:
     """Measure everything; what belongs to one query is asked with one query."""
     ruler, broken = Ruler(order, database, session, relation), dict(order.broken)
@@ -108,7 +109,7 @@ def _results(
     return results
 
 
-def _raise_if_transient(database: Database, error: BaseException) -> None:
+def _raise_if_transient(database: Catalog, error: BaseException) -> None:
     away = isinstance(error, TransientError) or (isinstance(error, database.errors) and database.is_transient(error))
     if away:
         raise error
@@ -149,7 +150,7 @@ def _refusal(message: str, audited: Audited, hint: str) -> QualityCheckFailed:
 
 def _violating_rows(
     order: Order,
-    database: Database,
+    database: Target,
     session: Session,
     relation: str,
     failed: Sequence[Measure],

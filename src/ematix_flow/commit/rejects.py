@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ematix_flow.commit.request import Excluded
-    from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.target import Target
     from ematix_flow.records import Token
 
 
@@ -175,13 +175,13 @@ class Rejects:
         return changed
 
 
-def settle_rejects(database: Database, ids: Sequence[str], status: str | None) -> int:
+def settle_rejects(database: Target, ids: Sequence[str], status: str | None) -> int:
     """Return rejects another status, or remove them, in a transaction of their own; gives how many there were."""
     with closing(database.session()) as session, transaction(session):
         return Rejects(Ledger(database)).settle(session, ids, status)
 
 
-def rejects_of(database: Database, pipeline: str, status: str | None, limit: int) -> list[Reject]:
+def rejects_of(database: Target, pipeline: str, status: str | None, limit: int) -> list[Reject]:
     """Return the newest rejects of a pipeline that a database keeps."""
     ledger = Ledger(database)
     with closing(database.session()) as session:

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from ematix_flow.commit.request import Order
     from ematix_flow.commit.row_numbers import Only
-    from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.target import Target
 
 
 def simulate(
     order: Order,
-    database: Database,
+    database: Target,
     prepare: Callable[[Session], None] | None = None,
     only: Only | None = None,
     look: Callable[[Session, str], None] | None = None,
@@ -45,7 +45,7 @@ def simulate(
 
 def _simulate(
     order: Order,
-    database: Database,
+    database: Target,
     prepare: Callable[[Session], None] | None,
     only: Only | None,
     look: Callable[[Session, str], None] | None,
@@ -72,7 +72,7 @@ def _simulate(
 
 def _simulated(
     order: Order,
-    database: Database,
+    database: Target,
     session: Session,
     names: dict[str, str],
     only: Only | None,
@@ -97,7 +97,7 @@ def _simulated(
     return Simulation(counted, passed.audited)
 
 
-def _counted(order: Order, database: Database, session: Session, relation: str, counts: Counts) -> Counts:
+def _counted(order: Order, database: Target, session: Session, relation: str, counts: Counts) -> Counts:
     """Count what the program would do where it cannot be rolled back; only scratch relations are filled."""
     rows = database.data(session)
     for statement in order.program.statements:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ematix_flow.commit.row_numbers import Only, numbered
 from ematix_flow.connect.base.stage import StageColumn, WorkTable
@@ -20,8 +20,8 @@ from ematix_flow.wording import quantity
 
 if TYPE_CHECKING:
     from ematix_flow.commit.request import Order
-    from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.target import SqlTarget, Target
 
 
 KEY_TEXT = 255
@@ -30,13 +30,15 @@ SHOWN = 300
 """Characters of a row that an error shows."""
 
 
-def work_tables(order: Order, database: Database, session: Session) -> dict[str, str]:
+def work_tables(order: Order, database: Target, session: Session) -> dict[str, str]:
     """Create scratch tables before the transaction, because some databases commit at any DDL."""
     tables = list(order.program.work_tables)
     if order.inline and _kept_inline(order):
         tables.append(WorkTable(INCOMING, _incoming_columns(order)))
     incarnation = f"{order.token.mark}_{order.fence.epoch}"
-    return {table.name: database.create_work_table(session, table, incarnation) for table in tables}
+    # Only targets that answer SQL have programs with such tables.
+    rows = cast("SqlTarget", database)
+    return {table.name: rows.create_work_table(session, table, incarnation) for table in tables}
 
 
 def _kept_inline(order: Order) -> bool:
@@ -57,7 +59,7 @@ def _roomy(column: StageColumn) -> StageColumn:
     return replace(column, type=String(max(column.type.length, KEY_TEXT)) if column.in_key else Text())
 
 
-def staged_rows(order: Order, database: Database, session: Session, names: dict[str, str]) -> tuple[str, Counts]:
+def staged_rows(order: Order, database: Target, session: Session, names: dict[str, str]) -> tuple[str, Counts]:
     """Return the relation of rows to apply and how many there are."""
     if order.stage is not None:
         database.verify_stage(session, order.stage, order.parts)
@@ -79,7 +81,7 @@ def staged_rows(order: Order, database: Database, session: Session, names: dict[
     return names[INCOMING], Counts(staged=rows)
 
 
-def _check_inline(order: Order, database: Database, session: Session, relation: str) -> None:
+def _check_inline(order: Order, database: Target, session: Session, relation: str) -> None:
     """Refuse rows that could not be parsed or have no key; the Spark path checks the same in its tasks."""
     conditions = [f"{native_column(name, database.dialect)} IS NULL" for name in order.required]
     if order.marked:
@@ -109,7 +111,7 @@ def _inline_reason(order: Order, row: dict[str, object]) -> str:
     return f"{', '.join(missing)}: is NULL but needs a value; row {source}"
 
 
-def in_own_types(order: Order, database: Database, relation: str) -> str:
+def in_own_types(order: Order, database: Target, relation: str) -> str:
     """Return the relation with values of the target's own types where rows carry them in another one.
 
     Only what is applied is cast, so a row that was set aside cannot fail.
@@ -132,7 +134,7 @@ def refuse_empty(order: Order, rows: int) -> None:
         raise CommitError(message, hint="if that is wanted, declare allow_empty=True.")
 
 
-def without_duplicates(order: Order, database: Database, session: Session, relation: str) -> str:
+def without_duplicates(order: Order, database: Target, session: Session, relation: str) -> str:
     """Fold equal duplicates of a key, or take the last where rows have an order; refuse others that differ, with the keys named."""
     checks, rows = order.program.duplicates, database.data(session)
     if checks is None or not rows.query(bind_staged(checks.repeated_keys, database.dialect, relation)):

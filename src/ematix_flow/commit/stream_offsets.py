@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ematix_flow.clock import Clock
-    from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.stream_source import Position
+    from ematix_flow.connect.base.target import Target
 
 
 @dataclass(frozen=True, slots=True)
 class Books:
     """Where a target remembers how far a stream has come, and under which names."""
 
-    database: Database
+    database: Target
     name: str
     """Under which the position is kept."""
     stream: str

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.commit.rejects import row_json
 from ematix_flow.commit.request import Excluded
+from ematix_flow.connect.base.database import Database
 from ematix_flow.plan.sql.render import native_column
 from ematix_flow.plan.sql.shape.query import NORMALIZED, USER
 
 if TYPE_CHECKING:
     from ematix_flow.commit.request import Order
-    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.target import Target
 
 RAISING = ("postgres", "duckdb")
 """Dialects in which a value can break off a query; the others give NULL for it."""
@@ -21,12 +22,12 @@ SEARCHED = 100_000
 _NUMBER = "_flow_row"
 
 
-def unreadable_row(order: Order, database: Database, reason: str) -> Excluded | None:
+def unreadable_row(order: Order, database: Target, reason: str) -> Excluded | None:
     """Return the first source row that the query cannot read, with the column; None where there is none to be found."""
     begin, end = f"WITH {USER} AS (", f"), {NORMALIZED} AS ("
     start = order.inline.find(begin) + len(begin)
     stop = order.inline.find(end, start)
-    if database.dialect not in RAISING or start < len(begin) or stop < 0:
+    if not isinstance(database, Database) or database.dialect not in RAISING or start < len(begin) or stop < 0:
         return None
     return _Search(order, database, start, stop).first(reason)
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.sink import Sink
     from ematix_flow.connect.base.stream_source import StreamSource
+    from ematix_flow.connect.base.target import Target
     from ematix_flow.connect.files.source import Files
     from ematix_flow.connect.lake.source import LakeSource
     from ematix_flow.declare.connection.registry import Connection
@@ -72,18 +73,18 @@ def open_database(reference: str | Connection | None) -> Database:
     return cast("Database", load_class(SYSTEMS[connection.kind].database)(connection))
 
 
-def open_target(reference: str | Connection | None, table: tuple[str, str] = ("", "")) -> Database:
+def open_target(reference: str | Connection | None, table: tuple[str, str] = ("", "")) -> Target:
     """Return the system behind a connection that a load writes to; lake tables are opened one by one, by their name."""
     return target_of(resolve_connection("default" if reference is None else reference), table)
 
 
-def target_of(connection: Connection, table: tuple[str, str] = ("", "")) -> Database:
+def target_of(connection: Connection, table: tuple[str, str] = ("", "")) -> Target:
     """Return the target for a connection as it is."""
     if connection.kind not in TARGETS:
         message = f"connection {connection.name!r} is {connection.kind}, which batch pipelines cannot write to"
         raise UnsupportedError(message, hint=f"a target can be: {', '.join(TARGETS)}.")
     made, arguments = load_class(SYSTEMS[connection.kind].target), (table,) if connection.kind in LAKES else ()
-    return cast("Database", made(connection, *arguments))
+    return cast("Target", made(connection, *arguments))
 
 
 def kinds_with(mode: str) -> tuple[str, ...]:

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
-    from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.maintenance import Numbers
     from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.target import Target
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
 
 STAGING_SECONDS = 3600.0
@@ -61,7 +61,7 @@ class Maintained:
 class _Place:
     """What is maintained together."""
 
-    database: Database
+    database: Target
     shown: str
     schema: str
     table: str

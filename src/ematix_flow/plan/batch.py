@@ -43,8 +43,10 @@ from ematix_flow.plan.steps import (
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from ematix_flow.connect.base.catalog import Catalog
     from ematix_flow.connect.base.columns import FoundTable, SourceColumn
-    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.source import SqlSource
+    from ematix_flow.connect.base.target import Target
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.declare.pipeline.write import Write
     from ematix_flow.declare.table.schema import Table
@@ -115,10 +117,10 @@ class PlanRequest:
     pipeline: Pipeline
     target: TargetDeclaration
     source: SourceValue
-    database: Database
+    database: Target
     token: Token
     now: datetime
-    source_database: Database | None = None
+    source_database: SqlSource | None = None
     waits: bool = False
     """The rows wait in staging until somebody agrees to them, whatever the shortest way would be."""
     skip_quality: bool = False
@@ -211,7 +213,7 @@ def schema_hash(wanted: WantedTable) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _check_supported(pipeline: Pipeline, table: Table, write: Write, database: Database) -> None:
+def _check_supported(pipeline: Pipeline, table: Table, write: Write, database: Catalog) -> None:
     if write.mode not in database.capabilities.modes:
         message = f"pipeline {pipeline.name!r} uses mode {write.spelled!r}, which {database.kind} cannot do"
         can = ", ".join(database.capabilities.modes) or "nothing"
@@ -274,7 +276,7 @@ def _forced(pipeline: Pipeline, path: str, reason: str) -> Choice:
     return Choice(path, reason)
 
 
-def ensure_step(table: Table, write: Write, wanted: WantedTable, database: Database, observed: Observed) -> EnsureTable:
+def ensure_step(table: Table, write: Write, wanted: WantedTable, database: Target, observed: Observed) -> EnsureTable:
     """Return what has to be done about the target's table, or refuse it as the drift policy says."""
     if not observed.target_known:
         return EnsureTable(wanted, (create_table_sql(wanted, database),), (), None)
@@ -329,7 +331,7 @@ def _load(request: PlanRequest, observed: Observed, keys: tuple[str, ...], compa
     )
 
 
-def _points(table: Table, database: Database) -> TableName:
+def _points(table: Table, database: Target) -> TableName:
     """Return where folded events are remembered: a table of ours, or what a lake's books name."""
     name = points_name(table)
     return database.bookkeeping(name) if database.capabilities.rolls_back else TableName("", f"_flow_{name}")

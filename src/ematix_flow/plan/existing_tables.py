@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from ematix_flow.declare.table.types import Text
 
 if TYPE_CHECKING:
+    from ematix_flow.connect.base.catalog import Catalog
     from ematix_flow.connect.base.columns import FoundTable
-    from ematix_flow.connect.base.database import Database
     from ematix_flow.declare.table.schema import Column, Table
 
 
-def over_existing(table: Table, found: FoundTable | None, database: Database) -> Table:
+def over_existing(table: Table, found: FoundTable | None, database: Catalog) -> Table:
     """Return the table with the database's own type for every Text column whose type nothing else could declare."""
     if found is None:
         return table

@@ -11,8 +11,9 @@ from ematix_flow.errors import UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ematix_flow.connect.base.catalog import Catalog
     from ematix_flow.connect.base.columns import FoundTable
-    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.target import Target
     from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
     from ematix_flow.declare.table.partitions import Partition
     from ematix_flow.declare.table.schema import Table
@@ -25,7 +26,7 @@ COARSER = (
 
 
 def wanted_partitions(
-    table: Table, partition_by: tuple[str, ...], columns: Mapping[str, ColumnType], database: Database
+    table: Table, partition_by: tuple[str, ...], columns: Mapping[str, ColumnType], database: Target
 ) -> tuple[Partition, ...]:
     """Return the partitions of a table that has these columns, or refuse what the target's system cannot make.
 
@@ -45,7 +46,7 @@ def wanted_partitions(
     return found
 
 
-def never_empty(wanted: WantedTable, found: FoundTable | None, database: Database) -> tuple[str, ...]:
+def never_empty(wanted: WantedTable, found: FoundTable | None, database: Catalog) -> tuple[str, ...]:
     """Return the columns of text whose empty values the target would keep as NULL because it divides the table by them."""
     if "empty_partition" not in database.capabilities.cannot_store:
         return ()
@@ -54,7 +55,7 @@ def never_empty(wanted: WantedTable, found: FoundTable | None, database: Databas
     return tuple(column.name for column in texts if column.name in divided)
 
 
-def partition_notes(target: TargetDeclaration, database: Database) -> tuple[str, ...]:
+def partition_notes(target: TargetDeclaration, database: Target) -> tuple[str, ...]:
     """Return what is to be said where a table class names partitions and its target has none."""
     if database.partition_transforms is not None or not target.table.partition_columns:
         return ()

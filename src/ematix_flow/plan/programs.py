@@ -10,14 +10,14 @@ from ematix_flow.plan.sql.modes import lake as lake_modes
 from ematix_flow.plan.sql.modes import scd2
 
 if TYPE_CHECKING:
+    from ematix_flow.connect.base.catalog import Catalog
     from ematix_flow.connect.base.columns import FoundTable
-    from ematix_flow.connect.base.database import Database
     from ematix_flow.declare.pipeline.write import Write
     from ematix_flow.plan.sql.program import Load, Program
     from ematix_flow.plan.steps import EnsureTable
 
 
-def program_of(load: Load, write: Write, database: Database) -> Program:
+def program_of(load: Load, write: Write, database: Catalog) -> Program:
     """Return the statements that a commit makes of staged rows."""
     if load.dialect == lake_modes.DIALECT:
         return _lake_program(load, write, database)
@@ -34,7 +34,7 @@ def program_of(load: Load, write: Write, database: Database) -> Program:
             return scd2.by_event_time(load) if load.event else scd2.by_load_time(load)
 
 
-def _lake_program(load: Load, write: Write, database: Database) -> Program:
+def _lake_program(load: Load, write: Write, database: Catalog) -> Program:
     match write.mode:
         case "append":
             return lake_modes.append(load)
@@ -47,7 +47,7 @@ def _lake_program(load: Load, write: Write, database: Database) -> Program:
 
 
 def lake_append(
-    database: Database, ensure: EnsureTable, found: FoundTable | None, load: Load, required: tuple[str, ...]
+    database: Catalog, ensure: EnsureTable, found: FoundTable | None, load: Load, required: tuple[str, ...]
 ) -> Program:
     """Return the program of an append into a lake: files are added, or rows are written again, which it says why."""
     reason = _rewritten_always(database, ensure) or _rewritten_now(database, ensure, found, load, required)
@@ -56,7 +56,7 @@ def lake_append(
     return lake_modes.add_files(load)
 
 
-def _rewritten_always(database: Database, ensure: EnsureTable) -> str:
+def _rewritten_always(database: Catalog, ensure: EnsureTable) -> str:
     """Return why a target never takes staged files as they are; empty where it may."""
     if not database.capabilities.adds_files:
         return database.capabilities.rewrites or "tables of this kind take no files"
@@ -64,7 +64,7 @@ def _rewritten_always(database: Database, ensure: EnsureTable) -> str:
 
 
 def _rewritten_now(
-    database: Database, ensure: EnsureTable, found: FoundTable | None, load: Load, required: tuple[str, ...]
+    database: Catalog, ensure: EnsureTable, found: FoundTable | None, load: Load, required: tuple[str, ...]
 ) -> str:
     """Return why the table that exists cannot take staged files as they are; empty where it can."""
     if found is None:

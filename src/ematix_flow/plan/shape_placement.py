@@ -19,7 +19,7 @@ from ematix_flow.plan.steps import SPARK, TASK, Choice
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.source import SqlSource
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.plan.batch import Observed
     from ematix_flow.plan.sql.shape.query import Reading
@@ -44,7 +44,7 @@ class Shaping:
 
 
 def plan_shape(
-    pipeline: Pipeline, target: TargetDeclaration, observed: Observed, path: str, source: Database | None
+    pipeline: Pipeline, target: TargetDeclaration, observed: Observed, path: str, source: SqlSource | None
 ) -> Shaping:
     """Return the query of the load in the dialect of whoever evaluates it."""
     place = _place(pipeline, target, observed, path)
@@ -114,7 +114,7 @@ def _check_event(target: TargetDeclaration, columns: dict[str, str]) -> None:
         raise PlanError(message, hint=did_you_mean(event, [*columns, *declared]))
 
 
-def _fitting(target: TargetDeclaration, observed: Observed, source: Database | None) -> frozenset[str]:
+def _fitting(target: TargetDeclaration, observed: Observed, source: SqlSource | None) -> frozenset[str]:
     """Return the columns that cannot fail because the source's own type is the declared one, or a narrower one.
 
     SQLite is left out: its columns may hold values of any type.
@@ -239,7 +239,7 @@ def _final(
     return f"SELECT {', '.join(parts)} FROM ({shaped}) AS _shaped"
 
 
-def _interchanged(observed: Observed, source: Database, dialect: str) -> dict[str, str]:
+def _interchanged(observed: Observed, source: SqlSource, dialect: str) -> dict[str, str]:
     """Return the columns that a source database reads in another form than its own."""
     natives = {column.name: native_column(column.name, dialect) for column in observed.source_columns}
     forms = {column.name: source.interchange(column, natives[column.name]) for column in observed.source_columns}

@@ -1,12 +1,32 @@
-"""What a kind of connection can be used for, as one record that its system declares; a class is imported when it is needed."""
+"""What every system says about itself, and what a kind of connection can be used for, as one record that its system declares."""
 
 from __future__ import annotations
 
 import importlib
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ematix_flow.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class System(ABC):
+    """Whatever a connection of batch pipelines leads to."""
+
+    kind: ClassVar[str]
+    dialect: ClassVar[str]
+    """The name by which sqlglot knows its SQL, or that of whoever reads its rows."""
+
+    @abstractmethod
+    def info(self) -> Mapping[str, object]:
+        """Return host, port, dbname and user for people; no secret."""
+
+    @abstractmethod
+    def probe(self) -> str:
+        """Ask the system for a sign of life and give a sentence about it; no secret."""
 
 
 @dataclass(frozen=True, slots=True)

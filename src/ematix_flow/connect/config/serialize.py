@@ -14,7 +14,7 @@ from ematix_flow.declare.connection.registry import Connection
 from ematix_flow.declare.masking import is_secret_field, secrets_in
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.catalog import Catalog
 
 _REFERENCES = re.compile(r"(\$\{[^}]*\})+")
 
@@ -46,7 +46,7 @@ def written_down(reference: str | Connection | None) -> Written:
     return Written(connection.name, {"kind": connection.kind, **_given(settings)})
 
 
-def digest_of(database: Database) -> str:
+def digest_of(database: Catalog) -> str:
     """Return a digest of what makes a system this one and no other."""
     return hashlib.sha256("\x1f".join(database.identity()).encode(errors="surrogatepass")).hexdigest()
 

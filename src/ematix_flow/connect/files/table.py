@@ -29,8 +29,9 @@ from ematix_flow.errors import UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ematix_flow.connect.base.metadata_store import MetadataStore
     from ematix_flow.connect.base.session import Session
-    from ematix_flow.connect.base.stage import Stager, StageSpec, WorkTable
+    from ematix_flow.connect.base.stage import Stager, StageSpec
     from ematix_flow.connect.storage.base import Store
     from ematix_flow.declare.connection.files import BucketConnection
     from ematix_flow.declare.connection.registry import ObjectStoreLocalConnection
@@ -79,6 +80,11 @@ class FileTables(SQLiteBooks, StoreTarget):
         """Open the newest state; a store without one gets it with its first commit."""
         return FileSession(self.store)
 
+    @property
+    def books(self) -> MetadataStore:
+        """Return this target: its own tables are in the state that lists its files."""
+        return self
+
     # Tables
 
     def place(self, schema: str, name: str) -> TableName:
@@ -98,10 +104,6 @@ class FileTables(SQLiteBooks, StoreTarget):
         del columns
         rows = session.query(f"SELECT path, rows, bytes FROM {FILES} WHERE table_name = ? ORDER BY path", (table.name,))
         return hashlib.sha256(repr(rows).encode()).hexdigest() if rows else EMPTY
-
-    def no_queries(self) -> UnsupportedError:
-        """Return the error for whoever asks: files are read as files."""
-        return UnsupportedError(f"connection {self.name!r} is a folder of files, which answers no SQL")
 
     # Staging
 
@@ -123,11 +125,6 @@ class FileTables(SQLiteBooks, StoreTarget):
         """Remove what the load staged; files that are part of a table are given their places before."""
         cast("FileSession", session).settle_newest()
         super().drop_stage(session, spec)
-
-    def create_work_table(self, session: Session, table: WorkTable, incarnation: str) -> str:
-        """Refuse: no mode of files needs one."""
-        del session, table, incarnation
-        raise self.no_queries()
 
     def check_files(self, options: Mapping[str, Any]) -> None:
         """Refuse options of another format than the connection's."""

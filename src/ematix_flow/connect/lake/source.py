@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
+
+from ematix_flow.connect.base.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -12,10 +14,9 @@ if TYPE_CHECKING:
     from ematix_flow.connect.lake.location import LakePlace
 
 
-class LakeSource(ABC):
+class LakeSource(Source):
     """The tables of one connection, read by Spark."""
 
-    kind: ClassVar[str]
     dialect: ClassVar[str] = "spark"
 
     def __init__(self, name: str, place: LakePlace) -> None:

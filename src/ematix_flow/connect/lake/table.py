@@ -10,6 +10,7 @@ from ematix_flow.connect.base.capabilities import ALL_MODES, Capabilities
 from ematix_flow.connect.base.columns import FoundColumn, FoundTable
 from ematix_flow.connect.base.lake_engine import EngineError
 from ematix_flow.connect.base.maintenance import guarded
+from ematix_flow.connect.base.target import SqlTarget
 from ematix_flow.connect.lake import types as lake_types
 from ematix_flow.connect.lake.leftovers import leftovers_task
 from ematix_flow.connect.lake.transaction import LakeSession
@@ -45,7 +46,7 @@ _MANY = 10_000
 """So many files are long work whatever their size, and enough to list."""
 
 
-class LakeTable(StoreTarget):
+class LakeTable(StoreTarget, SqlTarget):
     """One lake table with its books; the table is named when it is opened, because each has books of its own."""
 
     dialect = "spark"
@@ -71,6 +72,14 @@ class LakeTable(StoreTarget):
     @abstractmethod
     def applier(self) -> Applier:
         """Return the way in which a change of this table is made once."""
+
+    @abstractmethod
+    def make_table(self, columns: Sequence[FoundColumn]) -> bool:
+        """Make a table, without partitions, in which these columns are found; False where that needs a statement, or where one is there."""
+
+    @abstractmethod
+    def add_staged(self, session: Session, spec: StageSpec, parts: Sequence[Part]) -> None:
+        """Make the staged files part of the table, in the transaction of the books."""
 
     # Identity and health
 

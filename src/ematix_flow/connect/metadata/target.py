@@ -1,4 +1,4 @@
-"""What targets have in common whose books are an SQLite file in a store: staging as files there, and no SQL over rows."""
+"""What targets have in common whose books are an SQLite file in a store, with staging as files there."""
 
 from __future__ import annotations
 
@@ -6,24 +6,20 @@ import sqlite3
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from ematix_flow.connect.base.database import Database
+from ematix_flow.connect.base.target import Target
 from ematix_flow.connect.metadata.cleanup import metadata_task
 from ematix_flow.connect.metadata.session import HOME
 from ematix_flow.connect.metadata.tables import load_rejects
 from ematix_flow.connect.staging.files import check_files, reject_batches
 from ematix_flow.connect.storage.base import LocalStore, StoreError, StoreUnavailableError
 from ematix_flow.connect.types.arrow import REJECTS
-from ematix_flow.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
-    import pyarrow as pa
-
-    from ematix_flow.connect.base.columns import SourceColumn
     from ematix_flow.connect.base.maintenance import MaintenanceTask
-    from ematix_flow.connect.base.session import Opened, Session, Split
+    from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.stage import StageSpec
     from ematix_flow.connect.metadata.session import StoreSession
     from ematix_flow.connect.sqlite.session import SQLiteSession
@@ -35,7 +31,7 @@ STAGE = "stage/"
 """Where loads stage their files, below the home of the books."""
 
 
-class StoreTarget(Database):
+class StoreTarget(Target):
     """A target in a store."""
 
     store: Store
@@ -74,32 +70,6 @@ class StoreTarget(Database):
         """Return the clean-up of the books."""
         del rules, now
         return (metadata_task(cast("StoreSession", session)),)
-
-    # Reading
-
-    def describe(self, session: Session, sql: str) -> tuple[SourceColumn, ...]:
-        """Refuse: rows are not read by SQL of this target."""
-        del session, sql
-        raise self.no_queries()
-
-    def interchange(self, column: SourceColumn, expression: str) -> str:
-        """Refuse: rows are not read by SQL of this target."""
-        del column, expression
-        raise self.no_queries()
-
-    def open_read(self, session: Session, sql: str, parallel: int) -> Opened:
-        """Refuse: rows are not read by SQL of this target."""
-        del session, sql, parallel
-        raise self.no_queries()
-
-    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """Refuse: rows are not read by SQL of this target."""
-        del split
-        raise self.no_queries()
-
-    def no_queries(self) -> UnsupportedError:
-        """Return the error for whoever asks."""
-        return UnsupportedError(f"connection {self.name!r} is {self.kind}, whose rows Spark reads")
 
     # Staging
 

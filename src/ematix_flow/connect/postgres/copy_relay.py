@@ -6,14 +6,17 @@ Measured against Arrow: about a quarter of the client's work and half of the tim
 from __future__ import annotations
 
 import select
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from psycopg import errors
+from psycopg import Error, errors
 from psycopg.pq import ExecStatus
 
+from ematix_flow.connect.config.redact import safe_text
+from ematix_flow.connect.postgres.session import is_transient
 from ematix_flow.connect.postgres.types import stage_type, widening
 from ematix_flow.connect.types.identifiers import quoted
-from ematix_flow.errors import RunError
+from ematix_flow.errors import RunError, TransientError
 from ematix_flow.failpoints import failpoint
 
 if TYPE_CHECKING:
@@ -64,6 +67,17 @@ def relay_rows(
     """
     with source.watched(), target.watched():
         return _Relay(source.connection.pgconn, target.connection.pgconn, count).run(query, table)
+
+
+@contextmanager
+def relay_errors() -> Iterator[None]:
+    """Turn errors in a task into ours, so that nothing but their redacted text leaves it."""
+    try:
+        yield
+    except Error as error:
+        gone = is_transient(error) or "invalid snapshot" in str(error)
+        kind = TransientError if gone else RunError
+        raise kind(f"passing rows between PostgreSQL servers failed: {safe_text(error)}") from None
 
 
 class _Relay:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -13,10 +13,11 @@ from ematix_flow.connect.base.capabilities import ALL_MODES, Capabilities
 from ematix_flow.connect.base.columns import FoundColumn, FoundTable, SourceColumn, TableName
 from ematix_flow.connect.base.database import Database
 from ematix_flow.connect.base.session import Opened, Split
+from ematix_flow.connect.base.target import RelayTarget
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.postgres import stager as staging
 from ematix_flow.connect.postgres import types
-from ematix_flow.connect.postgres.copy_relay import relay_query, relay_rows
+from ematix_flow.connect.postgres.copy_relay import relay_errors, relay_query, relay_rows
 from ematix_flow.connect.postgres.existing_types import PostgresTypes
 from ematix_flow.connect.postgres.session import PostgresSession, is_transient
 from ematix_flow.connect.postgres.splits import split_query
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.source import SqlSource
     from ematix_flow.connect.base.stage import Stager, StageSpec, WorkTable
     from ematix_flow.declare.connection.registry import PostgresConnection
     from ematix_flow.declare.table.types import ColumnType
@@ -56,7 +58,7 @@ _PROBLEMS = {
 }
 
 
-class Postgres(Database):
+class Postgres(Database, RelayTarget):
     """A PostgreSQL database."""
 
     kind = "postgres"
@@ -306,18 +308,20 @@ class Postgres(Database):
 
         return PostgresStager(self.conninfo(), spec, attempt)
 
-    def relays(self, source: Database, session: Session, split: Split, spec: StageSpec) -> bool:
+    def relays(self, source: SqlSource, session: Session, split: Split, spec: StageSpec) -> bool:
         """Return whether a split's rows are already what staging holds, so that `relay` may pass them unread."""
         if not isinstance(source, Postgres):
             return False
         return relay_query(source.describe(session, split.sql), spec, split.sql, 0) is not None
 
-    def relay(self, source: Database, split: Split, spec: StageSpec, attempt: int, count: Callable[[int], None]) -> int:
+    def relay(
+        self, source: SqlSource, split: Split, spec: StageSpec, attempt: int, count: Callable[[int], None]
+    ) -> int:
         """Stage a split by passing on its bytes, and give the rows; runs inside a task.
 
         Values are checked by the staging table alone: what it refuses has to be read to be told apart.
         """
-        with _told(), closing(_own(source.session())) as reader, closing(self.session()) as writer:
+        with relay_errors(), closing(_own(source.session())) as reader, closing(self.session()) as writer:
             if split.snapshot:
                 reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 reader.execute(f"SET TRANSACTION SNAPSHOT '{split.snapshot}'")
@@ -381,17 +385,6 @@ def _problem(kind: str, persistence: str) -> str:
         return _PROBLEMS[kind]
     # The ledger survives a crash of the server, so the rows it speaks of have to.
     return "it is UNLOGGED, a crash of the server empties it; ALTER TABLE ... SET LOGGED" if persistence == "u" else ""
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """Turn errors in a task into ours, so that nothing but their redacted text leaves it."""
-    try:
-        yield
-    except psycopg.Error as error:
-        gone = is_transient(error) or "invalid snapshot" in str(error)
-        kind = TransientError if gone else RunError
-        raise kind(f"passing rows between PostgreSQL servers failed: {safe_text(error)}") from None
 
 
 def _own(session: Session) -> PostgresSession:

@@ -9,8 +9,8 @@ from ematix_flow.connect.types.existing import MOST_DIGITS, SIZE
 from ematix_flow.declare.table import types
 
 if TYPE_CHECKING:
+    from ematix_flow.connect.base.catalog import Catalog
     from ematix_flow.connect.base.columns import FoundColumn
-    from ematix_flow.connect.base.database import Database
     from ematix_flow.declare.table.types import ColumnType
 
 _PLAIN: tuple[ColumnType, ...] = (
@@ -41,7 +41,7 @@ class FoundType:
     """What the database calls the type, where it is another one and the database has to cast."""
 
 
-def found_type(database: Database, column: FoundColumn, given: ColumnType) -> FoundType | None:
+def found_type(database: Catalog, column: FoundColumn, given: ColumnType) -> FoundType | None:
     """Return how values of type `given` get into a column; None where no load can write it."""
     native = column.base or column.type
     plain = (*_PLAIN, types.UUID()) if native.upper() == "UUID" else _PLAIN

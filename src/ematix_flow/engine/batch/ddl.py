@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.connect.base.columns import FoundColumn
 from ematix_flow.connect.base.retry import CREATE_LAKE_TABLE, attempts
 from ematix_flow.connect.config.redact import safe_text
+from ematix_flow.connect.lake.table import LakeTable
 from ematix_flow.errors import CommitError
 from ematix_flow.plan.sql.ddl import WantedColumn, WantedTable, create_table_sql, differences
 from ematix_flow.plan.sql.modes.scd2 import points_columns
@@ -14,22 +15,20 @@ from ematix_flow.plan.sql.modes.scd2 import points_columns
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ematix_flow.connect.base.catalog import Catalog
     from ematix_flow.connect.base.columns import TableName
-    from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.stage import StageColumn
+    from ematix_flow.connect.base.target import Target
     from ematix_flow.plan.steps import TargetPlan
 
 
-"""How often, and how many seconds apart, a table is created that somebody else may be about to create."""
-
-
-def can_simulate(database: Database, plan: TargetPlan) -> bool:
+def can_simulate(database: Catalog, plan: TargetPlan) -> bool:
     """Return whether a load can be carried out and rolled back, with its table created or widened in the same transaction."""
     return database.capabilities.transactional_ddl or not plan.ensure.statements
 
 
-def expand(database: Database, session: Session, plan: TargetPlan) -> None:
+def expand(database: Target, session: Session, plan: TargetPlan) -> None:
     """Bring the target up to its plan; each statement is idempotent over retries because the plan looked first."""
     wanted, rows = plan.ensure.wanted, database.data(session)
     if plan.ensure.statements:
@@ -41,7 +40,7 @@ def expand(database: Database, session: Session, plan: TargetPlan) -> None:
         _expand_points(database, session, plan.commit.load.points, points_columns(plan.commit.load))
 
 
-def _expand_points(database: Database, session: Session, place: TableName, columns: Sequence[StageColumn]) -> None:
+def _expand_points(database: Target, session: Session, place: TableName, columns: Sequence[StageColumn]) -> None:
     """Create the table of folded events; it is ours, so it follows its target under every drift policy."""
     table = WantedTable(place, tuple(WantedColumn(column, nullable=True) for column in columns), (), ())
     found = database.find_table(session, place)
@@ -55,13 +54,14 @@ def _expand_points(database: Database, session: Session, place: TableName, colum
     _ddl(database, session, create_table_sql(table, database), table)
 
 
-def _made(wanted: WantedTable, database: Database) -> list[FoundColumn]:
+def _made(wanted: WantedTable, database: Catalog) -> list[FoundColumn]:
     return [FoundColumn(c.column.name, database.ddl_type(c.column.type), c.nullable) for c in wanted.columns]
 
 
-def _ddl(database: Database, session: Session, statement: str, wanted: WantedTable) -> None:
+def _ddl(database: Target, session: Session, statement: str, wanted: WantedTable) -> None:
     creates = "CREATE" in statement
-    if creates and not wanted.partitions and database.make_table(_made(wanted, database)):
+    plain = creates and not wanted.partitions
+    if plain and isinstance(database, LakeTable) and database.make_table(_made(wanted, database)):
         return
     # A lake table is a folder before it is a table: somebody may be halfway.
     may_pass = creates and not database.capabilities.rolls_back
@@ -74,7 +74,7 @@ def _ddl(database: Database, session: Session, statement: str, wanted: WantedTab
         raise CommitError(message) from None
 
 
-def _execute_ddl(database: Database, session: Session, statement: str, created: WantedTable | None) -> None:
+def _execute_ddl(database: Target, session: Session, statement: str, created: WantedTable | None) -> None:
     try:
         session.execute(statement)
     except database.errors:

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from ematix_flow.connect.base.database import Database
-    from ematix_flow.connect.files.source import Files
-    from ematix_flow.connect.lake.source import LakeSource
+    from ematix_flow.connect.base.system import System
     from ematix_flow.engine.batch.options import Options
     from ematix_flow.engine.batch.source import OpenSource
     from ematix_flow.events import LoadFacts
@@ -27,12 +25,12 @@ if TYPE_CHECKING:
     from ematix_flow.plan.steps import TargetPlan
 
 
-def facts_about(plan: TargetPlan, target: Database, source: OpenSource | None) -> LoadFacts:
+def facts_about(plan: TargetPlan, target: System, source: OpenSource | None) -> LoadFacts:
     """Return what a load reads and writes; to work that out takes a while."""
     # Loaded here: the way of columns through SQL is only followed for those who ask.
     from ematix_flow.plan.explain.lineage import Place, facts_of
 
-    def place(system: Database | Files | LakeSource, dialect: str) -> Place:
+    def place(system: System, dialect: str) -> Place:
         info = dict(system.info())
         where = str(info["dbname"] or "")
         if info["host"] is None and where and "://" not in where:

@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
+    from ematix_flow.connect.base.catalog import Catalog
     from ematix_flow.connect.base.columns import SourceColumn, TableName
-    from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.source import SqlSource
+    from ematix_flow.connect.base.target import Target
     from ematix_flow.connect.files.source import Files, FileSet
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.joins import SeenJoin
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from ematix_flow.run.read.message_ranges import MessageRange
 
 
-Opener: TypeAlias = "Callable[[Database], Session]"
+Opener: TypeAlias = "Callable[[Catalog], Session]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +57,12 @@ class Look:
     """A query over several connections with what is read for it."""
 
 
-def wait_for(database: Database) -> Session:
+def wait_for(database: Catalog) -> Session:
     """Open a session as a load does, waiting for whoever holds the database."""
     return database.session()
 
 
-def inspect_now(database: Database) -> Session:
+def inspect_now(database: Catalog) -> Session:
     """Open a session as a preview does, waiting for nobody."""
     return database.look()
 
@@ -169,7 +171,7 @@ def _joined(sets: Sequence[FileSet]) -> FileSet:
     return replace(sets[0], paths=tuple(paths), columns=(), groups=())
 
 
-def _describe(database: Database, sql: str, opened: Opener) -> tuple[SourceColumn, ...]:
+def _describe(database: SqlSource, sql: str, opened: Opener) -> tuple[SourceColumn, ...]:
     if not database.exists():
         message = f"the source database {database.info()['dbname']} does not exist"
         raise RunError(message)
@@ -184,7 +186,7 @@ def _describe(database: Database, sql: str, opened: Opener) -> tuple[SourceColum
 
 
 def look_at_target(
-    pipeline: Pipeline, target: TargetDeclaration, database: Database, seen: Observed, opened: Opener = wait_for
+    pipeline: Pipeline, target: TargetDeclaration, database: Target, seen: Observed, opened: Opener = wait_for
 ) -> Observed:
     """Describe the target: its table, and how far the last load came."""
     if not database.exists():
@@ -202,9 +204,7 @@ def look_at_target(
     return replace(seen, target_known=True, found=found, watermark=mark, latest_version=latest)
 
 
-def _latest_version(
-    session: Session, target: TargetDeclaration, database: Database, place: TableName
-) -> datetime | None:
+def _latest_version(session: Session, target: TargetDeclaration, database: Target, place: TableName) -> datetime | None:
     """Return the newest `valid_from` of current versions, where a load's own instant begins the new ones."""
     if target.write.mode != "scd2" or target.write.event_timestamp_column is not None:
         return None
@@ -243,7 +243,7 @@ def with_bounds(target: TargetDeclaration, seen: Observed, lo: str | None, hi: A
     return replace(seen, bounds=Bounds(column, lo, None if hi is None else str(hi), nulls))
 
 
-def try_look(pipeline: Pipeline, target: TargetDeclaration, database: Database, seen: Observed) -> Observed:
+def try_look(pipeline: Pipeline, target: TargetDeclaration, database: Target, seen: Observed) -> Observed:
     """Describe the target if it can be reached; a preview goes on without it."""
     try:
         return look_at_target(pipeline, target, database, seen, inspect_now)

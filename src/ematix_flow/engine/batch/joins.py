@@ -26,16 +26,17 @@ from ematix_flow.plan.timezones import zoned
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from ematix_flow.connect.base.catalog import Catalog
     from ematix_flow.connect.base.columns import SourceColumn
-    from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.source import SqlSource
     from ematix_flow.connect.files.source import FileSet
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.plan.sql.user.joins import JoinedQuery, JoinedTable
     from ematix_flow.plan.sql.user.pushdown import Condition
 
-    System = Database | Files | LakeSource
-    Opener = Callable[[Database], Session]
+    System = SqlSource | Files | LakeSource
+    Opener = Callable[[Catalog], Session]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ def _files(table: JoinedTable, system: Files) -> FileSet:
         raise
 
 
-def _columns(table: JoinedTable, database: Database, opened: Opener) -> tuple[SourceColumn, ...]:
+def _columns(table: JoinedTable, database: SqlSource, opened: Opener) -> tuple[SourceColumn, ...]:
     if not database.exists():
         message = f"the query reads {table.shown!r}, and the database {database.info()['dbname']} does not exist"
         raise RunError(message)
@@ -138,7 +139,7 @@ def _columns(table: JoinedTable, database: Database, opened: Opener) -> tuple[So
     raise _unknown(table, database, opened, said)
 
 
-def _opened_for(table: JoinedTable, database: Database, opened: Opener) -> Session:
+def _opened_for(table: JoinedTable, database: SqlSource, opened: Opener) -> Session:
     try:
         return opened(database)
     except database.errors as error:
@@ -146,7 +147,7 @@ def _opened_for(table: JoinedTable, database: Database, opened: Opener) -> Sessi
         raise RunError(message) from None
 
 
-def _unknown(table: JoinedTable, database: Database, opened: Opener, said: str) -> PlanError:
+def _unknown(table: JoinedTable, database: SqlSource, opened: Opener, said: str) -> PlanError:
     """Return the error for a table that a database does not describe, with the nearest one that it has."""
     session = _opened_for(table, database, opened)
     try:
@@ -177,7 +178,7 @@ def _reduced(query: JoinedQuery, seen: SeenTable, conditions: Sequence[Condition
     return _asking(replace(seen, columns=columns, described=seen.columns, where=where), system)
 
 
-def _asking(seen: SeenTable, database: Database) -> SeenTable:
+def _asking(seen: SeenTable, database: SqlSource) -> SeenTable:
     """Return the table with the query that its database is asked."""
     place, names = database.place(seen.table.schema, seen.table.name), {column.name for column in seen.columns}
     columns = [column for column in seen.described if column.name in names]

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
     from ematix_flow.commit.plan_store import Waiting
     from ematix_flow.commit.request import Order
-    from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.stage import StageSpec
+    from ematix_flow.connect.base.target import Target
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.inspect import Look
     from ematix_flow.engine.batch.options import Options
@@ -110,7 +110,7 @@ class _Load:
     pipeline: Pipeline
     target: TargetDeclaration
     rows: Rows
-    database: Database
+    database: Target
     token: Token
     history: HistoryRow
     options: Options
@@ -237,7 +237,7 @@ def _emit_plan(load: _Load, plan: TargetPlan) -> None:
     bus.emit(RunStarted(name, load.table, run_id, plan.path.value, plan.stage.by.value))
 
 
-def _expand(database: Database, plan: TargetPlan) -> None:
+def _expand(database: Target, plan: TargetPlan) -> None:
     failpoint("ddl.before_expand")
     session = database.session()
     try:
@@ -351,7 +351,7 @@ def _note_failure(load: _Load, error: BaseException) -> None:
         session.close()
 
 
-def _record_unless_committed(database: Database, session: Session, token: Token, row: HistoryRow) -> None:
+def _record_unless_committed(database: Target, session: Session, token: Token, row: HistoryRow) -> None:
     ledger = Ledger(database)
     with transaction(session):
         if ledger.find(session, token) is None:

@@ -11,7 +11,7 @@ from ematix_flow.plan.sql.ddl import wanted_table
 from ematix_flow.plan.sql.user.own_target import without_rows_of
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.target import Target
     from ematix_flow.declare.pipeline.pipeline import TargetDeclaration
     from ematix_flow.engine.batch.inspect import Opener
     from ematix_flow.engine.batch.planner import LoadRequest
@@ -29,7 +29,7 @@ def over_missing_target(load_request: LoadRequest, opened: Opener) -> LoadReques
     return replace(load_request, source=replace(source, value=replace(source.value, sql=sql)))
 
 
-def empty_target_in(sql: str, target: TargetDeclaration, database: Database) -> str | None:
+def empty_target_in(sql: str, target: TargetDeclaration, database: Target) -> str | None:
     """Return a query with no rows in the place of a target; None when it does not read it."""
     return without_rows_of(wanted_table(target.table, target.write.mode, database), sql, database)
 

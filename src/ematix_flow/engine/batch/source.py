@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.source import SqlSource
     from ematix_flow.declare.connection.registry import Connection as Declared
     from ematix_flow.declare.pipeline.pipeline import Pipeline
     from ematix_flow.engine.batch.options import Options
@@ -39,7 +39,7 @@ class OpenSource:
 
     value: SourceValue
     name: str
-    database: Database | None = None
+    database: SqlSource | None = None
     files: Files | None = None
     lake: LakeSource | None = None
     sides: tuple[Side, ...] = ()
@@ -143,7 +143,7 @@ def attach(value: SourceValue, name: str) -> OpenSource:
     return found_in(system, value, name)
 
 
-def joining(value: SourceValue, systems: Mapping[str, Database | Files | LakeSource]) -> OpenSource:
+def joining(value: SourceValue, systems: Mapping[str, SqlSource | Files | LakeSource]) -> OpenSource:
     """Return a query over several connections with their systems."""
     sides = []
     for word, reference in value.connections.items():
@@ -155,7 +155,7 @@ def joining(value: SourceValue, systems: Mapping[str, Database | Files | LakeSou
     return OpenSource(value, ", ".join(dict.fromkeys(side.name for side in sides)), sides=tuple(sides))
 
 
-def found_in(system: Database | Files | LakeSource, value: SourceValue, name: str) -> OpenSource:
+def found_in(system: SqlSource | Files | LakeSource, value: SourceValue, name: str) -> OpenSource:
     """Return the source with the system it was found in."""
     if isinstance(system, Files):
         return OpenSource(value, name, files=system)

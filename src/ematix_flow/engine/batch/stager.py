@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.base.session import Split
 from ematix_flow.connect.base.stage import StageSpec
+from ematix_flow.connect.base.target import RelayTarget
 from ematix_flow.engine.batch.frame_columns import is_spark_frame
 from ematix_flow.engine.batch.joins import joined_frame
 from ematix_flow.engine.batch.new_files import refuse_changed
@@ -22,7 +23,7 @@ from ematix_flow.plan.steps import TASK
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.target import Target
     from ematix_flow.engine.batch.inspect import Look
     from ematix_flow.engine.batch.source import OpenSource
     from ematix_flow.plan.steps import TargetPlan
@@ -44,7 +45,7 @@ class Staging:
     plan: TargetPlan
     source: OpenSource
     look: Look
-    database: Database
+    database: Target
 
 
 def stage_name(token: Token) -> str:
@@ -164,7 +165,9 @@ def _stage_query(
         if at_once is not None and reader.identity() == work.target.identity():
             at_once = max(1, at_once // 2)  # a task has a connection to read and one to stage
         opened = reader.open_read(session, plan.read.sql, engine.slots())
-        relayed = all(work.target.relays(reader, session, split, work.spec) for split in opened.splits)
+        relayed = isinstance(work.target, RelayTarget) and all(
+            work.target.relays(reader, session, split, work.spec) for split in opened.splits
+        )
         with opened.keep_open or nullcontext():
             used = () if relayed else (*reader.task_imports, *work.target.task_imports)
             pieces = split_pieces(work, reader, opened.splits, relayed=relayed)

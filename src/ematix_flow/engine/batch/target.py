@@ -14,8 +14,8 @@ from ematix_flow.errors import FlowError, PlanError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.lake_engine import LakeEngine
+    from ematix_flow.connect.base.target import Target
     from ematix_flow.declare.connection.registry import Connection
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.declare.table.schema import Table
@@ -24,12 +24,13 @@ _REWRITES = ("merge", "scd2")
 """The modes that read the table and write parts of it anew."""
 
 
-def target_for(connection: str | Connection | None, table: Table, spark: Callable[..., Any]) -> Database:
+def target_for(connection: str | Connection | None, table: Table, spark: Callable[..., Any]) -> Target:
     """Return the system that a table lives in; `spark` is called if that system works with Spark."""
     database = open_target(connection, (table.schema, table.name))
     if database.spark_requirements.packages:
         need(database.spark_requirements)
-    database.use(lambda: engine_on(spark))
+    if isinstance(database, LakeTable):
+        database.use(lambda: engine_on(spark))
     return database
 
 
@@ -60,7 +61,7 @@ def _may_take_files(database: LakeTable, target: TargetDeclaration) -> bool:
     )
 
 
-def expect_work(database: Database, target: TargetDeclaration) -> None:
+def expect_work(database: Target, target: TargetDeclaration) -> None:
     """Let a session that starts from now on be made for long work, where a load is going to rewrite a large lake table.
 
     The table is not looked at while a session runs: that one stays as it is, and every batch of a stream is a load.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ematix_flow.commit.plan_store import StoredPlan, Waiting
-    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.target import Target
     from ematix_flow.declare.connection.registry import Connection
 from ematix_flow.engine.batch.events import emitting_attempt
 
@@ -44,7 +44,7 @@ class _Step:
 
     waiting: Waiting
     target: TargetDeclaration
-    database: Database
+    database: Target
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ematix_flow.commit.request import Order, Seen
-    from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.target import Target
     from ematix_flow.declare.table.types import ColumnType
     from ematix_flow.plan.sql.diff import DiffQueries
     from ematix_flow.plan.steps import TargetPlan
@@ -44,7 +44,7 @@ class Compared:
     order: Order
 
 
-def compare(order: Order, database: Database, plan: TargetPlan, sample: int) -> Compared:
+def compare(order: Order, database: Target, plan: TargetPlan, sample: int) -> Compared:
     """Compare a load with its target; rows that the target's constraints refuse are set aside as a run would."""
     eye = _Eye(database, plan, sample)
     try:
@@ -71,7 +71,7 @@ def _compared(order: Order, eye: _Eye) -> Compared:
 class _Eye:
     """Looks at the rows of a load and at its target inside the transaction of a simulation."""
 
-    def __init__(self, database: Database, plan: TargetPlan, sample: int) -> None:
+    def __init__(self, database: Target, plan: TargetPlan, sample: int) -> None:
         self.database = database
         self.plan = plan
         self.sample = sample

@@ -13,6 +13,7 @@ from ematix_flow.commit.ledger import HistoryRow
 from ematix_flow.commit.request import staged_alone
 from ematix_flow.commit.simulate import simulate
 from ematix_flow.connect.base.scratch import scratch_folder
+from ematix_flow.connect.base.source import SqlSource
 from ematix_flow.connect.base.stage import StageSpec
 from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.config.redact import redact, safe_text
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
 
     from ematix_flow.commit.publish import Simulation
     from ematix_flow.commit.request import Order
-    from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.target import Target
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.inspect import Look
     from ematix_flow.engine.batch.planner import LoadRequest
@@ -113,11 +114,11 @@ def _steps(load_request: LoadRequest, spark: Spark) -> Iterator[TargetSummary]:
     yield replace(summary_of(plan), dry_run_rows_affected=known, quality=_verdicts(done.audited))
 
 
-def _place(target: TargetDeclaration) -> Database:
+def _place(target: TargetDeclaration) -> Target:
     return open_target(target.connection, (target.table.schema, target.table.name))
 
 
-def _simulate(order: Order, database: Database, plan: TargetPlan) -> Simulation:
+def _simulate(order: Order, database: Target, plan: TargetPlan) -> Simulation:
     """Carry out the load and roll it back, with the target created or widened inside the same transaction."""
 
     def prepare(session: Session) -> None:
@@ -131,7 +132,7 @@ def _simulate(order: Order, database: Database, plan: TargetPlan) -> Simulation:
     return simulate(without_violations(order, database), database)
 
 
-def _tally(order: Order, database: Database, plan: TargetPlan) -> Simulation:
+def _tally(order: Order, database: Target, plan: TargetPlan) -> Simulation:
     """Count the rows alone; into a table that is missing, every one of them would be inserted."""
     done = simulate(staged_alone(order), database)
     counts = done.counts
@@ -144,7 +145,7 @@ def _verdicts(audited: Audited | None) -> dict[str, Any] | None:
 
 
 @contextmanager
-def _database(target: TargetDeclaration, source: OpenSource, spark: Spark) -> Iterator[tuple[Database, OpenSource]]:
+def _database(target: TargetDeclaration, source: OpenSource, spark: Spark) -> Iterator[tuple[Target, OpenSource]]:
     """Return the target, or a scratch one in the place of a file that does not exist and must not come to be."""
     declared = resolve_connection("default" if target.connection is None else target.connection)
     database = target_for(declared, target.table, spark)
@@ -154,7 +155,11 @@ def _database(target: TargetDeclaration, source: OpenSource, spark: Spark) -> It
     with scratch_folder("dry-run") as folder:
         place = {"warehouse" if hasattr(declared, "warehouse") else "path": str(Path(folder) / "scratch")}
         scratch = target_for(replace(declared, **place), target.table, spark)  # type: ignore[arg-type]
-        if source.database is not None and source.database.identity() == database.identity():
+        if (
+            isinstance(scratch, SqlSource)
+            and source.database is not None
+            and source.database.identity() == database.identity()
+        ):
             source = replace(source, database=scratch)
         scratch.session().close()
         yield scratch, source

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ematix_flow.connect.config.lookup import find_connection, resolve_connection
 from ematix_flow.connect.config.redact import redact, safe_text
-from ematix_flow.connect.files.source import Files
-from ematix_flow.connect.lake.source import LakeSource
 from ematix_flow.connect.registry import system_of, target_of
 from ematix_flow.declare.connection.registry import Connection, PostgresConnection
 from ematix_flow.declare.pipeline.pipeline import arguments_of
@@ -30,9 +28,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.target import Target
+    from ematix_flow.connect.files.source import Files
+    from ematix_flow.connect.lake.source import LakeSource
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.new_files import Loaded
     from ematix_flow.engine.batch.planner import LoadRequest
+
+S = TypeVar("S")
 
 NOWHERE = "postgresql://unresolved"
 """Address of a server that nobody asks."""
@@ -44,10 +47,10 @@ UNSEEN: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
-class PartialInspection:
+class PartialInspection(Generic[S]):
     """A system as far as its connection can be resolved, and a note when something had to be assumed."""
 
-    system: Database | Files | LakeSource
+    system: S
     name: str
     notes: tuple[str, ...] = ()
     resolved: bool = True
@@ -69,9 +72,7 @@ class SeenSource:
         return pipeline if self.known else replace(pipeline, force_path=None)
 
 
-def partial(
-    reference: str | Connection | None, opened: Callable[[Connection], Database | Files | LakeSource] = system_of
-) -> PartialInspection:
+def partial(reference: str | Connection | None, opened: Callable[[Connection], S]) -> PartialInspection[S]:
     """Return the system behind a connection; one that cannot be resolved is taken as it is written, or as PostgreSQL."""
     reference = "default" if reference is None else reference
     name = reference if isinstance(reference, str) else reference.name
@@ -86,11 +87,9 @@ def partial(
     return PartialInspection(opened(_nowhere(written)), name, (note,), resolved=False)
 
 
-def inspect_target_offline(target: TargetDeclaration) -> tuple[Database, PartialInspection]:
+def inspect_target_offline(target: TargetDeclaration) -> PartialInspection[Target]:
     """Return the system that a target lives in, and how it was found."""
-    seen = partial(target.connection, lambda found: target_of(found, (target.table.schema, target.table.name)))
-    assert not isinstance(seen.system, Files | LakeSource)  # noqa: S101 - targets are never plain sources
-    return seen.system, seen
+    return partial(target.connection, lambda found: target_of(found, (target.table.schema, target.table.name)))
 
 
 def _nowhere(connection: Connection) -> Connection:
@@ -101,7 +100,7 @@ def _nowhere(connection: Connection) -> Connection:
 
 def inspect_source_offline(pipeline: Pipeline) -> SeenSource:
     """Evaluate the pipeline's function with connections that refuse to be used."""
-    seen = partial(pipeline.source_ref())
+    seen = partial(pipeline.source_ref(), system_of)
     if "spark" in arguments_of(pipeline.function):
         note = "the function builds its rows with Spark, which a preview does not start; a dry run does"
         return _unseen(seen, note)
@@ -115,19 +114,19 @@ def inspect_source_offline(pipeline: Pipeline) -> SeenSource:
     if value.connections:
         return _inspect_sides_offline(value)
     if value.connection not in (None, pipeline.source_ref()):
-        seen = partial(value.connection)
+        seen = partial(value.connection, system_of)
     return SeenSource(found_in(seen.system, value, seen.name), seen.notes, seen.resolved)
 
 
 def _inspect_sides_offline(value: SourceValue) -> SeenSource:
     """Return a query over several connections, as far as these can be resolved."""
-    seen = {word: partial(reference) for word, reference in value.connections.items()}
+    seen = {word: partial(reference, system_of) for word, reference in value.connections.items()}
     notes = tuple(dict.fromkeys(note for one in seen.values() for note in one.notes))
     source = joining(value, {word: one.system for word, one in seen.items()})
     return SeenSource(source, notes, all(one.resolved for one in seen.values()))
 
 
-def _unseen(seen: PartialInspection, note: str) -> SeenSource:
+def _unseen(seen: PartialInspection[Database | Files | LakeSource], note: str) -> SeenSource:
     return SeenSource(OpenSource(SourceValue(None, frame=UNSEEN), seen.name), (*seen.notes, note))
 
 

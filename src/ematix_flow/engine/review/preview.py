@@ -28,6 +28,7 @@ from ematix_flow.plan.steps import SPARK, Choice, Plan
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ematix_flow.connect.base.target import Target
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.inspect import Look
     from ematix_flow.engine.batch.planner import LoadRequest
@@ -110,14 +111,14 @@ def refuse_plain(pipeline: Pipeline) -> None:
 
 def _asked(
     pipeline: Pipeline, target: TargetDeclaration, seen: SeenSource, options: Options
-) -> tuple[LoadRequest, PartialInspection]:
-    database, found = inspect_target_offline(target)
+) -> tuple[LoadRequest, PartialInspection[Target]]:
+    found = inspect_target_offline(target)
     token = token_for(pipeline, target, options.slot or PREVIEW_SLOT)
-    load_request = request_for(seen.unforced(pipeline), target, seen.source, database, token, options)
+    load_request = request_for(seen.unforced(pipeline), target, seen.source, found.system, token, options)
     return load_request, found
 
 
-def _plan(load_request: LoadRequest, seen: SeenSource, found: PartialInspection) -> TargetPlan:
+def _plan(load_request: LoadRequest, seen: SeenSource, found: PartialInspection[Target]) -> TargetPlan:
     observe = inspecting_offline(source_resolved=seen.resolved, target_resolved=found.resolved)
     try:
         plan = plan_despite_drift(load_request, observe)
@@ -130,7 +131,7 @@ def _with_physical_plan(
     summary: TargetSummary,
     load_request: LoadRequest,
     seen: SeenSource,
-    found: PartialInspection,
+    found: PartialInspection[Target],
     spark: Callable[..., Any],
 ) -> TargetSummary:
     """Return a target with Spark's physical plan, where Spark evaluates something that is known; or with a note."""

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.connect.base.database import Database
+from ematix_flow.connect.base.source import SqlSource
 from ematix_flow.connect.base.stage import WorkTable
+from ematix_flow.connect.base.target import SqlTarget
 from ematix_flow.connect.config.redact import redact, safe_text
 from ematix_flow.connect.files.source import ALL_FILES
 from ematix_flow.connect.registry import open_database
@@ -30,7 +31,9 @@ from ematix_flow.plan.sql.user.query import check_query, statements_in
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ematix_flow.connect.base.catalog import Catalog
     from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.target import Target
     from ematix_flow.connect.files.source import Files
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.source import OpenSource
@@ -190,7 +193,7 @@ def _check_join(plan: TargetPlan, source: OpenSource, found: Findings) -> None:
     systems = {side.alias: side.system for side in source.sides}
     for table in plan.read.tables:
         system = systems[table.alias]
-        if table.sql and isinstance(system, Database):
+        if table.sql and isinstance(system, SqlSource):
             with found.about(table.name, *system.failures), _closing(system.look()) as session:
                 system.explain(session, table.sql)
     with found.about("source query"):
@@ -204,7 +207,7 @@ def _file_columns(files: Files, folder: str, options: Mapping[str, Any]) -> dict
         return {}
 
 
-def check_commit(plan: TargetPlan, database: Database, found: Findings) -> None:
+def check_commit(plan: TargetPlan, database: Target, found: Findings) -> None:
     """Have the target explain every statement of the commit, over an empty scratch table of the staged columns."""
     if plan.ensure.exists is None:
         return
@@ -212,7 +215,7 @@ def check_commit(plan: TargetPlan, database: Database, found: Findings) -> None:
         found.missing = True
         found.note(f"{plan.table_name} does not exist yet: the statements of its commit are not checked")
         return
-    if plan.ensure.differences or not database.capabilities.answers_sql:
+    if plan.ensure.differences or not isinstance(database, SqlTarget):
         return
     with found.about(f"{plan.table_name}: commit", *database.failures), _closing(database.session()) as session:
         points = plan.commit.load.points
@@ -244,7 +247,7 @@ def _check_posts(pipeline: Pipeline, found: Findings) -> None:
                 _check_sql_post(post, open_database(pipeline.targets[0].connection), found)
 
 
-def _check_sql_post(post: Post, database: Database, found: Findings) -> None:
+def _check_sql_post(post: Post, database: Catalog, found: Findings) -> None:
     for sql in statements_in(str(post.step), database.dialect):
         if is_maintenance(sql):
             found.note(f"{post.name}: {first_word(sql).upper()} is maintenance, which no database explains")
@@ -258,7 +261,7 @@ def _check_sql_post(post: Post, database: Database, found: Findings) -> None:
             _explain_post(sql, post, database, found)
 
 
-def _explain_post(sql: str, post: Post, database: Database, found: Findings) -> None:
+def _explain_post(sql: str, post: Post, database: Catalog, found: Findings) -> None:
     try:
         with _closing(database.session()) as session:
             database.explain(session, sql)

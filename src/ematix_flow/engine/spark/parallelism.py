@@ -11,7 +11,7 @@ from ematix_flow.plan.steps import HERE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.catalog import Catalog
     from ematix_flow.connect.base.session import Session
     from ematix_flow.plan.steps import TargetPlan
     from ematix_flow.run.engine import Engine, SparkEngine
@@ -48,7 +48,7 @@ def slots_of(spark: Callable[..., Any]) -> int:
     return session_slots(spark())
 
 
-def most_connected(database: Database, session: Session) -> int | None:
+def most_connected(database: Catalog, session: Session) -> int | None:
     """Return how many tasks may be connected to a database at a time; None where that is no matter of a server."""
     try:
         free = session.free_connections()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ematix_flow.commit.rejects import Reject
-    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.target import Target
     from ematix_flow.declare.connection.brokers import KafkaConnection
     from ematix_flow.declare.pipeline.pipeline import Pipeline
     from ematix_flow.declare.stream.stream import Stream
@@ -46,7 +46,7 @@ def wants_topic(stream: Stream) -> bool:
     return True
 
 
-def forward(stream: Stream, pipeline: Pipeline, database: Database) -> int:
+def forward(stream: Stream, pipeline: Pipeline, database: Target) -> int:
     """Copy dead letters that wait into the topic and note that it has them; gives how many there were."""
     count = 0
     while letters := list_rejects(pipeline, status="pending", limit=AT_ONCE):

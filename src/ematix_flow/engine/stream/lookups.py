@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.base.source import SqlSource
     from ematix_flow.declare.stream.options import Lookup
 
 
@@ -118,7 +118,7 @@ def open_lookups(
     return opened
 
 
-def read_rows(database: Database, sql: str) -> pa.Table:
+def read_rows(database: SqlSource, sql: str) -> pa.Table:
     """Return the rows of a query."""
     import pyarrow as pa
 
@@ -133,7 +133,7 @@ def read_rows(database: Database, sql: str) -> pa.Table:
     return pa.Table.from_batches(batches) if batches else declared_schema(columns).empty_table()
 
 
-def read_frame(database: Database, sql: str, spark: Any) -> DataFrame:
+def read_frame(database: SqlSource, sql: str, spark: Any) -> DataFrame:
     """Return the rows of a query as a frame that tasks have read and Spark keeps."""
     from ematix_flow.run.read.frames import database_frame, interchange_query
 
@@ -148,7 +148,7 @@ def read_frame(database: Database, sql: str, spark: Any) -> DataFrame:
 
 
 @contextmanager
-def _asking(database: Database) -> Iterator[Session]:
+def _asking(database: SqlSource) -> Iterator[Session]:
     """Return a session of a database, and report what it refuses as an error of the lookup's query."""
     if not database.exists():
         message = f"the database {database.info()['dbname']} does not exist"
@@ -163,7 +163,7 @@ def _asking(database: Database) -> Iterator[Session]:
         session.close()
 
 
-def _query(lookup: Lookup, database: Database) -> str:
+def _query(lookup: Lookup, database: SqlSource) -> str:
     if lookup.query is not None:
         return lookup.query
     return render(table_query(database.place(lookup.schema, str(lookup.table)), None), database.dialect)

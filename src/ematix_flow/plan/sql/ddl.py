@@ -12,9 +12,10 @@ from ematix_flow.plan.partitions import wanted_partitions
 from ematix_flow.plan.sql.render import native_column, native_name
 
 if TYPE_CHECKING:
+    from ematix_flow.connect.base.catalog import Catalog
     from ematix_flow.connect.base.columns import FoundTable, TableName
-    from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.metadata_store import MetadataStore
+    from ematix_flow.connect.base.target import Target
     from ematix_flow.declare.table.partitions import Partition
     from ematix_flow.declare.table.schema import Table
 
@@ -57,7 +58,7 @@ class Difference:
     """True when a load works in spite of it: a column more, or a column that allows more."""
 
 
-def wanted_table(table: Table, mode: str, database: Database, partition_by: tuple[str, ...] = ()) -> WantedTable:
+def wanted_table(table: Table, mode: str, database: Target, partition_by: tuple[str, ...] = ()) -> WantedTable:
     """Return the table that a load of this mode needs; `partition_by` in place of what the table itself says."""
     keyed = {*table.primary_key, *(name for group in table.unique_constraints for name in group)}
     declared = [
@@ -90,7 +91,7 @@ def _refuse_clash(table: Table) -> None:
         raise DeclareError(message, hint="rename the column.", origin=table.origin)
 
 
-def _refuse_letters(table: Table, database: Database) -> None:
+def _refuse_letters(table: Table, database: Catalog) -> None:
     """Refuse names with characters that the database keeps in values only."""
     last = database.capabilities.last_letter
     named = [("schema", table.schema), ("table", table.name), *(("column", name) for name in table.column_names)]
@@ -130,7 +131,7 @@ def _columns(names: tuple[str, ...], dialect: str) -> str:
     return ", ".join(native_column(name, dialect) for name in names)
 
 
-def differences(wanted: WantedTable, found: FoundTable, database: Database) -> tuple[Difference, ...]:
+def differences(wanted: WantedTable, found: FoundTable, database: Catalog) -> tuple[Difference, ...]:
     """Return every difference, each with its cure if adding or widening removes it."""
     result: list[Difference] = []
     have = {column.name: column for column in found.columns}
@@ -156,7 +157,7 @@ def differences(wanted: WantedTable, found: FoundTable, database: Database) -> t
 
 
 def _column_differences(
-    wanted: WantedColumn, have: dict[str, FoundColumn], table: WantedTable, database: Database
+    wanted: WantedColumn, have: dict[str, FoundColumn], table: WantedTable, database: Catalog
 ) -> list[Difference]:
     name = wanted.column.name
     type_name = database.ddl_type(wanted.column.type, in_key=wanted.column.in_key)

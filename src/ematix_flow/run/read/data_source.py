@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ematix_flow.connect.base.columns import SourceColumn, TableName
-    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.source import SqlSource
     from ematix_flow.connect.files.source import FileSet
     from ematix_flow.declare.connection.registry import Connection
     from ematix_flow.plan.remote_tasks import Away
@@ -135,7 +135,7 @@ def _chosen(columns: Sequence[SourceColumn], wanted: Sequence[str]) -> tuple[Sou
     return tuple(known[name] for name in wanted)
 
 
-def _place(system: Database, asked: Mapping[str, str]) -> TableName | str:
+def _place(system: SqlSource, asked: Mapping[str, str]) -> TableName | str:
     if "path" in asked:
         message = f"connection {asked['connection']!r} is a database, which has no path"
         raise PlanError(message, hint='name a table: .option("table", "schema.name").')
@@ -157,7 +157,7 @@ class DatabaseReader(ds.DataSourceReader):
     """Reads a table or query of a database; conditions are sent along as far as the database means the same by them."""
 
     folder: str
-    system: Database
+    system: SqlSource
     place: TableName | str
     wanted: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = ()

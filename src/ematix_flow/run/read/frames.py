@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ematix_flow.connect.base.columns import SourceColumn
-    from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.session import Split
+    from ematix_flow.connect.base.source import SqlSource
     from ematix_flow.run.read.file_partitions import FilePiece
 
 
@@ -121,7 +121,7 @@ def piece_frame(spark: SparkSession, pieces: Sequence[FilePiece], schema: pa.Sch
     return split_frame(spark, len(pieces), read, from_arrow_schema(schema, prefer_timestamp_ntz=True))
 
 
-def interchange_query(source: Database, columns: Sequence[SourceColumn], sql: str) -> str:
+def interchange_query(source: SqlSource, columns: Sequence[SourceColumn], sql: str) -> str:
     """Return the query that reads every column in its interchange form."""
     read = [source.interchange(c, native_column(c.name, source.dialect)) for c in columns]
     named = [f"{r} AS {native_column(c.name, source.dialect)}" for r, c in zip(read, columns, strict=True)]
@@ -130,7 +130,7 @@ def interchange_query(source: Database, columns: Sequence[SourceColumn], sql: st
 
 def database_frame(
     spark: SparkSession,
-    source: Database,
+    source: SqlSource,
     splits: tuple[Split, ...],
     columns: Sequence[SourceColumn],
     at_once: int | None = None,

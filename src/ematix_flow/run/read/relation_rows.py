@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ematix_flow.connect.base.columns import SourceColumn
-    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.source import SqlSource
 
 MOST_DIGITS = 38
 _SIZE = re.compile(r"\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
@@ -42,7 +42,7 @@ def _digits(native: str) -> tuple[int, int]:
     return (precision, scale) if precision <= MOST_DIGITS and scale <= precision else _UNSIZED
 
 
-def query_rows(source: Database, sql: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def query_rows(source: SqlSource, sql: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Read a query in one state of the database; what the read needs is kept open for as long as it lasts."""
     from contextlib import closing, nullcontext
 

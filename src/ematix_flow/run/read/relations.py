@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ematix_flow.connect.base.columns import SourceColumn
-    from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.session import Split
+    from ematix_flow.connect.base.source import SqlSource
 
 
 def database_relation(
     spark: SparkSession,
-    source: Database,
+    source: SqlSource,
     splits: tuple[Split, ...],
     columns: Sequence[SourceColumn],
     at_once: int | None = None,

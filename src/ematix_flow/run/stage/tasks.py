@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.session import Split
+    from ematix_flow.connect.base.source import SqlSource
     from ematix_flow.connect.base.stage import StageSpec
+    from ematix_flow.connect.base.target import RelayTarget, Target
     from ematix_flow.run.stage.conform import Rules
     from ematix_flow.run.stage.transport import Carrier
 
@@ -45,7 +46,7 @@ REPORT = "partition long, attempt long, rows long, rejected long, path string, r
 class StageWork:
     """What every task of a load is given."""
 
-    target: Database
+    target: Target
     spec: StageSpec
     rules: Rules
     count_to: str = ""
@@ -71,7 +72,7 @@ def stage_pieces(
 
 
 def split_pieces(
-    work: StageWork, source: Database, splits: Sequence[Split], *, relayed: bool = False
+    work: StageWork, source: SqlSource, splits: Sequence[Split], *, relayed: bool = False
 ) -> tuple[Piece, ...]:
     """Return the splits of a source as pieces; `relayed` where the target said that it relays them."""
     return tuple(partial(stage_split, work, source, split, relayed=relayed) for split in splits)
@@ -142,7 +143,7 @@ def _attempt() -> tuple[int, int]:
 
 def stage_split(
     work: StageWork,
-    source: Database,
+    source: SqlSource,
     split: Split,
     place: tuple[int, int],
     *,
@@ -162,11 +163,12 @@ def stage_split(
 
 
 def _relay_split(
-    work: StageWork, source: Database, split: Split, place: tuple[int, int], cancel_check: Callable[[], None] | None
+    work: StageWork, source: SqlSource, split: Split, place: tuple[int, int], cancel_check: Callable[[], None] | None
 ) -> Part:
     partition, attempt = place
     failpoint("stage.task_start")
-    rows = work.target.relay(source, split, work.spec, attempt, lambda sent: _count(work, place, sent, cancel_check))
+    target = cast("RelayTarget", work.target)  # only such targets have splits to relay
+    rows = target.relay(source, split, work.spec, attempt, lambda sent: _count(work, place, sent, cancel_check))
     failpoint("stage.after_task_commit")
     failpoint("stage.before_return")
     return Part(partition, attempt, rows)

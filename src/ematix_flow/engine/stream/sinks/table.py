@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.stream_source import Position, StreamSource
+    from ematix_flow.connect.base.target import Target
     from ematix_flow.connect.formats.decoders import Decoder
     from ematix_flow.declare.stream.stream import Stream, StreamTarget
     from ematix_flow.engine.stream.options import StreamOptions
@@ -189,7 +189,7 @@ def declaration_of(stream: Stream, target: StreamTarget, table: Table) -> Target
 
 
 def typed_declaration(
-    stream: Stream, target: StreamTarget, rows: pa.Table, *, refuse: bool, database: Database | None = None
+    stream: Stream, target: StreamTarget, rows: pa.Table, *, refuse: bool, database: Target | None = None
 ) -> tuple[TargetDeclaration, pa.Table]:
     """Return the target for rows of some types, and the rows with exactly its columns."""
     from ematix_flow.run.read.arrival import numbered_rows
@@ -203,7 +203,7 @@ def typed_declaration(
 
 
 def framed_declaration(
-    stream: Stream, target: StreamTarget, rows: DataFrame, database: Database
+    stream: Stream, target: StreamTarget, rows: DataFrame, database: Target
 ) -> tuple[TargetDeclaration, DataFrame]:
     """Return the target for a frame of rows that SQL made, and the frame with exactly its columns."""
     from ematix_flow.run.transform.frame_sql import arrow_schema, fitted_frame

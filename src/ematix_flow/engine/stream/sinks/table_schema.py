@@ -19,8 +19,8 @@ from ematix_flow.plan.sql.ddl import BATCH_ID, LOADED_AT, SCD2_COLUMNS
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ematix_flow.connect.base.catalog import Catalog
     from ematix_flow.connect.base.columns import FoundTable
-    from ematix_flow.connect.base.database import Database
     from ematix_flow.declare.stream.stream import StreamTarget
 
 FOLDER = "files"
@@ -40,7 +40,7 @@ def name_of(target: StreamTarget) -> tuple[str, str]:
     return FOLDER, (target.prefix or "").strip("/").replace("/", ".") or "all"
 
 
-def table_of(target: StreamTarget, database: Database, rows: pa.Schema) -> Table:
+def table_of(target: StreamTarget, database: Catalog, rows: pa.Schema) -> Table:
     """Return the table that rows of this layout go into, with the columns that a load writes."""
     if target.declared_table is not None:
         return target.declared_table
@@ -60,7 +60,7 @@ def table_of(target: StreamTarget, database: Database, rows: pa.Schema) -> Table
     return Table(schema, name, tuple(columns), stamped=target.write.mode == "scd2")
 
 
-def columns_there(target: StreamTarget, database: Database) -> frozenset[str]:
+def columns_there(target: StreamTarget, database: Catalog) -> frozenset[str]:
     """Return the names of the columns that a target is declared with or has."""
     if target.declared_table is not None:
         return frozenset(target.declared_table.column_names)
@@ -68,12 +68,12 @@ def columns_there(target: StreamTarget, database: Database) -> frozenset[str]:
     return frozenset() if found is None else frozenset(column.name for column in found.columns)
 
 
-def is_there(target: StreamTarget, database: Database) -> bool:
+def is_there(target: StreamTarget, database: Catalog) -> bool:
     """Return whether the table of a target exists; a folder of files always does."""
     return target.table_name is None or _found(database, *target.table_name) is not None
 
 
-def with_drift(target: StreamTarget, database: Database) -> StreamTarget:
+def with_drift(target: StreamTarget, database: Catalog) -> StreamTarget:
     """Let a table grow that no one declared and that is made of rows."""
     if target.declared_table is None and _may_create(target, database):
         return replace(target, write=replace(target.write, on_drift="evolve"))
@@ -85,7 +85,7 @@ def makes_columns(target: StreamTarget) -> bool:
     return target.declared_table is None and _makes(target, resolve_connection(target.connection).kind)
 
 
-def _may_create(target: StreamTarget, database: Database) -> bool:
+def _may_create(target: StreamTarget, database: Catalog) -> bool:
     """Return whether the target begins to exist with the first rows; of databases that has to be asked for."""
     return _makes(target, database.kind)
 
@@ -94,14 +94,14 @@ def _makes(target: StreamTarget, kind: str) -> bool:
     return target.create_table or (kind not in DATABASES and kind not in SINKS)
 
 
-def _found(database: Database, schema: str, name: str) -> FoundTable | None:
+def _found(database: Catalog, schema: str, name: str) -> FoundTable | None:
     if not database.exists():
         return None
     with closing(database.session()) as session:
         return database.find_table(session, database.place(schema, name))
 
 
-def _there(database: Database, found: FoundTable, rows: pa.Schema, table: str, target: StreamTarget) -> list[Column]:
+def _there(database: Catalog, found: FoundTable, rows: pa.Schema, table: str, target: StreamTarget) -> list[Column]:
     """Return the columns of a table that rows have a value for; the others get their default.
 
     Versions and rows that are compared have all of their columns; those of versions are our own to fill.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlglot import ParseError, TokenError, exp, parse_one
 
 if TYPE_CHECKING:
-    from ematix_flow.connect.base.database import Database
+    from ematix_flow.connect.base.catalog import Catalog
     from ematix_flow.plan.sql.ddl import WantedTable
 
 _DEFAULTS = {"sqlite": "main", "duckdb": "main", "postgres": "public"}
@@ -17,7 +17,7 @@ _CAST_IN_MYSQL = {"JSON": "CHAR", "LONGBLOB": "BINARY", "TINYINT(1)": "BIGINT"}
 """Types that MySQL or MariaDB have for columns and not for casts."""
 
 
-def without_rows_of(wanted: WantedTable, sql: str, database: Database) -> str | None:
+def without_rows_of(wanted: WantedTable, sql: str, database: Catalog) -> str | None:
     """Return the query with an empty relation in the place of the table; None when it does not read the table."""
     try:
         tree = parse_one(sql, dialect=database.dialect)
@@ -35,7 +35,7 @@ def without_rows_of(wanted: WantedTable, sql: str, database: Database) -> str | 
     return tree.sql(dialect=database.dialect)
 
 
-def _is_target(table: exp.Table, wanted: WantedTable, database: Database, own: set[str]) -> bool:
+def _is_target(table: exp.Table, wanted: WantedTable, database: Catalog, own: set[str]) -> bool:
     name = table.name.casefold()
     if name != wanted.place.name.casefold() or (name in own and not table.db):
         return False
@@ -43,7 +43,7 @@ def _is_target(table: exp.Table, wanted: WantedTable, database: Database, own: s
     return (table.db or default).casefold() == (wanted.place.schema or default).casefold()
 
 
-def _no_rows(wanted: WantedTable, database: Database) -> exp.Select:
+def _no_rows(wanted: WantedTable, database: Catalog) -> exp.Select:
     """Return a query with the columns and types of the table, and no row."""
     columns = []
     for one in wanted.columns:
