@@ -67,13 +67,13 @@ def direct_write() -> None:
 
     def publish(order: Order, database: Database, clock: Clock) -> Committed:
         with closing(database.session()) as session, transaction(session):
-            relation, counts = publishing._staged(order, database, session, {})
-            publishing._run_program(order, database, session, relation, counts, {})
+            relation, counts = publishing.staged_rows(order, database, session, {})
+            publishing.run_program(order, database, session, relation, counts, {})
         time.sleep(WINDOW)
         return _publish(replace(order, program=replace(order.program, statements=())), database, clock)
 
     loading.publish = publish
-    publishing._balanced = lambda order, counts: counts
+    publishing.balanced = lambda order, counts: counts
 
 
 def watermark_apart() -> None:
@@ -164,7 +164,7 @@ def truncate_commits_unseen() -> None:
     """The same, and the session does not watch for statements that commit."""
     truncate_commits()
     mysql_session.MySQLSession._check = lambda *arguments: None
-    publishing._balanced = lambda order, counts: counts
+    publishing.balanced = lambda order, counts: counts
 
 
 def no_transaction() -> None:
