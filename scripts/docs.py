@@ -13,8 +13,7 @@ import docs_types
 import ematix_flow
 from ematix_flow.connect.base.capabilities import ALL_MODES
 from ematix_flow.connect.base.catalog import Catalog
-from ematix_flow.connect.base.system import load_class
-from ematix_flow.connect.registry import DATABASES, FILES, LAKE_SOURCES, LAKES, STREAMS, SYSTEMS
+from ematix_flow.connect.registry import DATABASES, FILES, LAKES, STREAMS, SYSTEMS
 from ematix_flow.declare.connection import registry as connection
 from ematix_flow.declare.pipeline import keywords, normalize, transforms
 from ematix_flow.declare.spark_settings import PREFIX, SETTINGS
@@ -108,7 +107,7 @@ STREAM_FILE = (
 
 def systems() -> dict[str, Any]:
     """Return the class of every target by kind."""
-    return {kind: load_class(record.target) for kind, record in SYSTEMS.items() if record.target}
+    return {kind: record.load(record.target) for kind, record in SYSTEMS.items() if record.target}
 
 
 def table(headings: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
@@ -173,7 +172,7 @@ def _abilities(kind: str, system: Any) -> tuple[str, ...]:
         can.constraints and can.answers_sql,
         system.widening is not Catalog.widening,
         kind in LAKES,
-        kind in LAKE_SOURCES,
+        kind in LAKES,
         kind in LAKES,
     )
     return (kind, *("yes" if one else "-" for one in able))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from ematix_flow.connect import delta, duckdb, files, iceberg, kafka, kinesis, mysql, postgres, pubsub, rabbitmq, sqlite
-from ematix_flow.connect.base.system import load_class
+from ematix_flow.connect.base.system import DATABASE, FOLDER, LAKE
 from ematix_flow.connect.config.lookup import resolve_connection
-from ematix_flow.errors import MissingExtraError, UnsupportedError
+from ematix_flow.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from ematix_flow.connect.base.database import Database
@@ -26,12 +25,10 @@ SYSTEMS = {
 }
 """Every kind of connection that loads and streams can use."""
 
-DATABASES = tuple(kind for kind, record in SYSTEMS.items() if record.database)
-FILES = tuple(kind for kind, record in SYSTEMS.items() if record.files)
-FILE_TABLES = tuple(kind for kind, record in SYSTEMS.items() if record.file_tables)
-LAKES = tuple(kind for kind, record in SYSTEMS.items() if record.lake_table)
-LAKE_SOURCES = tuple(kind for kind, record in SYSTEMS.items() if record.lake_source)
-STREAMS = tuple(kind for kind, record in SYSTEMS.items() if record.stream)
+DATABASES = tuple(kind for kind, record in SYSTEMS.items() if record.family == DATABASE)
+FILES = tuple(kind for kind, record in SYSTEMS.items() if record.family == FOLDER)
+LAKES = tuple(kind for kind, record in SYSTEMS.items() if record.family == LAKE)
+STREAMS = tuple(kind for kind, record in SYSTEMS.items() if record.stream_source)
 SINKS = tuple(kind for kind, record in SYSTEMS.items() if record.sink)
 SOURCES = tuple(kind for kind, record in SYSTEMS.items() if record.source)
 TARGETS = tuple(kind for kind, record in SYSTEMS.items() if record.target)
@@ -43,12 +40,14 @@ def open_stream(reference: str | Connection, query: str) -> StreamSource:
     if connection.kind not in STREAMS:
         message = f"connection {connection.name!r} is {connection.kind}, which streams cannot read"
         raise UnsupportedError(message, hint=f"a stream can read: {', '.join(STREAMS)}.")
-    return cast("StreamSource", load_class(SYSTEMS[connection.kind].stream)(connection, query))
+    record = SYSTEMS[connection.kind]
+    return cast("StreamSource", record.load(record.stream_source)(connection, query))
 
 
 def open_sink(connection: Connection, place: str, guarantee: str) -> Sink:
     """Return the topic or queue of a connection that messages are sent to; no connection is made yet."""
-    return cast("Sink", load_class(SYSTEMS[connection.kind].sink)(connection, place, guarantee))
+    record = SYSTEMS[connection.kind]
+    return cast("Sink", record.load(record.sink)(connection, place, guarantee))
 
 
 def open_system(reference: str | Connection | None) -> Database | Files | LakeSource:
@@ -61,7 +60,8 @@ def system_of(connection: Connection) -> Database | Files | LakeSource:
     if connection.kind not in SOURCES:
         message = f"connection {connection.name!r} is {connection.kind}, which batch pipelines cannot use"
         raise UnsupportedError(message, hint=f"batch pipelines can use: {', '.join(SOURCES)}.")
-    return cast("Database | Files | LakeSource", load_class(SYSTEMS[connection.kind].source)(connection))
+    record = SYSTEMS[connection.kind]
+    return cast("Database | Files | LakeSource", record.load(record.source)(connection))
 
 
 def open_database(reference: str | Connection | None) -> Database:
@@ -70,7 +70,8 @@ def open_database(reference: str | Connection | None) -> Database:
     if connection.kind not in DATABASES:
         message = f"connection {connection.name!r} is {connection.kind}, not a database"
         raise UnsupportedError(message, hint=f"databases are: {', '.join(DATABASES)}.")
-    return cast("Database", load_class(SYSTEMS[connection.kind].database)(connection))
+    record = SYSTEMS[connection.kind]
+    return cast("Database", record.load(record.source)(connection))
 
 
 def open_target(reference: str | Connection | None, table: tuple[str, str] = ("", "")) -> Target:
@@ -83,30 +84,21 @@ def target_of(connection: Connection, table: tuple[str, str] = ("", "")) -> Targ
     if connection.kind not in TARGETS:
         message = f"connection {connection.name!r} is {connection.kind}, which batch pipelines cannot write to"
         raise UnsupportedError(message, hint=f"a target can be: {', '.join(TARGETS)}.")
-    made, arguments = load_class(SYSTEMS[connection.kind].target), (table,) if connection.kind in LAKES else ()
-    return cast("Target", made(connection, *arguments))
+    record = SYSTEMS[connection.kind]
+    arguments = (table,) if record.family == LAKE else ()
+    return cast("Target", record.load(record.target)(connection, *arguments))
 
 
 def kinds_with(mode: str) -> tuple[str, ...]:
-    """Return the kinds of targets that can do a mode, as far as they are installed."""
-    kinds = []
-    for kind in TARGETS:
-        with suppress(MissingExtraError):
-            if mode in load_class(SYSTEMS[kind].target).capabilities.modes:
-                kinds.append(kind)
-    return tuple(kinds)
+    """Return the kinds of targets that can do a mode."""
+    return tuple(kind for kind in TARGETS if mode in SYSTEMS[kind].capabilities.modes)
 
 
 def kinds_that_answer() -> tuple[str, ...]:
-    """Return the kinds of targets that can be asked about their rows, as far as they are installed."""
-    kinds = []
-    for kind in TARGETS:
-        with suppress(MissingExtraError):
-            if load_class(SYSTEMS[kind].target).capabilities.answers_sql:
-                kinds.append(kind)
-    return tuple(kinds)
+    """Return the kinds of targets that can be asked about their rows."""
+    return tuple(kind for kind in TARGETS if SYSTEMS[kind].capabilities.answers_sql)
 
 
 def kinds_with_partitions() -> tuple[str, ...]:
     """Return the kinds of targets whose tables can be divided."""
-    return tuple(kind for kind in LAKES if load_class(SYSTEMS[kind].lake_table).partition_transforms is not None)
+    return tuple(kind for kind in TARGETS if SYSTEMS[kind].capabilities.partition_transforms is not None)

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from ematix_flow.connect.config.lookup import list_connections, resolve_connection
 from ematix_flow.connect.config.redact import redact, safe_text
-from ematix_flow.connect.registry import DATABASES, FILES, LAKE_SOURCES, open_database, open_system
+from ematix_flow.connect.registry import DATABASES, FILES, LAKES, open_database, open_system
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.errors import FlowError, MissingExtraError
 
@@ -110,7 +110,7 @@ def _probe(connection: Connection) -> str:
     kind = connection.kind
     if kind in DATABASES:
         return _database(connection)
-    if kind in FILES or kind in LAKE_SOURCES:
+    if kind in FILES or kind in LAKES:
         return str(open_system(connection).probe())
     if kind in _BROKERS:
         return _broker(connection)

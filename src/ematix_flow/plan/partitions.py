@@ -32,7 +32,7 @@ def wanted_partitions(
 
     What a table class says of partitions means nothing outside of lakes; what a target says has to be possible.
     """
-    transforms = database.partition_transforms
+    transforms = database.capabilities.partition_transforms
     if transforms is None:
         if partition_by:
             message = f"partition_by= divides lake tables, and the target is {database.kind}"
@@ -57,6 +57,6 @@ def never_empty(wanted: WantedTable, found: FoundTable | None, database: Catalog
 
 def partition_notes(target: TargetDeclaration, database: Target) -> tuple[str, ...]:
     """Return what is to be said where a table class names partitions and its target has none."""
-    if database.partition_transforms is not None or not target.table.partition_columns:
+    if database.capabilities.partition_transforms is not None or not target.table.partition_columns:
         return ()
     return (f"__partition_columns__ of {target.table.qualified_name} divide lake tables; {database.kind} has none",)

@@ -205,14 +205,14 @@ def _of_connection(connection: str | Connection) -> RunLog:
 
 
 def _book_of_connection(connection: Connection, address: Address) -> Book:
-    from ematix_flow.connect.registry import DATABASES, FILE_TABLES, open_database
+    from ematix_flow.connect.registry import DATABASES, FILES, open_database
 
-    if connection.kind in FILE_TABLES:
+    if connection.kind in FILES:
         from ematix_flow.commit.runlog.objects.location import connection_book
 
         return connection_book(connection)
     if connection.kind not in DATABASES:
-        hint = f"it can be one of: {', '.join([*DATABASES, *FILE_TABLES])}."
+        hint = f"it can be one of: {', '.join([*DATABASES, *FILES])}."
         raise DeclareError(f"connection {connection.name!r} is {connection.kind}, which keeps no run log", hint=hint)
     create = address.switch("create_tables", default=True)
     if connection.kind == "sqlite" and getattr(connection, "path", "") != ":memory:":

@@ -32,6 +32,8 @@ class Capabilities:
     """True where a MERGE answers with the rows it inserted, updated and deleted."""
     answers_sql: bool = True
     """False where a table is a list of files that tasks write whole, and nobody can be asked about its rows."""
+    partition_transforms: tuple[str, ...] | None = None
+    """What partitions can be made of besides columns; None where tables have no partitions."""
     cannot_store: tuple[str, ...] = ()
     """Values of a declared type that the database has no place for: nul (in text), nan, infinity, far_instant, empty_partition."""
     last_letter: str = "\U0010ffff"

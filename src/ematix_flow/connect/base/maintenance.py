@@ -41,8 +41,6 @@ def guarded(task: MaintenanceTask, check: Callable[[], None]) -> MaintenanceTask
 class Maintainable:
     """The part of a system that maintenance asks; a system that says nothing needs nothing of its own."""
 
-    partition_transforms: ClassVar[tuple[str, ...] | None] = None
-    """What partitions can be made of besides columns; None where tables have no partitions."""
     books_per_table: ClassVar[bool] = False
     """True where every table has books of its own, and not all tables of a connection together."""
 

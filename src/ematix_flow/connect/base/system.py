@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ematix_flow.connect.base.capabilities import Capabilities
 from ematix_flow.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ematix_flow.declare.connection.base import Connection
 
 
 class System(ABC):
@@ -29,42 +32,41 @@ class System(ABC):
         """Ask the system for a sign of life and give a sentence about it; no secret."""
 
 
+DATABASE, FOLDER, LAKE, BROKER = "database", "folder", "lake", "broker"
+
+
 @dataclass(frozen=True, slots=True)
 class SystemRecord:
     """One kind of connection: the classes of its roles, each as `module:Class`; empty where it does not have the role."""
 
-    kind: str
-    database: str = ""
-    """Answers SQL of its own, as a source and as a target."""
-    files: str = ""
-    """A batch source of files."""
-    file_tables: str = ""
-    """A target whose tables are folders of files."""
-    lake_source: str = ""
-    """A batch source of lake tables."""
-    lake_table: str = ""
-    """A target that is one lake table."""
-    stream: str = ""
+    connection: type[Connection]
+    """What users declare."""
+    family: str
+    """DATABASE, FOLDER, LAKE or BROKER: what sources and targets of this kind are opened as."""
+    source: str = ""
+    """What batch pipelines read."""
+    target: str = ""
+    """What loads write to."""
+    stream_source: str = ""
     """What a stream reads."""
     sink: str = ""
     """A target that takes messages."""
+    capabilities: Capabilities = field(default_factory=Capabilities)
+    """What its target can do."""
+    extra: str = ""
+    """The extra that installs what the kind needs; empty where every installation has it."""
 
     @property
-    def source(self) -> str:
-        """Return the class that batch pipelines read."""
-        return self.database or self.files or self.lake_source
+    def kind(self) -> str:
+        """Return the name of the kind."""
+        return self.connection.kind
 
-    @property
-    def target(self) -> str:
-        """Return the class that batch pipelines write to."""
-        return self.database or self.file_tables or self.lake_table
-
-
-def load_class(path: str) -> Any:
-    """Import the class of a role; the error for a package that is not installed names the way to it."""
-    module, name = path.split(":")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except ModuleNotFoundError as error:
-        message = f"{name} needs the package {error.name!r}, which is not installed"
-        raise MissingExtraError(message, hint='pip install "ematix-flow-spark[all]"') from None
+    def load(self, path: str) -> Any:
+        """Import the class of a role; the error for a package that is not installed names the extra of the kind."""
+        module, name = path.split(":")
+        try:
+            return getattr(importlib.import_module(module), name)
+        except ModuleNotFoundError as error:
+            message = f"{name} needs the package {error.name!r}, which is not installed"
+            extra = f"[{self.extra}]" if self.extra else ""
+            raise MissingExtraError(message, hint=f'pip install "ematix-flow-spark{extra}"') from None

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from ematix_flow.connect.base.columns import FoundTable, TableName
 from ematix_flow.connect.base.lake_engine import JAR, SparkRequirements
+from ematix_flow.connect.delta import DELTA_LOCAL
 from ematix_flow.connect.delta import commit as delta_commit
 from ematix_flow.connect.delta import log as delta_log
 from ematix_flow.connect.delta.commit import NewFile
@@ -69,10 +69,7 @@ class Delta(LakeTable):
     """One Delta table below a folder."""
 
     kind = "delta_local"
-    capabilities = replace(
-        LakeTable.capabilities, tells_merges=True, adds_files=True, cannot_store=("empty_partition",)
-    )
-    partition_transforms = ()
+    capabilities = DELTA_LOCAL.capabilities
 
     def __init__(self, connection: Connection, table: tuple[str, str]) -> None:
         super().__init__(connection.name, table, _lies(connection))

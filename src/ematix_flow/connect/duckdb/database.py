@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from ematix_flow.connect.base.capabilities import ALL_MODES, Capabilities
 from ematix_flow.connect.base.columns import FoundColumn, FoundTable, SourceColumn, TableName
 from ematix_flow.connect.base.session import Opened, Split
+from ematix_flow.connect.duckdb import DUCKDB
 from ematix_flow.connect.duckdb.existing_types import DuckDBTypes
 from ematix_flow.connect.duckdb.session import open_file, open_memory
 from ematix_flow.connect.staging.file_database import FileDatabase
@@ -77,13 +77,7 @@ class DuckDB(FileDatabase):
     kind = "duckdb"
     dialect = "duckdb"
     existing = DuckDBTypes()
-    capabilities = Capabilities(
-        modes=ALL_MODES,
-        source=True,
-        guarantee="exactly once, for one process at a time on one host",
-        transactional_ddl=True,
-        enforces_types=False,
-    )
+    capabilities = DUCKDB.capabilities
 
     @property
     def read_paths(self) -> tuple[str, ...]:

@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ematix_flow.connect.base.capabilities import Capabilities
 from ematix_flow.connect.base.columns import TableName
+from ematix_flow.connect.files import FILES_LOCAL
 from ematix_flow.connect.files.transaction import FILES, FileSession
 from ematix_flow.connect.formats.writers import EXTENSIONS
 from ematix_flow.connect.metadata.tables import SQLiteBooks
@@ -45,13 +45,7 @@ class FileTables(SQLiteBooks, StoreTarget):
 
     kind = "object_store_local"
     errors = StoreTarget.errors
-    capabilities = Capabilities(
-        modes=("append", "truncate"),
-        source=True,
-        guarantee="exactly once for readers of the commit records; readers of the folder see whole files, none twice",
-        transactional_ddl=True,
-        answers_sql=False,
-    )
+    capabilities = FILES_LOCAL.capabilities
 
     def __init__(self, connection: ObjectStoreLocalConnection) -> None:
         # Workers may run in another folder than the driver, so a relative path is settled here.

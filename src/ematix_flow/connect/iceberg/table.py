@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from ematix_flow.connect.base.columns import FoundTable, TableName
+from ematix_flow.connect.iceberg import ICEBERG
 from ematix_flow.connect.iceberg.catalog import IcebergCatalog
 from ematix_flow.connect.iceberg.changes import IcebergChanges, loaded, table_name
 from ematix_flow.connect.iceberg.maintenance import iceberg_tasks
@@ -23,7 +24,6 @@ from ematix_flow.connect.metadata.session import HOME
 from ematix_flow.connect.staging.files import FIELD_IDS
 from ematix_flow.connect.storage.base import told_parts
 from ematix_flow.connect.types.identifiers import backticked
-from ematix_flow.declare.table.partitions import TRANSFORMS
 from ematix_flow.errors import FlowError, RunError, TransientError
 from ematix_flow.failpoints import failpoint
 
@@ -50,7 +50,7 @@ class Iceberg(LakeTable):
     """One Iceberg table of a catalog."""
 
     kind = "iceberg"
-    partition_transforms = tuple(TRANSFORMS)
+    capabilities = ICEBERG.capabilities
 
     def __init__(self, connection: IcebergConnection, table: tuple[str, str]) -> None:
         self.catalog = IcebergCatalog(connection)
@@ -58,7 +58,7 @@ class Iceberg(LakeTable):
         self._connection = connection
         self._files: IcebergFiles | None = None
         rewrites = self.catalog.left_to_spark
-        self.capabilities = replace(LakeTable.capabilities, adds_files=not rewrites, rewrites=rewrites)
+        self.capabilities = replace(self.capabilities, adds_files=not rewrites, rewrites=rewrites)
 
     def __repr__(self) -> str:
         return f"Iceberg({self.name!r})"

@@ -1,5 +1,13 @@
 """Kafka."""
 
-from ematix_flow.connect.base.system import SystemRecord
+from ematix_flow.connect.base.system import BROKER, SystemRecord
+from ematix_flow.declare.connection.brokers import KafkaConnection
 
-SYSTEMS = (SystemRecord("kafka", stream=f"{__name__}.source:KafkaSource", sink=f"{__name__}.sink:KafkaSink"),)
+KAFKA = SystemRecord(
+    KafkaConnection,
+    BROKER,
+    stream_source=f"{__name__}.source:KafkaSource",
+    sink=f"{__name__}.sink:KafkaSink",
+    extra="kafka",
+)
+SYSTEMS = (KAFKA,)

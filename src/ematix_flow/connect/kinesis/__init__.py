@@ -1,5 +1,13 @@
 """AWS Kinesis."""
 
-from ematix_flow.connect.base.system import SystemRecord
+from ematix_flow.connect.base.system import BROKER, SystemRecord
+from ematix_flow.declare.connection.brokers import KinesisConnection
 
-SYSTEMS = (SystemRecord("kinesis", stream=f"{__name__}.source:KinesisSource", sink=f"{__name__}.sink:KinesisSink"),)
+KINESIS = SystemRecord(
+    KinesisConnection,
+    BROKER,
+    stream_source=f"{__name__}.source:KinesisSource",
+    sink=f"{__name__}.sink:KinesisSink",
+    extra="kinesis",
+)
+SYSTEMS = (KINESIS,)

@@ -6,7 +6,6 @@ from abc import abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from ematix_flow.connect.base.capabilities import ALL_MODES, Capabilities
 from ematix_flow.connect.base.columns import FoundColumn, FoundTable
 from ematix_flow.connect.base.lake_engine import EngineError
 from ematix_flow.connect.base.maintenance import guarded
@@ -52,13 +51,6 @@ class LakeTable(StoreTarget, SqlTarget):
     dialect = "spark"
     existing = LakeTypes()
     books_per_table = True
-    capabilities = Capabilities(
-        modes=ALL_MODES,
-        source=True,
-        guarantee="exactly once: the table's own commit carries the load, and the books follow it",
-        constraints=False,
-        rolls_back=False,
-    )
 
     def __init__(self, name: str, table: tuple[str, str], place: LakePlace) -> None:
         self.name = name

@@ -1,5 +1,23 @@
 """MySQL and MariaDB."""
 
-from ematix_flow.connect.base.system import SystemRecord
+from ematix_flow.connect.base.capabilities import ALL_MODES, Capabilities
+from ematix_flow.connect.base.system import DATABASE, SystemRecord
+from ematix_flow.declare.connection.databases import MySQLConnection
 
-SYSTEMS = (SystemRecord("mysql", database=f"{__name__}.database:MySQL"),)
+_CLASS = f"{__name__}.database:MySQL"
+
+MYSQL = SystemRecord(
+    MySQLConnection,
+    DATABASE,
+    source=_CLASS,
+    target=_CLASS,
+    capabilities=Capabilities(
+        modes=ALL_MODES,
+        source=True,
+        guarantee="exactly once; tables must be InnoDB",
+        float_bits=False,
+        cannot_store=("nan", "infinity"),
+        last_letter="\uffff",
+    ),
+)
+SYSTEMS = (MYSQL,)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, cast
 
 import pymysql
 
-from ematix_flow.connect.base.capabilities import ALL_MODES, Capabilities
 from ematix_flow.connect.base.columns import FoundColumn, FoundTable, SourceColumn, TableName
 from ematix_flow.connect.base.database import Database
 from ematix_flow.connect.base.session import Opened, Split
 from ematix_flow.connect.base.stage import ATTEMPT
 from ematix_flow.connect.config.redact import safe_text
+from ematix_flow.connect.mysql import MYSQL
 from ematix_flow.connect.mysql.existing_types import MySQLTypes
 from ematix_flow.connect.mysql.reader import read_rows
 from ematix_flow.connect.mysql.session import ALONE, COLLATE, MySQLSession, connect, is_transient, read_url
@@ -63,14 +63,7 @@ class MySQL(Database):
     kind = "mysql"
     dialect = "mysql"
     existing = MySQLTypes()
-    capabilities = Capabilities(
-        modes=ALL_MODES,
-        source=True,
-        guarantee="exactly once; tables must be InnoDB",
-        float_bits=False,
-        cannot_store=("nan", "infinity"),
-        last_letter="\uffff",
-    )
+    capabilities = MYSQL.capabilities
 
     def __init__(self, connection: MySQLConnection) -> None:
         self.name = connection.name

@@ -9,14 +9,13 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Conninfo
 
-from ematix_flow.connect.base.capabilities import ALL_MODES, Capabilities
 from ematix_flow.connect.base.columns import FoundColumn, FoundTable, SourceColumn, TableName
 from ematix_flow.connect.base.database import Database
 from ematix_flow.connect.base.session import Opened, Split
 from ematix_flow.connect.base.target import RelayTarget
 from ematix_flow.connect.config.redact import safe_text
+from ematix_flow.connect.postgres import POSTGRES, types
 from ematix_flow.connect.postgres import stager as staging
-from ematix_flow.connect.postgres import types
 from ematix_flow.connect.postgres.copy_relay import relay_errors, relay_query, relay_rows
 from ematix_flow.connect.postgres.existing_types import PostgresTypes
 from ematix_flow.connect.postgres.session import PostgresSession, is_transient
@@ -65,13 +64,7 @@ class Postgres(Database, RelayTarget):
     dialect = "postgres"
     existing = PostgresTypes()
     task_imports = ("ematix_flow.connect.postgres.reader", "adbc_driver_postgresql")
-    capabilities = Capabilities(
-        modes=ALL_MODES,
-        source=True,
-        guarantee="exactly once, all modes",
-        cannot_store=("nul",),
-        transactional_ddl=True,
-    )
+    capabilities = POSTGRES.capabilities
 
     def __init__(self, connection: PostgresConnection) -> None:
         self.name = connection.name

@@ -1,5 +1,13 @@
 """RabbitMQ."""
 
-from ematix_flow.connect.base.system import SystemRecord
+from ematix_flow.connect.base.system import BROKER, SystemRecord
+from ematix_flow.declare.connection.brokers import RabbitMQConnection
 
-SYSTEMS = (SystemRecord("rabbitmq", stream=f"{__name__}.source:RabbitMQSource", sink=f"{__name__}.sink:RabbitMQSink"),)
+RABBITMQ = SystemRecord(
+    RabbitMQConnection,
+    BROKER,
+    stream_source=f"{__name__}.source:RabbitMQSource",
+    sink=f"{__name__}.sink:RabbitMQSink",
+    extra="rabbitmq",
+)
+SYSTEMS = (RABBITMQ,)

@@ -8,9 +8,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from ematix_flow.connect.base.capabilities import ALL_MODES, Capabilities
 from ematix_flow.connect.base.columns import TableName
 from ematix_flow.connect.base.session import Opened, Split
+from ematix_flow.connect.sqlite import SQLITE
 from ematix_flow.connect.sqlite import catalog as sqlite_catalog
 from ematix_flow.connect.sqlite import types as sqlite_types
 from ematix_flow.connect.sqlite.existing_types import SQLiteTypes
@@ -60,14 +60,7 @@ class SQLite(FileDatabase):
     kind = "sqlite"
     dialect = "sqlite"
     existing = SQLiteTypes()
-    capabilities = Capabilities(
-        modes=ALL_MODES,
-        source=True,
-        guarantee="exactly once, on one host",
-        transactional_ddl=True,
-        enforces_types=False,
-        cannot_store=("nan",),
-    )
+    capabilities = SQLITE.capabilities
 
     @property
     def errors(self) -> tuple[type[BaseException], ...]:

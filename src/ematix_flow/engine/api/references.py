@@ -6,7 +6,7 @@ from typing import Any
 
 from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.config.redact import safe_text
-from ematix_flow.connect.registry import DATABASES, FILES, LAKE_SOURCES, open_database, open_system
+from ematix_flow.connect.registry import DATABASES, FILES, LAKES, open_database, open_system
 from ematix_flow.declare.connection.registry import (
     Connection as Declared,
 )
@@ -69,7 +69,7 @@ def check_connection(name: str) -> tuple[bool, str]:
     """Return whether a connection works, with a sentence about it that holds no secret."""
     try:
         declared = resolve_connection(name)
-        if declared.kind not in {*DATABASES, *FILES, *LAKE_SOURCES}:
+        if declared.kind not in {*DATABASES, *FILES, *LAKES}:
             return False, f"connection {name!r} is {declared.kind}, which only `flow doctor` can ask"
         system = open_system(declared)
     except FlowError as error:

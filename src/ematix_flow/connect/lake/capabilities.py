@@ -1,0 +1,13 @@
+"""What every lake table can do, as data that each kind of lake adds to."""
+
+from __future__ import annotations
+
+from ematix_flow.connect.base.capabilities import ALL_MODES, Capabilities
+
+LAKE_CAPABILITIES = Capabilities(
+    modes=ALL_MODES,
+    source=True,
+    guarantee="exactly once: the table's own commit carries the load, and the books follow it",
+    constraints=False,
+    rolls_back=False,
+)
