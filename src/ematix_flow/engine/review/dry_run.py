@@ -16,7 +16,8 @@ from ematix_flow.connect.base.scratch import scratch_folder
 from ematix_flow.connect.base.stage import StageSpec
 from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.config.redact import redact, safe_text
-from ematix_flow.connect.registry import open_target
+from ematix_flow.connect.lake.source import LakeSource
+from ematix_flow.connect.registry import open_system, open_target
 from ematix_flow.engine.batch.commit_request import order_for
 from ematix_flow.engine.batch.ddl import can_simulate, expand
 from ematix_flow.engine.batch.inspect import wait_for
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from ematix_flow.commit.request import Order
     from ematix_flow.connect.base.database import Database
     from ematix_flow.connect.base.session import Session
+    from ematix_flow.connect.files.source import Files
     from ematix_flow.declare.pipeline.pipeline import Pipeline, TargetDeclaration
     from ematix_flow.engine.batch.inspect import Look
     from ematix_flow.engine.batch.planner import LoadRequest
@@ -153,11 +155,24 @@ def _database(target: TargetDeclaration, source: OpenSource, spark: Spark) -> It
         return
     with scratch_folder("dry-run") as folder:
         place = {"warehouse" if hasattr(declared, "warehouse") else "path": str(Path(folder) / "scratch")}
-        scratch = target_for(replace(declared, **place), target.table, spark)  # type: ignore[arg-type]
+        elsewhere = replace(declared, **place)  # type: ignore[arg-type]
+        scratch = target_for(elsewhere, target.table, spark)
         if source.database is not None and source.database.identity() == database.identity():
             source = replace(source, database=scratch)
         scratch.session().close()
-        yield scratch, source
+        yield scratch, _lake_moved(source, database, open_system(elsewhere))
+
+
+def _lake_moved(source: OpenSource, database: Database, elsewhere: Database | Files | LakeSource) -> OpenSource:
+    """Return the source with a lake that does not exist yet at the place where the scratch target is."""
+    if not isinstance(elsewhere, LakeSource):
+        return source
+
+    def moved(system: Any) -> Any:
+        return elsewhere if isinstance(system, LakeSource) and system.identity() == database.identity() else system
+
+    sides = tuple(replace(side, system=moved(side.system)) for side in source.sides)
+    return replace(source, lake=moved(source.lake), sides=sides)
 
 
 @contextmanager
