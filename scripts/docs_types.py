@@ -66,10 +66,14 @@ NOTES = """\
 - There is no type for a time of day or an interval: declare `Text`. A Parquet file with such a column is refused.
 - A table that is there already may have types that no declaration spells: small and unsigned integers, `TEXT` and
   `DATETIME` of MySQL, columns of SQLite without a type, and the enums, arrays, ranges, times of day, intervals and
-  addresses of PostgreSQL. A stream into `target_table=("schema", "name")` writes them: numbers as numbers, the rest as
-  text that the database casts. A value that it refuses is a dead letter, or an error that names column and row; a list
-  of JSON becomes an array. A declared table says `Text` where no declared type fits. Lists, structs and maps of lakes
-  and shapes of MySQL are refused by column, and only where a load writes them."""
+  addresses of PostgreSQL. Loads write them, numbers as numbers and the rest as text that the database casts: a stream
+  into `target_table=("schema", "name")` as they are, and a declared table with the type that means the same (any whole
+  number over `TINYINT` or `INT UNSIGNED`, `Text` or `String[n]` over `TEXT`, `Timestamp` over `DATETIME`, every type
+  over a column without one), or with `Text` where none does. A list of JSON becomes an array. A value that the column
+  has no place for, such as 256 in one byte or microseconds in whole seconds, is refused, as an error that names column
+  and row, or as a bad row; lakes name the column only. A column that means something else, or that another declared
+  type spells (`INT` under `BigInt`), is drift. Lists, structs and maps of lakes and shapes of MySQL are refused by
+  column, and only where a load writes them."""
 
 TEXTS = """\
 CSV and JSON lines show a value instead of a type. Everything comes back as it was but what has the mark \u2020: bytes are

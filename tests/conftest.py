@@ -306,15 +306,14 @@ def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def quick_lakes(blank_surroundings: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let lake tables of all kinds and topics share one Spark session, which does not write Java for every query of a few rows."""
+    """Let lake tables of all kinds share one Spark session, which does not write Java for every query of a few rows."""
     from ematix_flow.connect.base.lake_engine import SparkRequirements
     from ematix_flow.connect.delta import table as delta
     from ematix_flow.connect.iceberg import catalog as iceberg_catalog
-    from ematix_flow.connect.kafka import cluster as kafka
     from ematix_flow.connect.storage import s3_spark
     from ematix_flow.engine.spark.session import need
 
-    packages = (iceberg_catalog.PACKAGE, *iceberg_catalog.DRIVERS.values(), kafka.PACKAGE)
+    packages = (iceberg_catalog.PACKAGE, *iceberg_catalog.DRIVERS.values())
     tables = delta.NEEDS + delta.LOG_NEEDS + SparkRequirements(packages, tuple(iceberg_catalog.EXTENSIONS.items()))
     need(tables + s3_spark.NEEDS + iceberg_catalog.GLUE)
     for key, value in QUICK.items():

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.connect.kafka.cluster import MSK_PACKAGE, PACKAGE, Kafka
-from ematix_flow.connect.kafka.settings import client_settings, spark_options
+from ematix_flow.connect.kafka.cluster import Kafka
+from ematix_flow.connect.kafka.settings import client_settings
 from ematix_flow.declare.connection.brokers import KafkaConnection
 from ematix_flow.errors import DeclareError, MissingExtraError
 
@@ -21,30 +21,24 @@ def kafka(**fields: Any) -> KafkaConnection:
 def test_without_a_login_nothing_is_encrypted() -> None:
     plain = {"bootstrap.servers": "a:9092,b:9092", "security.protocol": "PLAINTEXT"}
     assert client_settings(kafka()) == plain
-    assert spark_options(kafka()) == {f"kafka.{key}": value for key, value in plain.items()}
 
 
 def test_a_password_travels_encrypted_unless_the_declaration_says_otherwise() -> None:
     login = kafka(sasl_plain_username="me", sasl_plain_password="p")
     assert client_settings(login)["security.protocol"] == "SASL_SSL"
     open_login = kafka(sasl_plain_username="me", sasl_plain_password="p", security_protocol="SASL_PLAINTEXT")
-    assert spark_options(open_login)["kafka.security.protocol"] == "SASL_PLAINTEXT"
+    assert client_settings(open_login)["security.protocol"] == "SASL_PLAINTEXT"
 
 
-def test_a_login_by_scram_is_spelled_for_both_clients() -> None:
+def test_a_login_by_scram_is_spelled_out() -> None:
     login = kafka(sasl_scram_username="me", sasl_scram_password='a"b\\c', sasl_scram_mechanism="sha-512")
     settings = client_settings(login)
     assert (settings["sasl.mechanism"], settings["sasl.username"], settings["sasl.password"]) == (
         "SCRAM-SHA-512", "me", 'a"b\\c',
     )  # fmt: skip
-    options = spark_options(login)
-    assert options["kafka.sasl.mechanism"] == "SCRAM-SHA-512"
-    assert options["kafka.sasl.jaas.config"] == (
-        'org.apache.kafka.common.security.scram.ScramLoginModule required username="me" password="a\\"b\\\\c";'
-    )
 
 
-def test_certificates_are_files_for_one_client_and_text_for_the_other(tmp_path: Path) -> None:
+def test_certificates_are_named_by_their_files(tmp_path: Path) -> None:
     files = {name: tmp_path / name for name in ("ca", "cert", "key")}
     for name, file in files.items():
         file.write_text(f"-----BEGIN {'PRIVATE KEY' if name == 'key' else 'CERTIFICATE'}-----\n{name}\n")
@@ -52,28 +46,6 @@ def test_certificates_are_files_for_one_client_and_text_for_the_other(tmp_path: 
     settings = client_settings(tls)
     assert settings["security.protocol"] == "SSL"
     assert settings["ssl.key.location"] == str(files["key"])
-    options = spark_options(tls)
-    assert options["kafka.ssl.truststore.certificates"] == files["ca"].read_text()
-    assert options["kafka.ssl.keystore.certificate.chain"] == files["cert"].read_text()
-    assert options["kafka.ssl.keystore.key"] == files["key"].read_text()
-    assert {options["kafka.ssl.truststore.type"], options["kafka.ssl.keystore.type"]} == {"PEM"}
-
-
-def test_a_key_that_java_cannot_read_is_told_before_spark_starts(tmp_path: Path) -> None:
-    key = tmp_path / "key"
-    key.write_text("-----BEGIN RSA PRIVATE KEY-----\n")
-    with pytest.raises(DeclareError, match="openssl pkcs8"):
-        spark_options(kafka(tls_cert_path=str(key), tls_key_path=str(key)))
-    with pytest.raises(DeclareError, match=r"tls_ca_path .* is no PEM file"):
-        spark_options(kafka(tls_ca_path=str(tmp_path / "none")))
-
-
-def test_a_login_by_iam_brings_its_own_package_to_spark() -> None:
-    iam = kafka(msk_iam_region="eu-central-1")
-    assert Kafka(iam).spark_requirements.packages == (PACKAGE, MSK_PACKAGE)
-    options = spark_options(iam)
-    assert (options["kafka.security.protocol"], options["kafka.sasl.mechanism"]) == ("SASL_SSL", "AWS_MSK_IAM")
-    assert options["kafka.sasl.client.callback.handler.class"].endswith("IAMClientCallbackHandler")
 
 
 def test_a_login_by_iam_has_tokens_that_end_in_minutes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,17 @@ from ematix_flow.connect.staging.parquet import process_folder
 print(process_folder(), flush=True)
 sys.stdin.read()
 """
+TASK = """
+import sys
+import pyarrow as pa
+from ematix_flow.connect.base.stage import StageSpec
+from ematix_flow.connect.staging.parquet import ParquetStager
+schema = pa.schema([("id", pa.int64())])
+stager = ParquetStager(StageSpec("stg_1", schema.serialize().to_pybytes()), 0, 0)
+stager.write(pa.RecordBatch.from_arrays([pa.array([1, 2])], schema=schema))
+print(stager.finish()[0], flush=True)
+sys.stdin.read()
+"""
 
 
 @pytest.fixture
@@ -39,12 +50,17 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def worker(place: Path) -> Iterator[subprocess.Popen[str]]:
     """Give a process that has rows in its folder and waits."""
-    environ = {**os.environ, "PYTHONPATH": SRC}
-    with subprocess.Popen(
-        [sys.executable, "-c", WORKER], env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with started(WORKER) as process:
         yield process
         process.kill()
+
+
+def started(program: str) -> subprocess.Popen[str]:
+    """Start a process in the same temporary folder, which says where its rows are and then waits."""
+    environ = {**os.environ, "PYTHONPATH": SRC}
+    return subprocess.Popen(
+        [sys.executable, "-c", program], env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
 
 
 def folder_of(worker: subprocess.Popen[str]) -> Path:
@@ -67,6 +83,21 @@ def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_living_one_is_n
     worker.kill()
     worker.wait()
     assert folder.exists(), "nobody could tidy up"
+    sweep(place)
+    assert list(place.iterdir()) == []
+
+
+def test_staged_rows_of_a_killed_task_are_removed_and_those_of_a_living_one_are_not(place: Path) -> None:
+    with started(TASK) as task:
+        assert task.stdout is not None
+        rows = Path(task.stdout.readline().strip())
+        (folder,) = place.glob("ematix-flow-stage-*")
+        make_old(folder)
+        sweep(place)
+        assert rows.exists()
+        task.kill()
+        task.wait()
+    assert rows.exists(), "nobody could tidy up"
     sweep(place)
     assert list(place.iterdir()) == []
 

@@ -286,3 +286,20 @@ def test_a_worker_that_is_killed_while_it_is_cancelled_leaves_a_slot_that_says_w
     committed = point == "commit.after_commit"
     assert _outcome(world) == (("succeeded", ["succeeded"]) if committed else ("cancelled", ["cancelled"]))
     assert sum(_slots(world).values()) == int(committed)
+
+
+@pytest.mark.parametrize("point", ["plan.after_bounds", "commit.applied"])
+def test_a_slot_whose_process_was_killed_is_interrupted_in_the_history_and_then_succeeds(
+    clockwork: Clockwork, world: World, point: str
+) -> None:
+    world = World(**{**_fields(world), "lease_seconds": 0.5})
+    now = (START + timedelta(minutes=5, seconds=1)).isoformat()
+    pid = clockwork.start("run_due", world, now=now, failpoints=f"{point}=stop@1")
+    assert clockwork.wait(pid) == "stopped"
+    os.kill(pid, signal.SIGKILL)
+    assert clockwork.wait(pid) == "killed"
+    time.sleep(0.6)  # until the lease of the dead has ended
+    again = clockwork.start("run_due", world, now=now)
+    assert clockwork.wait(again) == "exited", world.notes("errors")
+    assert _outcome(world) == ("succeeded", ["interrupted", "succeeded"])
+    assert _slots(world) == Counter(_minutes(5, 5))

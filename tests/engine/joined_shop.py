@@ -43,6 +43,7 @@ def shop(query: str, more: Mapping[str, str] | None = None, **options: Any) -> P
     Path("people/customers").mkdir(parents=True, exist_ok=True)
     Path("people/customers/one.csv").write_text("id,name\n7,ada\n8,bob\n", "utf-8")
     connections = {"shop": "shop_db", "people": "folder", **{word: word for word in more or {}}}
+    connections |= {"own": "target"} if "own." in query else {}
     for word, url in (more or {}).items():
         register_connection(connection_from_fields(word, {"kind": "postgres", "url": url}))
     given = {"target": Sold, "target_connection": "target", "mode": "merge", "name": "sold", **options}

@@ -15,6 +15,7 @@ from ematix_flow.engine.schedule import actions
 from ematix_flow.engine.schedule.lease import held_now
 from ematix_flow.executors import DispatchSpec, SubprocessExecutor
 from ematix_flow.records import PipelineState
+from ematix_flow.serve.cli.main import main
 from tests.engine.schedules import Rig, ticked
 
 if TYPE_CHECKING:
@@ -113,3 +114,20 @@ def test_a_command_line_shows_no_password_and_a_worker_can_be_cancelled(rig: Rig
     until(lambda: not Path(f"/proc/{handle.ref}").exists())
     executor.cancel(handle)
     assert rig.state("note").cancelled_by == "anna", "whoever looks next ends the slot, as its process did not"
+
+
+def test_a_worker_stops_when_its_run_is_cancelled_through_the_run_log_alone(
+    rig: Rig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("wait").touch()
+    address = f"sqlite://{Path.cwd()}/log.db"
+    ticked(rig.scheduler(executor=SubprocessExecutor(), module="worked", run_log_url=address))
+    until(lambda: ran() == ["12:00"])
+    assert main(["runs", "cancel", "note", "-m", "worked", "--run-log", address]) == 0
+    assert "asked" in capsys.readouterr().err
+    until(lambda: rig.state("note").slot_status == "cancelled")
+    until(lambda: not held_now(rig.log).get("note"))
+    assert Path("wait").exists(), "the function did not end by itself"
+    assert [run.status for run in rig.log.list_runs(pipeline="note")[0]] == ["cancelled"]
+    rig.pass_time(30)
+    assert rig.due().fired == [], "a cancelled slot is not repeated by itself"

@@ -18,6 +18,7 @@ from ematix_flow.declare.table.types import BigInt, Text
 from ematix_flow.engine import Options, diff_pipeline, preview_pipeline, run_pipeline
 from ematix_flow.engine.review.apply import apply_plan
 from ematix_flow.engine.review.dry_run import dry_run_pipeline
+from ematix_flow.engine.review.validate import validate_pipeline
 from ematix_flow.events import RunPlanned
 from ematix_flow.observe.bus import Bus
 from ematix_flow.run_log import SqliteRunLog
@@ -62,6 +63,18 @@ def test_a_join_is_loaded_like_any_source() -> None:
         (f"duckdb://{here}/shop.duckdb", "main.orders"), ("file", f"{here}/people/customers")
     ]  # fmt: skip
     assert [(one.dataset.name, one.field) for one in facts.origins["amount"]] == [("main.orders", "amount")]
+
+
+def test_a_join_reads_its_missing_target_as_empty() -> None:
+    duckdb.connect("target.duckdb").close()
+    query = "SELECT o.id, COALESCE(t.name || '!', 'new') AS name, o.amount FROM shop.orders o LEFT JOIN own.sold t ON t.id = o.id WHERE o.id < 3"
+    pipeline = shop(query)
+    assert validate_pipeline(pipeline).errors == ()
+    assert dry_run_pipeline(pipeline).errors == ()
+    assert run_pipeline(pipeline, Options())["rows_inserted"] == 2
+    assert loaded() == [(1, "new", 1.5), (2, "new", 2.5)]
+    assert run_pipeline(pipeline, Options())["rows_updated"] == 2
+    assert loaded() == [(1, "new!", 1.5), (2, "new!", 2.5)]
 
 
 @pytest.mark.service

@@ -68,6 +68,24 @@ def test_the_first_run_reads_its_target_as_empty(
     assert run_pipeline(pipeline, fixed)["rows_inserted"] == (1 if sql == NEXT else 0)
 
 
+UPSERT = "SELECT f.id, COALESCE(o.name, f.name) AS name FROM (SELECT 1 AS id, 'a' AS name UNION ALL SELECT 2, 'b') f LEFT JOIN own o ON o.id = f.id"
+
+
+@pytest.mark.parametrize("path", [None, "cross_db"])
+def test_the_first_merge_reads_its_target_as_empty_and_the_next_one_reads_its_rows(
+    warehouse: Warehouse, fixed: Options, path: str | None
+) -> None:
+    pipeline = flow(warehouse, UPSERT, mode="merge", path=path)
+    rehearsed = dry_run_pipeline(pipeline, fixed)
+    assert rehearsed.errors == ()
+    assert (rehearsed.targets[0].dry_run_rows_affected or {})["rows_inserted"] == 2
+    assert run_pipeline(pipeline, fixed)["rows_inserted"] == 2
+    warehouse.run(f"UPDATE {warehouse.target} SET name = 'kept' WHERE id = 1")
+    again = run_pipeline(pipeline, fixed)
+    assert (again["rows_inserted"], again["rows_updated"], again["rows_unchanged"]) == (0, 0, 2)
+    assert warehouse.rows(f"SELECT id, name FROM {warehouse.target} ORDER BY id") == [(1, "kept"), (2, "b")]
+
+
 def test_a_table_of_every_type_can_be_asked_about_before_it_exists(warehouse: Warehouse, fixed: Options) -> None:
     mark = "`" if warehouse.kind == "mysql" else '"'
     columns = ", ".join(f"{mark}{name}{mark}" for name in TYPES)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ematix_flow.errors import PlanError
+from ematix_flow.declare.table.schema import Column, Table
+from ematix_flow.declare.table.types import BigInt, SmallInt
+from ematix_flow.engine.api.sync import sync
+from ematix_flow.errors import CommitError, PlanError
 from tests.engine.existing_tables import Existing
 from tests.lakes.growing import Growing
 from tests.lakes.lanes import Lane, lake_fields
@@ -45,3 +48,20 @@ def test_a_table_of_small_integers_and_lists_takes_what_it_can(tmp_path: Path) -
     lake.put({"id": 2, "small": 5, "tags": ["a"]})
     with pytest.raises(PlanError, match=r"column 'tags' of shop.things is ARRAY, which loads cannot write"):
         lake.drain()
+
+
+def test_a_declared_table_of_whole_numbers_stands_over_bytes(tmp_path: Path) -> None:
+    lake = Existing(tmp_path, lake_fields("delta_local", tmp_path), "shop")
+    Growing(lake.fields, tmp_path).create(
+        "id BIGINT, small TINYINT, _loaded_at TIMESTAMP NOT NULL, _batch_id STRING NOT NULL"
+    )
+    columns = (Column(BigInt(), name="id"), Column(SmallInt(), name="small"))
+    table = Table("shop", "things", columns)
+
+    def load(*rows: dict[str, int | None]) -> dict[str, Any]:
+        return sync(target=table, source=list(rows), target_connection=lake.connection, mode="append")
+
+    assert load({"id": 1, "small": 127}, {"id": 2, "small": None})["rows_inserted"] == 2
+    with pytest.raises(CommitError, match="`small` due to an overflow"):
+        load({"id": 3, "small": 300})
+    assert Lane(lake.fields, tmp_path, {}).rows("id, small") == [("1", "127"), ("2", None)]

@@ -15,6 +15,7 @@ import pytest
 from ematix_flow.connect.base.stage import StageSpec
 from ematix_flow.connect.staging.parquet import ParquetStager, check_parts
 from ematix_flow.connect.storage.base import LocalStore
+from ematix_flow.connect.types.arrow import REJECTS
 from ematix_flow.errors import RunError
 from ematix_flow.records import Part
 from ematix_flow.run.stage.tasks import report_batch, stage_pieces
@@ -56,6 +57,23 @@ def test_parts_arrive_whole(through: str, spark: SparkSession, tmp_path: Path) -
     assert all(pq.read_table(part.path).column("id").to_pylist() == list(range(ROWS)) for part in parts)
     assert not list(between.rglob("*.parquet"))
     assert not list(Path(tempfile.gettempdir()).glob("ematix-flow-stage-*"))
+
+
+@pytest.mark.parametrize("ending", ["carried", "abandoned", "empty"])
+def test_an_attempt_leaves_nothing_on_its_machine(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    stager = ParquetStager(_spec(""), 0, 0)
+    batch = pa.RecordBatch.from_arrays([pa.array([1]), pa.array(["a"])], schema=SCHEMA)
+    if ending != "empty":
+        stager.write(batch)
+        stager.reject(pa.RecordBatch.from_pylist([{"reason": "bad"}], schema=REJECTS))
+    if ending == "abandoned":
+        stager.abandon()
+    else:
+        paths = stager.finish()
+        report = report_batch(Part(0, 0, 1, 1, *paths))
+        assert len(list(Carrier("stg_1", str(tmp_path)).sending(lambda _: [report])(()))) == (3 if all(paths) else 1)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_part_that_the_store_does_not_have_is_told(tmp_path: Path) -> None:

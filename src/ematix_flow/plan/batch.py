@@ -129,7 +129,7 @@ class PlanRequest:
 
 def plan_target(request: PlanRequest, observed: Observed) -> TargetPlan:
     """Return the plan of one target."""
-    table = over_existing(request.target.table, observed.found, request.database)
+    table = over_existing(request.target.table, observed.found, request.database, request.target.write.on_drift)
     request = replace(request, target=replace(request.target, table=table))
     pipeline, target, database = request.pipeline, request.target, request.database
     write = target.write

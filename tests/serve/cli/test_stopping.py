@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -151,12 +152,17 @@ def test_handlers_are_put_back() -> None:
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_a_run_by_hand_that_is_cancelled_stops_what_it_does_and_says_so(project: Path, flow_process: Flow) -> None:
+def test_a_run_by_hand_is_told_by_status_and_stops_when_it_is_cancelled(project: Path, flow_process: Flow) -> None:
     (project / "slow.py").write_text(STUBBORN, encoding="utf-8")
     with started("sleeping", "slow") as process:
         wait_for("here", process.stderr)
         listed = flow_process("runs", "list", "--status", "running")
         assert "sleeping" in listed.out
+        shown = json.loads(flow_process("status", "sleeping", "-m", "slow", "--format", "json").out)
+        assert [(one["state"], one["reason"]) for one in shown] == [
+            ("running", f"run by hand, in process {process.pid}")
+        ]
+        assert f"run by hand, in process {process.pid}" in flow_process("status", "sleeping", "-m", "slow").err
         said = flow_process("runs", "cancel", "sleeping", "-m", "slow")
         assert (said.code, f"process {process.pid}" in said.err) == (0, True), said.err
         _, err = process.communicate(timeout=50)

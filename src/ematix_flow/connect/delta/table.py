@@ -212,6 +212,10 @@ class DeltaSource(LakeSource):
         """Return the packages of Delta and of the place."""
         return NEEDS + self.lies.needs
 
+    def identity(self) -> tuple[str, ...]:
+        """Two connections are the same when they name the same place."""
+        return ("delta", *self.lies.identity())
+
     def relation(self, schema: str, name: str) -> tuple[str, ...]:
         """Return the table's folder as Spark takes it."""
         return ("delta", self.lies.store.path(_folder(schema, name).rstrip("/")))

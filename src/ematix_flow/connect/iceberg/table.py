@@ -246,6 +246,10 @@ class IcebergSource(LakeSource):
         """Return the packages of the catalog."""
         return self._catalog.needs
 
+    def identity(self) -> tuple[str, ...]:
+        """Two connections are the same when they name the same catalog."""
+        return ("iceberg", *self._catalog.identity)
+
     def probe(self) -> str:
         """Ask the catalog."""
         return self._catalog.probe()

@@ -7,9 +7,8 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from ematix_flow.connect.base.lake_engine import SparkRequirements
 from ematix_flow.connect.base.retry import KAFKA_BUSY, KAFKA_METADATA, KAFKA_TOPIC, attempts
-from ematix_flow.connect.kafka.settings import client_settings, mechanism_of, spark_options
+from ematix_flow.connect.kafka.settings import client_settings
 from ematix_flow.errors import MissingExtraError, RunError, TransientError, did_you_mean
 
 if TYPE_CHECKING:
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
     from ematix_flow.declare.connection.brokers import KafkaConnection
 
-PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3"
-MSK_PACKAGE = "software.amazon.msk:aws-msk-iam-auth:2.3.9"
 ANSWER_SECONDS = 30.0
 PROBE_SECONDS = 3.0
 _INSPECT_SECONDS = 0.3
@@ -47,17 +44,6 @@ class Kafka:
         self.connection = connection
         self._seconds = seconds
         self._asking = _Admin(connection, seconds)
-
-    @property
-    def spark_requirements(self) -> SparkRequirements:
-        """Return what a Spark session needs to read and write topics."""
-        login = (MSK_PACKAGE,) if mechanism_of(self.connection) == "AWS_MSK_IAM" else ()
-        return SparkRequirements((PACKAGE, *login))
-
-    @property
-    def spark_options(self) -> dict[str, str]:
-        """Return the options with which Spark reaches the cluster; secrets among them."""
-        return spark_options(self.connection)
 
     def probe(self) -> str:
         """Return a sentence about a cluster that answers and lets us in, within a few seconds."""

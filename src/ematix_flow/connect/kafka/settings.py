@@ -1,8 +1,7 @@
-"""What a declared Kafka connection means to the two clients that use it, librdkafka and the one in Java; opens nothing."""
+"""What a declared Kafka connection means to librdkafka; opens nothing."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.errors import DeclareError, MissingExtraError
@@ -14,10 +13,6 @@ if TYPE_CHECKING:
 
 LARGEST_MESSAGE = 1_000_000_000
 """Bytes of a message that producers let pass: how many a topic takes is for its brokers to say."""
-
-_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
-_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
-_MSK = "software.amazon.msk.auth.iam"
 
 
 def mechanism_of(connection: KafkaConnection) -> str:
@@ -58,60 +53,9 @@ def client_settings(connection: KafkaConnection) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if value is not None}
 
 
-def spark_options(connection: KafkaConnection) -> dict[str, str]:
-    """Return the options for Spark's reader and writer; certificates go as text, for tasks do not see the driver's files."""
-    mechanism = mechanism_of(connection)
-    settings: dict[str, str | None] = {
-        "bootstrap.servers": connection.bootstrap_servers,
-        "security.protocol": protocol_of(connection),
-        "client.dns.lookup": connection.client_dns_lookup,
-        "sasl.mechanism": mechanism or None,
-    }
-    if mechanism == "AWS_MSK_IAM":
-        settings["sasl.jaas.config"] = f"{_MSK}.IAMLoginModule required;"
-        settings["sasl.client.callback.handler.class"] = f"{_MSK}.IAMClientCallbackHandler"
-    elif mechanism:
-        user, password = map(_quoted, _login(connection))
-        module = _PLAIN if mechanism == "PLAIN" else _SCRAM
-        settings["sasl.jaas.config"] = f"{module} required username={user} password={password};"
-    settings |= _java_certificates(connection)
-    return {f"kafka.{key}": value for key, value in settings.items() if value is not None}
-
-
 def _login(connection: KafkaConnection) -> tuple[str, str]:
     user = connection.sasl_plain_username or connection.sasl_scram_username
     return user or "", connection.sasl_plain_password or connection.sasl_scram_password or ""
-
-
-def _quoted(text: str) -> str:
-    """Return the text as a value of a JAAS line."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
-
-
-def _java_certificates(connection: KafkaConnection) -> dict[str, str]:
-    settings: dict[str, str] = {}
-    if connection.tls_ca_path:
-        settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": _text(connection, "tls_ca_path")}
-    if connection.tls_cert_path and connection.tls_key_path:
-        key = _text(connection, "tls_key_path")
-        if "BEGIN PRIVATE KEY" not in key:
-            message = f"kafka connection {connection.name!r}: Java cannot read the key in {connection.tls_key_path}"
-            raise DeclareError(
-                message, hint="write it as plain PKCS #8: openssl pkcs8 -topk8 -nocrypt -in KEY -out NEW"
-            )
-        chain = _text(connection, "tls_cert_path")
-        settings |= {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
-    return settings
-
-
-def _text(connection: KafkaConnection, field: str) -> str:
-    path = str(getattr(connection, field))
-    try:
-        return Path(path).expanduser().read_text("ascii")
-    except (OSError, UnicodeDecodeError):
-        message = f"kafka connection {connection.name!r}: {field} {path} is no PEM file that can be read"
-        raise DeclareError(message, origin=connection.origin) from None
 
 
 def _msk_tokens(connection: KafkaConnection) -> Callable[[str], tuple[str, float]]:

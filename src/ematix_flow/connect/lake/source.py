@@ -33,6 +33,10 @@ class LakeSource(Source):
         """Return the folder that tasks read; a bucket is reached from everywhere."""
         return (self.lies.store.shown,) if self.lies.bucket is None else ()
 
+    @abstractmethod
+    def identity(self) -> tuple[str, ...]:
+        """Return what makes two connections the same, as the targets of the system say it."""
+
     def info(self) -> Mapping[str, object]:
         """Return host, port, dbname and user for people; no secret."""
         return self.lies.info()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.types.digits import digits_of
-from ematix_flow.connect.types.existing import ExistingTypes
+from ematix_flow.connect.types.existing import WHOLE_KINDS, ExistingTypes
 from ematix_flow.declare.table import types
 
 if TYPE_CHECKING:
@@ -54,3 +54,7 @@ class LakeTypes(ExistingTypes):
         """Carry a byte as the next wider integer."""
         del given
         return types.SmallInt() if native == "TINYINT" else None
+
+    def takes(self, native: str, declared: ColumnType) -> bool:
+        """Return True for whole numbers over bytes."""
+        return native == "TINYINT" and declared.kind in WHOLE_KINDS

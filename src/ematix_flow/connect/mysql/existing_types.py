@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.types.existing import MOST_DIGITS, SIZE, WHOLE, ExistingTypes
+from ematix_flow.connect.types.existing import (
+    MOST_DIGITS,
+    SIZE,
+    TEXT_KINDS,
+    WHOLE,
+    ExistingTypes,
+    digits_fit,
+    is_whole,
+)
 from ematix_flow.declare.table import types
 
 if TYPE_CHECKING:
@@ -26,6 +34,17 @@ class MySQLTypes(ExistingTypes):
         ("DOUBLE", types.Double()),
         *((word, types.Bytes()) for word in ("BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB")),
     )
+    _TAKEN: tuple[tuple[str, tuple[str, ...]], ...] = (
+        (r"(TINY|MEDIUM|LONG)?TEXT|CHAR\(\d+\)", TEXT_KINDS),
+        (r"DATETIME(\(\d\))?", ("timestamp", "timestamp_tz")),
+        (r"TIMESTAMP(\(\d\))?", ("timestamp_tz",)),
+        (r"(TINY|MEDIUM|LONG)?BLOB|(VAR)?BINARY\(\d+\)", ("bytes",)),
+        (r"FLOAT UNSIGNED", ("float",)),
+        (r"DOUBLE UNSIGNED", ("float", "double")),
+    )
+    """Shapes of types, and the declared ones whose values they keep or refuse."""
+    _WORD = 64
+    """Bits of a number whose sign would be lost."""
     _SHAPES = ("GEOMETRY", "POINT", "LINESTRING", "POLYGON", "MULTI", "GEOMCOLLECTION")
 
     def carried_as(self, native: str, given: ColumnType) -> ColumnType | None:
@@ -43,17 +62,39 @@ class MySQLTypes(ExistingTypes):
             return types.String(int(size[1]))
         return next((kind for word, kind in self._BEGINS if upper.startswith(word)), types.Text())
 
-    def foreign(self, native: str) -> bool:
-        """Return True for times of day, enums, sets, addresses and the UUID of MariaDB."""
-        upper = native.upper()
-        return upper.startswith(("ENUM(", "SET(", "INET")) or upper == "UUID" or bool(re.match(r"TIME(\(|$)", upper))
+    def takes(self, native: str, declared: ColumnType) -> bool:
+        """Return True where the server keeps a value or refuses it; what it would round or pad is compared first."""
+        upper, kind = native.upper(), declared.kind
+        if upper.startswith(("ENUM(", "SET(", "INET")) or upper == "UUID" or re.match(r"TIME(\(|$)", upper):
+            return kind == "text"
+        digits, bits = self._DECIMAL.match(upper), re.fullmatch(r"BIT\((\d+)\)", upper)
+        if digits:
+            return digits_fit(declared, int(digits[1]), int(digits[2]))
+        if bits:
+            return (bits[1] == "1" and kind == "boolean") or (int(bits[1]) < self._WORD and is_whole(declared))
+        if self._INTEGER.fullmatch(upper) or upper.startswith("YEAR"):
+            return is_whole(declared)
+        return kind in next((kinds for shape, kinds in self._TAKEN if re.fullmatch(shape, upper)), ())
 
     def typed(self, native: str, value: str) -> str:
-        """Let a text of digits be a word of an enum or a set and never its number, and no text be cut."""
-        if re.match(r"(TINY|MEDIUM)?(TEXT|BLOB)", native.upper()):
+        """Let a text of digits be a word of an enum or a set and never its number, and no value be cut, rounded or padded."""
+        upper = native.upper()
+        rounded = re.match(r"(DATETIME|TIMESTAMP)(\(\d\))?$", upper)
+        if rounded:
+            more = f"CAST(CONCAT({value}, ' has more digits') AS DATETIME(6))"
+            same = f"{value} IS NULL OR {value} = CAST({value} AS DATETIME{rounded[2] or ''})"
+            return f"CASE WHEN {same} THEN {value} ELSE {more} END"
+        if upper.startswith("YEAR"):
+            # Two digits would be given a century.
+            return f"CASE WHEN {value} BETWEEN 1 AND 99 THEN {value} + 10000 ELSE {value} END"
+        padded = re.fullmatch(r"BINARY\((\d+)\)", upper)
+        if padded:
+            longer = f"CONCAT({value}, REPEAT('-', {padded[1]} + 1))"
+            return f"CASE WHEN LENGTH({value}) < {padded[1]} THEN {longer} ELSE {value} END"
+        if re.match(r"(TINY|MEDIUM)?(TEXT|BLOB)", upper):
             # MariaDB copies a LONGTEXT into a smaller one without a look at its length; what a function gives it checks.
             return f"CONCAT({value})"
-        if not native.upper().startswith(("ENUM(", "SET(")):
+        if not upper.startswith(("ENUM(", "SET(")):
             return value
         words = native[native.index("(") :]
         number = f"{value} REGEXP '^[0-9]+$' AND {value} NOT IN {words}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.connect.types.existing import SIZE, ExistingTypes
+from ematix_flow.connect.types.existing import SIZE, TEXT_KINDS, ExistingTypes, digits_fit
 from ematix_flow.declare.table import types
 
 if TYPE_CHECKING:
@@ -28,14 +28,28 @@ class PostgresTypes(ExistingTypes):
         found = {"TIMESTAMP": types.Timestamp(), "TIMESTAMPTZ": types.TimestampTZ(), "oid": types.BigInt()}
         return found.get(base, types.Text())
 
-    def foreign(self, native: str) -> bool:
-        """Return True for every type that our DDL has no word for: enums, times of day, ranges, arrays, citext and so on."""
-        base = SIZE.sub("", native)
-        return not base.isupper() and base not in self._ASSIGNED
+    def takes(self, native: str, declared: ColumnType) -> bool:
+        """Return True for Text over every type that our DDL has no word for, such as enums, times of day, ranges and arrays."""
+        size, base, kind = SIZE.search(native), SIZE.sub("", native), declared.kind
+        if not base.isupper() and base not in self._ASSIGNED:
+            return kind == "text"
+        if base == "NUMERIC":
+            return kind == "numeric" if size is None else digits_fit(declared, int(size[1]), int(size[2] or 0))
+        kinds = {
+            "CHAR": TEXT_KINDS,
+            "TIMESTAMP": ("timestamp",),
+            "TIMESTAMPTZ": ("timestamp_tz",),
+            # A smaller number is cast bit by bit: -1 would be the greatest of all.
+            "oid": ("big_int",),
+        }
+        return kind in kinds.get(base, ())
 
     def typed(self, native: str, value: str) -> str:
         """Cast to the type without its size, which INSERT then applies without cutting anything off."""
         base = SIZE.sub("", native)
+        if base in ("TIMESTAMP", "TIMESTAMPTZ") and base != native:
+            more = f"CAST(CAST({value} AS TEXT) || ' has more digits' AS {base})"
+            return f"CASE WHEN {value} IS NULL OR {value} = CAST({value} AS {native}) THEN {value} ELSE {more} END"
         if base == "NUMERIC":
             return f"CAST({value} AS NUMERIC)"
         if base.isupper() or base in self._ASSIGNED:

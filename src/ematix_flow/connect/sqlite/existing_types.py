@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from ematix_flow.connect.sqlite.types import family
-from ematix_flow.connect.types.existing import SIZE, ExistingTypes
+from ematix_flow.connect.types.existing import SIZE, TEXT_KINDS, WHOLE_KINDS, ExistingTypes, digits_fit
 from ematix_flow.declare.table import types
 
 if TYPE_CHECKING:
@@ -35,3 +36,21 @@ class SQLiteTypes(ExistingTypes):
             "uuid": types.UUID(),
         }
         return kinds.get(found, types.Text())
+
+    def takes(self, native: str, declared: ColumnType) -> bool:
+        """Return True where SQLite keeps a value as it is; what has the affinity of numbers bends text that looks like one."""
+        size, kind, word = SIZE.search(native), declared.kind, SIZE.sub("", native).upper()
+        if native == "no type":
+            return True
+        if word in ("DECIMAL", "NUMERIC"):
+            digits = (int(size[1]), int(size[2] or 0)) if size else (self._TEXT_KEPT, getattr(declared, "scale", 0))
+            return digits[0] <= self._TEXT_KEPT and digits_fit(declared, *digits)
+        points = {"DATETIME": ("timestamp", "timestamp_tz"), "TIMESTAMP WITH TIME ZONE": ("timestamp_tz",)}
+        kinds = {
+            "integer": WHOLE_KINDS,
+            "float": ("float", "double"),
+            "text": TEXT_KINDS if re.search("CHAR|CLOB|TEXT", word) else (),
+            "boolean": ("boolean",),
+            "binary": ("bytes",),
+        }
+        return kind in points.get(word, kinds.get(family(native), ()))

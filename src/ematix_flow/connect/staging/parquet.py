@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
-import tempfile
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -26,6 +25,7 @@ from ematix_flow.failpoints import failpoint
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ematix_flow.connect.base.scratch import Scratch
     from ematix_flow.connect.base.stage import StageSpec
     from ematix_flow.records import Part
 
@@ -37,10 +37,9 @@ class ParquetStager(Stager):
         schema = pa.ipc.read_schema(pa.py_buffer(spec.schema))
         stem = f"part-{partition:05d}-{attempt}"
         # A task of another machine stages to a folder of its own, from which the parts are carried to the driver.
-        folder = Path(spec.folder or tempfile.mkdtemp(prefix="ematix-flow-stage-"))
-        self._rows = _File(folder / f"{stem}.parquet", schema)
-        self._rejects = _File(folder / f"{stem}.rejects.parquet", REJECTS)
-        self._own = None if spec.folder else folder
+        self._folder = Path(spec.folder) if spec.folder else _own_folder()
+        self._rows = _File(self._folder / f"{stem}.parquet", schema)
+        self._rejects = _File(self._folder / f"{stem}.rejects.parquet", REJECTS)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add rows to the file."""
@@ -55,14 +54,41 @@ class ParquetStager(Stager):
         self._rows.close()
         self._rejects.close()
         failpoint("stage.before_task_commit")
-        return self._rows.keep(), self._rejects.keep()
+        kept = self._rows.keep(), self._rejects.keep()
+        if not any(kept):
+            _drop_own(self._folder)
+        return kept
 
     def abandon(self) -> None:
         """Remove unfinished files."""
         self._rows.abandon()
         self._rejects.abandon()
-        if self._own is not None:
-            shutil.rmtree(self._own, ignore_errors=True)
+        _drop_own(self._folder)
+
+
+_OWN: dict[Path, Scratch] = {}
+"""The folders of attempts whose parts have not been carried away."""
+
+
+def _own_folder() -> Path:
+    scratch = open_scratch("stage")
+    folder = scratch.folder / "parts"
+    folder.mkdir(mode=0o700)
+    _OWN[folder] = scratch
+    return folder
+
+
+def _drop_own(folder: Path) -> None:
+    scratch = _OWN.pop(folder, None)
+    if scratch is not None:
+        scratch.remove()
+
+
+def carried_away(file: Path) -> None:
+    """Remove a part that the driver has, and with the last one the folder of the attempt."""
+    file.unlink(missing_ok=True)
+    if not any(file.parent.glob("*")):
+        _drop_own(file.parent)
 
 
 class _File:

@@ -19,6 +19,20 @@ MOST_DIGITS = 38
 SIZE = re.compile(r"\s*\((\d+)(?:,\s*(\d+))?\)")
 WHOLE = types.Numeric(20, 0)
 """Holds every unsigned number of 64 bits."""
+WHOLE_KINDS = ("small_int", "integer", "big_int")
+TEXT_KINDS = ("text", "string")
+
+
+def is_whole(declared: ColumnType) -> bool:
+    """Return whether values of a declared type are whole numbers."""
+    return declared.kind in WHOLE_KINDS or (declared.kind == "numeric" and getattr(declared, "scale", 0) == 0)
+
+
+def digits_fit(declared: ColumnType, precision: int, scale: int) -> bool:
+    """Return whether a column of so many digits has room for every value of a declared number."""
+    if not isinstance(declared, types.Numeric):
+        return False
+    return declared.scale <= scale and declared.precision - declared.scale <= precision - scale
 
 
 class ExistingTypes:
@@ -29,9 +43,9 @@ class ExistingTypes:
         del native, given
         return None
 
-    def foreign(self, native: str) -> bool:
-        """Return whether no declared type means such values, so that a table declares Text for them."""
-        del native
+    def takes(self, native: str, declared: ColumnType) -> bool:
+        """Return whether a column keeps every value of a declared type as it is, or refuses it by itself; Text means any text."""
+        del native, declared
         return False
 
     def typed(self, native: str, value: str) -> str:

@@ -31,7 +31,7 @@ def ensure_table(declared: Any, connection: Any, on_drift: str = "error") -> dic
     session = database.session()
     try:
         found = database.find_table(session, database.place(table.schema, table.name))
-        table = over_existing(table, found, database)
+        table = over_existing(table, found, database, on_drift)
         wanted = wanted_table(table, _mode_of(found), database)
         seen = Observed("", "", "", target_known=True, found=found)
         step = ensure_step(table, rules, wanted, database, seen)

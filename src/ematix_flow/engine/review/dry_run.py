@@ -17,7 +17,8 @@ from ematix_flow.connect.base.source import SqlSource
 from ematix_flow.connect.base.stage import StageSpec
 from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.config.redact import redact, safe_text
-from ematix_flow.connect.registry import open_target
+from ematix_flow.connect.lake.source import LakeSource
+from ematix_flow.connect.registry import open_system, open_target
 from ematix_flow.engine.batch.commit_request import order_for
 from ematix_flow.engine.batch.ddl import can_simulate, expand
 from ematix_flow.engine.batch.inspect import wait_for
@@ -154,7 +155,8 @@ def _database(target: TargetDeclaration, source: OpenSource, spark: Spark) -> It
         return
     with scratch_folder("dry-run") as folder:
         place = {"warehouse" if hasattr(declared, "warehouse") else "path": str(Path(folder) / "scratch")}
-        scratch = target_for(replace(declared, **place), target.table, spark)  # type: ignore[arg-type]
+        elsewhere = replace(declared, **place)  # type: ignore[arg-type]
+        scratch = target_for(elsewhere, target.table, spark)
         if (
             isinstance(scratch, SqlSource)
             and source.database is not None
@@ -162,7 +164,19 @@ def _database(target: TargetDeclaration, source: OpenSource, spark: Spark) -> It
         ):
             source = replace(source, database=scratch)
         scratch.session().close()
-        yield scratch, source
+        yield scratch, _lake_moved(source, database, open_system(elsewhere))
+
+
+def _lake_moved(source: OpenSource, database: Target, elsewhere: object) -> OpenSource:
+    """Return the source with a lake that does not exist yet at the place where the scratch target is."""
+    if not isinstance(elsewhere, LakeSource):
+        return source
+
+    def moved(system: Any) -> Any:
+        return elsewhere if isinstance(system, LakeSource) and system.identity() == database.identity() else system
+
+    sides = tuple(replace(side, system=moved(side.system)) for side in source.sides)
+    return replace(source, lake=moved(source.lake), sides=sides)
 
 
 @contextmanager

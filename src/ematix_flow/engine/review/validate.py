@@ -163,10 +163,15 @@ def _check_target(
         found.error(f"{name}: {'; '.join(plan.notes)}")
     else:
         found.note(*plan.notes)
+    source = seen.source
     if plan.ensure.exists is False:
-        sql = empty_target_in(plan.read.sql, target, database) if seen.source.database is not None else None
-        plan = plan if sql is None else replace(plan, read=replace(plan.read, sql=sql))
-    _check_read(plan, seen.source, found)
+        asked = source.value.sql if source.sides else plan.read.sql
+        sql = empty_target_in(asked, source, target, database)
+        if sql is not None and source.sides:
+            source = replace(source, value=replace(source.value, sql=sql))
+        elif sql is not None:
+            plan = replace(plan, read=replace(plan.read, sql=sql))
+    _check_read(plan, source, found)
     check_commit(plan, database, found)
 
 

@@ -6,11 +6,11 @@ A task stages to files of its own machine, as it would beside the target, and ha
 from __future__ import annotations
 
 import shutil
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.connect.staging.parquet import carried_away
 from ematix_flow.errors import RunError
 from ematix_flow.failpoints import failpoint
 from ematix_flow.records import Part
@@ -74,9 +74,7 @@ class Carrier:
                 while chunk := content.read(_CHUNK_BYTES):
                     yield _with_chunk(report, file.name, chunk)
         finally:
-            file.unlink(missing_ok=True)
-            with suppress(OSError):  # the other file of the attempt may still be there
-                file.parent.rmdir()
+            carried_away(file)
 
     def _upload(self, store: Store, file: Path) -> None:
         output = store.output(f"{self._prefix}{file.name}")

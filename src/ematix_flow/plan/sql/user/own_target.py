@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sqlglot import ParseError, TokenError, exp, parse_one
 
+from ematix_flow.connect.lake import types as spark_types
+from ematix_flow.errors import UnsupportedError
+
 if TYPE_CHECKING:
     from ematix_flow.connect.base.catalog import Catalog
+    from ematix_flow.connect.base.columns import TableName
     from ematix_flow.plan.sql.ddl import WantedTable
 
 _DEFAULTS = {"sqlite": "main", "duckdb": "main", "postgres": "public"}
@@ -17,39 +22,68 @@ _CAST_IN_MYSQL = {"JSON": "CHAR", "LONGBLOB": "BINARY", "TINYINT(1)": "BIGINT"}
 """Types that MySQL or MariaDB have for columns and not for casts."""
 
 
-def without_rows_of(wanted: WantedTable, sql: str, database: Catalog) -> str | None:
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """How a query names the tables of a target's connection."""
+
+    dialect: str
+    aliases: frozenset[str] = frozenset()
+    """The words that stand for the connection in a query over several, in lower case; none where it has only one."""
+
+
+def without_rows_of(wanted: WantedTable, sql: str, database: Catalog, naming: Naming) -> str | None:
     """Return the query with an empty relation in the place of the table; None when it does not read the table."""
     try:
-        tree = parse_one(sql, dialect=database.dialect)
+        tree = parse_one(sql, dialect=naming.dialect)
     except (ParseError, TokenError):
         return None
-    own = {cte.alias_or_name.casefold() for cte in tree.find_all(exp.CTE)}
-    found = [table for table in tree.find_all(exp.Table) if _is_target(table, wanted, database, own)]
+    steps = {cte.alias_or_name.casefold() for cte in tree.find_all(exp.CTE)}
+    found = [table for table in tree.find_all(exp.Table) if _is_target(table, wanted, database, naming, steps)]
     if not found:
         return None
+    names = {table.name.casefold() for table in found}
     for column in tree.find_all(exp.Column):
-        if column.args.get("db") is not None and column.table.casefold() == wanted.place.name.casefold():
+        if column.args.get("db") is not None and column.table.casefold() in names:
             column.set("db", None)  # a subquery has no schema
+            column.set("catalog", None)
     for table in found:
-        table.replace(_no_rows(wanted, database).subquery(table.alias or table.name, copy=False))
-    return tree.sql(dialect=database.dialect)
+        table.replace(_no_rows(wanted, database, naming).subquery(table.alias or table.name, copy=False))
+    return tree.sql(dialect=naming.dialect)
 
 
-def _is_target(table: exp.Table, wanted: WantedTable, database: Catalog, own: set[str]) -> bool:
-    name = table.name.casefold()
-    if name != wanted.place.name.casefold() or (name in own and not table.db):
+def _is_target(table: exp.Table, wanted: WantedTable, database: Catalog, naming: Naming, steps: set[str]) -> bool:
+    if table.args.get("version") is not None or not table.name or (not table.db and table.name.casefold() in steps):
         return False
+    schema = table.db
+    if naming.aliases:
+        # alias.schema.table, or alias.table
+        alias, schema = (table.catalog, table.db) if table.catalog else (table.db, "")
+        if alias.casefold() not in naming.aliases:
+            return False
+    if database.dialect == "spark":
+        return _placed(schema, table.name, database) == wanted.place
     default = _DEFAULTS.get(database.dialect) or str(database.info()["dbname"] or "")
-    return (table.db or default).casefold() == (wanted.place.schema or default).casefold()
+    same = table.name.casefold() == wanted.place.name.casefold()
+    return same and (schema or default).casefold() == (wanted.place.schema or default).casefold()
 
 
-def _no_rows(wanted: WantedTable, database: Catalog) -> exp.Select:
+def _placed(schema: str, name: str, database: Catalog) -> TableName | None:
+    """Return where a table would be; None for a name that the system cannot have."""
+    try:
+        return database.place(schema, name)
+    except UnsupportedError:
+        return None
+
+
+def _no_rows(wanted: WantedTable, database: Catalog, naming: Naming) -> exp.Select:
     """Return a query with the columns and types of the table, and no row."""
     columns = []
     for one in wanted.columns:
         text = one.column.native or database.ddl_type(one.column.type)
-        if database.dialect == "mysql":
+        if naming.dialect == "spark":
+            text = spark_types.ddl_type(one.column.type)
+        elif database.dialect == "mysql":
             text = _CAST_IN_MYSQL.get(text.upper(), text)
-        kind = exp.DataType.build(text, dialect=database.dialect, udt=True)
+        kind = exp.DataType.build(text, dialect=naming.dialect, udt=True)
         columns.append(exp.alias_(exp.Cast(this=exp.null(), to=kind), one.column.name, quoted=True))
     return exp.select(*columns).where(exp.EQ(this=exp.Literal.number(1), expression=exp.Literal.number(0)))
