@@ -38,10 +38,7 @@ def local_reason(options: Options) -> str:
         return ""
     if options.source_frame is not None:
         return "the rows were handed in instead of the source"
-    settings = spark_settings()
-    if not settings.spark_moves_rows:
-        return 'the settings say engine = "local"'
-    return "a stream on this machine reads and stages by itself" if options.of_stream and settings.is_local else ""
+    return "" if spark_settings().spark_moves_rows else 'the settings say engine = "local"'
 
 
 def tasks_away(options: Options) -> Away | None:

@@ -13,7 +13,7 @@ from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.registry import LAKES
 from ematix_flow.engine.batch.run import translate_error
-from ematix_flow.engine.spark.session import LONG, OWN, need
+from ematix_flow.engine.spark.session import LONG, OWN, local_reason, need
 from ematix_flow.engine.stream.loop import Loop, Tally, TargetState
 from ematix_flow.engine.stream.metrics import observed
 from ematix_flow.engine.stream.names import filled_in
@@ -102,7 +102,7 @@ def _target_states(context: StreamContext) -> list[TargetState]:
 def _runs_long(context: StreamContext, end_offset: Position | None) -> bool:
     """Return whether a run starts Spark, and that had better run quickly than start quickly."""
     lakes = any(resolve_connection(target.connection).kind in LAKES for target in context.stream.targets)
-    if not (lakes or context.rows.reads_rows):
+    if local_reason(context.options.load) and not (lakes or context.rows.reads_rows):
         return False
     return end_offset is None or context.source.distance(context.source.start(context.begin), end_offset) >= MANY
 
