@@ -32,7 +32,9 @@ def test_what_is_there_is_loaded_once_and_the_totals_are_json(flow: Flow, stream
     said = flow("consume", "orders", "-m", "streams", "--once")
     assert said.code == 0
     assert json.loads(said.out) == {"total_rows": 30, "iterations": 1, "shutdown_triggered": False}
-    assert "orders: 30 rows written" in said.err
+    first, second = said.err.splitlines()
+    assert first == 'orders: this process moves the rows: the settings say engine = "local".'
+    assert second.startswith("orders: 30 rows written")
     again = flow("consume", "orders", "-m", "streams", "--available-now")
     assert json.loads(again.out) == {"total_rows": 0, "iterations": 0, "shutdown_triggered": False}
     assert streams.ids() == list(range(30))
@@ -47,6 +49,7 @@ def test_the_run_log_has_a_record_of_each_run_with_its_numbers(flow: Flow, strea
     extras = run["extras"]
     totals = ("rows_consumed_total", "rows_written_total", "batches_total", "errors_total")
     assert [extras[name] for name in totals] == [7, 7, 1, 0]
+    assert (extras["engine"], extras["engine_reason"]) == ("local", 'the settings say engine = "local"')
     assert extras["stats_1m"].keys() == extras["stats_5m"].keys() == {
         "rows_consumed_per_sec", "rows_written_per_sec", "batches_per_sec", "errors_per_sec", "avg_batch_cycle_ms",
         "span_seconds",
