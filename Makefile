@@ -34,7 +34,7 @@ test: lint services  ## lint, then the tests, against real Spark and real server
 
 test-all: lint services  ## everything: more kills and histories, every lake, and the contract suite on every engine (hours)
 	@$(JAVA) && $(PYTEST) --deep $(PYTEST_ARGS)
-	@$(JAVA) && for engine in $(OTHER_ENGINES); do $(PYTEST) tests/contracts --contract-engine $$engine || exit 1; done
+	@$(JAVA) && for engine in $(OTHER_ENGINES); do $(PYTEST) --deep tests/contracts --contract-engine $$engine || exit 1; done
 
 test-fast: WORKERS = 2  # nothing here waits, and every process has to load what it tests
 test-fast: $(STAMP)  ## ruff and the tests that need neither Spark nor a server

@@ -68,6 +68,8 @@ class RunStarted(Event):
     path: str
     by: str = "spark"
     """Who stages the rows."""
+    reason: str = ""
+    """Why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +226,15 @@ class MaintenanceStep(Event):
 
     step: str
     numbers: Mapping[str, int | str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStarted(Event):
+    """A stream begins."""
+
+    engine: str
+    """Who moves its rows: spark or local."""
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

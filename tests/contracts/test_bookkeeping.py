@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 ITEMS = Table("analytics", "items", (Column(BigInt(), primary_key=True, name="id"), Column(Text(), name="name")))
+REASONS = {
+    "database": "the target reads the source query itself",
+    "spark": "rows move from one system to another",
+    "local": 'the settings say engine = "local"',
+}
 HISTORY = [
     "run_id",
     "pipeline_name",
@@ -74,8 +80,10 @@ def test_the_history_has_a_row_per_run_with_its_counts(flows: Flows, path: str) 
         "rows_unchanged": 1,
         "parent_run_id": None,
         "step_name": None,
-        "metrics_json": None,
+        "metrics_json": two["metrics_json"],
     }
+    who = "database" if path == "same_db" else second["engine"]
+    assert json.loads(two["metrics_json"]) == {"engine": who, "engine_reason": REASONS[who]}
     assert (one["run_id"], one["rows_inserted"]) == (first["run_id"], 2)
 
 

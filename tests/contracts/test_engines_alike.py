@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.declare.table.types import (
     JSON,
@@ -27,9 +29,11 @@ from ematix_flow.declare.table.types import (
     TimestampTZ,
 )
 from tests.contracts.systems import only
+from tests.depth import deep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from tests.contracts.flows import Flow, Row
 
@@ -82,19 +86,82 @@ BAD = [
 ]
 
 
+LATER = [
+    {**ROWS[0], "words": "changed", "money": None},
+    *ROWS[2:],
+    row(200, *[None] * (len(TYPES) - 1)),
+    {**BAD[0], "id": 300},
+]
+"""The second load: a row has changed, one is gone, one is new, and one is no row."""
+
+
 @only("duckdb", "sqlite", "postgres", "mysql")
-@pytest.mark.parametrize("mode", ["append", "merge"])
+@pytest.mark.parametrize("mode", [deep("append"), deep("truncate"), "merge", "scd2"])
 def test_every_value_and_every_reject_is_the_same(flows: Flows, mode: str) -> None:
-    tried = flows(Table("analytics", "by_engine", COLUMNS), "by_engine", mode=mode, source=SOURCE, on_bad_row="reject")
-    here = flows(Table("analytics", "by_threads", COLUMNS), "by_threads", mode=mode, source=SOURCE, on_bad_row="reject")
-    here.spark = None
-    results = [flow.run([*ROWS, *BAD]) for flow in (tried, here)]
-    assert [result["rows_inserted"] for result in results] == [len(ROWS)] * 2
-    assert results[1]["engine"] == "local"
+    tried, here = pair(flows, mode=mode, source=SOURCE)
+    loads = [[*ROWS, *BAD], [row for row in LATER if row["id"] >= 200] if mode == "append" else LATER]
+    results = [same_result(tried.run(rows), here.run(rows)) for rows in loads]
+    assert results[0]["rows_inserted"] == len(ROWS)
     assert tried.rows() == here.rows()
-    found = {name: _rejects(tried, name) for name in ("by_engine", "by_threads")}
+    if mode == "scd2":
+        assert tried.versions() == here.versions()
+    assert same_rejects(tried) == len(BAD) + 1
+
+
+TEXTS = [name for name in TYPES if name not in ("raw", "words", "document")]
+"""Columns whose values a line of CSV can hold."""
+
+
+@only("duckdb", "sqlite", "postgres", "mysql")
+@pytest.mark.parametrize("form", ["csv", deep("json_lines")])
+def test_files_give_the_same_values_and_rejects(flows: Flows, tmp_path: Path, form: str) -> None:
+    rows = [{name: _written(one[name]) for name in TEXTS} for one in [*ROWS, *BAD]]
+    with (tmp_path / f"rows.{form}").open("w", encoding="utf-8", newline="") as file:
+        if form == "csv":
+            writer = csv.DictWriter(file, TEXTS)
+            writer.writeheader()
+            writer.writerows(rows)
+        else:
+            file.writelines(json.dumps({name: value or None for name, value in one.items()}) + "\n" for one in rows)
+    files = connection_from_fields("inbox", {"kind": "files", "path": str(tmp_path), "format": form})
+    read = {"source_connection": files, "function": lambda _: f"rows.{form}", "force_path": None}
+    tried, here = pair(flows, [column for column in COLUMNS if column.name in TEXTS], mode="append", declared=read)
+    assert same_result(tried.run(), here.run())["rows_inserted"] == len(ROWS)
+    assert tried.rows() == here.rows()
+    assert same_rejects(tried) == len(BAD)
+
+
+def _written(value: Any) -> str:
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def pair(flows: Flows, columns: Sequence[Column] = COLUMNS, **options: Any) -> tuple[Flow, Flow]:
+    """Give two flows into tables of their own: one that Spark moves the rows of, and one for threads."""
+    tried, here = (
+        flows(Table("analytics", name, tuple(columns)), name, on_bad_row="reject", **options)
+        for name in ("by_engine", "by_threads")
+    )
+    here.spark = None
+    return tried, here
+
+
+def same_result(tried: Row, here: Row) -> Row:
+    """Give what a load by Spark did, after it is sure that it was Spark and that threads did the same."""
+    assert (tried["engine"], here["engine"]) == ("spark", "local")
+    assert without(tried) == without(here)
+    return tried
+
+
+def without(result: Row) -> Row:
+    """Give a result without what is another one for every load."""
+    return {name: value for name, value in result.items() if name not in ("run_id", "engine")}
+
+
+def same_rejects(flow: Flow) -> int:
+    """Give how many rejects both loads have, after it is sure that they are the same."""
+    found = {name: _rejects(flow, name) for name in ("by_engine", "by_threads")}
     assert found["by_engine"] == found["by_threads"]
-    assert len(found["by_engine"]) == len(BAD)
+    return len(found["by_engine"])
 
 
 def _rejects(flow: Flow, pipeline: str) -> list[tuple[Any, ...]]:

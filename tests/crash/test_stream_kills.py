@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
+import ematix_flow
 from ematix_flow.failpoints import TRANSFORM_NAMES
 from tests.crash.streams import Feed, Writer, batches_in, complaints
-from tests.depth import quick_or_deep
+from tests.depth import deep, quick_or_deep
+from tests.services.engines import engines_in, surroundings
 from tests.services.kafka import KafkaBroker
 
 if TYPE_CHECKING:
@@ -154,6 +161,69 @@ def test_a_batch_with_sql_on_spark_that_is_cut_anywhere_is_loaded_once(
     assert ending.died, ending.error
     finish(lake_nursery, place, feed)
     assert complaints(place, written) == []
+
+
+BY_COMMAND = """
+import json, os
+from typing import Annotated
+
+from ematix_flow import BigInt, Text, ematix, pk
+from ematix_flow.declare.connection.registry import connection_from_fields, register_connection
+
+given = json.loads(os.environ["CRASH_STREAM"])
+for name in ("feed", "target"):
+    register_connection(connection_from_fields(name, given[name]))
+
+
+@ematix.table(schema=given["schema"], name="messages")
+class Messages:
+    id: Annotated[BigInt, pk()]
+    word: Text
+    _offset: BigInt
+
+
+@ematix.streaming_pipeline(
+    source="feed", source_query=given["topic"], target="target", target_table=Messages, max_rows_per_batch=40
+)
+def messages(): ...
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("point", ["stream.after_batch", *map(deep, ("stage.mid_rows", "commit.before_commit"))])
+def test_a_command_with_default_settings_that_is_killed_goes_on_where_it_was(
+    place_of: Callable[[str], Place], feed: Feed, tmp_path: Path, point: str
+) -> None:
+    place = place_of("postgres")
+    written = Writer(feed.address, feed.topic).write(100)
+    (tmp_path / "killed.py").write_text(BY_COMMAND)
+    given = {
+        "feed": {"kind": "kafka", "bootstrap_servers": feed.address},
+        "target": {"kind": place.kind, **place.fields},
+        "schema": place.schema,
+        "topic": feed.topic,
+    }
+    environment = {
+        **surroundings(tmp_path / "engines"),
+        "HOME": str(tmp_path),
+        "PYTHONPATH": str(Path(ematix_flow.__file__).parents[1]),
+        "CRASH_STREAM": json.dumps(given),
+    }
+
+    def consume(failpoints: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "ematix_flow", "consume", "messages", "-m", "killed", "--once"]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment | {"FLOW_FAILPOINTS": failpoints},
+            capture_output=True, text=True, check=False, timeout=280,
+        )  # fmt: skip
+
+    killed = consume(f"{point}=kill@2")
+    # In a task it is the worker that dies, and Spark tries the task again.
+    assert killed.returncode == (0 if point.startswith("stage.") else -signal.SIGKILL), killed.stderr
+    done = consume("")
+    assert done.returncode == 0, done.stderr
+    assert complaints(place, written) == []
+    assert not engines_in(tmp_path / "engines"), "a stream has a Java of its own"
 
 
 @pytest.mark.parametrize("kind", ["postgres", "duckdb", "sqlite"])

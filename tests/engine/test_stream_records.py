@@ -9,7 +9,7 @@ import pytest
 from ematix_flow.clock import Clock
 from ematix_flow.engine.stream.run_records import EVERY, StreamRecord
 from ematix_flow.errors import TransientError
-from ematix_flow.events import BatchLoaded, StreamIdle
+from ematix_flow.events import BatchLoaded, StreamIdle, StreamStarted
 from ematix_flow.observe.metrics.stream_stats import StatsKeeper
 from ematix_flow.records import Counts
 from ematix_flow.run_log import SqliteRunLog
@@ -31,7 +31,7 @@ class Running:
         self.keeper = StatsKeeper(clock)
         self.record = StreamRecord("orders", self.keeper.begin("orders"), self.log, clock)
 
-    def hears(self, event: BatchLoaded | StreamIdle, after: timedelta) -> RunRecord:
+    def hears(self, event: BatchLoaded | StreamIdle | StreamStarted, after: timedelta) -> RunRecord:
         self.now += after
         self.keeper(event)
         self.record(event)
@@ -48,6 +48,16 @@ def test_a_run_is_remembered_from_its_beginning() -> None:
     assert (found.status, found.kind, found.started_at) == ("running", "streaming", START.isoformat())
     prefix, _, suffix = found.run_id.rpartition("-")
     assert (prefix, len(suffix)) == ("orders-stream-20260102T030405Z", 8)
+
+
+def test_a_run_says_who_moves_its_rows_as_soon_as_that_is_known() -> None:
+    running = Running()
+    running.hears(StreamStarted("another", "", "local", "so"), timedelta(0))
+    assert "engine" not in running.kept().extras
+    running.hears(StreamStarted("orders", "", "spark", "rows move"), timedelta(0))
+    found = running.hears(BATCH, EVERY)
+    assert (found.extras["engine"], found.extras["engine_reason"]) == ("spark", "rows move")
+    assert running.hears(BATCH, EVERY).extras["rows_consumed_total"] == 20
 
 
 def test_the_numbers_are_refreshed_every_thirty_seconds() -> None:

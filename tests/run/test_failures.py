@@ -3,7 +3,14 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import AnalysisException, PythonException
 
-from ematix_flow.errors import MissingExtraError, RunError, TransientError
+from ematix_flow.errors import (
+    MissingExtraError,
+    OvertakenError,
+    RunError,
+    RunLogError,
+    StreamLostError,
+    TransientError,
+)
 from ematix_flow.run.spark.errors import reason_of
 
 SAID = """An exception was thrown from the Python worker. Please see the stack trace below.
@@ -19,7 +26,9 @@ ematix_flow.errors.{name}: schema registry http://here cannot be asked
     ("name", "expected"),
     [
         ("TransientError", TransientError),
-        ("OvertakenError", TransientError),
+        ("OvertakenError", OvertakenError),
+        ("RunLogError", RunLogError),
+        ("UnknownNameError", RunError),
         ("RunError", RunError),
         ("Gone", RunError),
     ],
@@ -28,6 +37,13 @@ def test_what_passes_by_itself_does_so_too_when_a_task_says_it(name: str, expect
     found = reason_of(PythonException(SAID.format(name=name)))
     assert type(found) is expected
     assert str(found) == "schema registry http://here cannot be asked"
+
+
+def test_an_error_of_a_task_keeps_its_kind_and_its_hint() -> None:
+    told = SAID.replace(" cannot be asked\n", " cannot be asked\nHint: say where to go on.\n")
+    found = reason_of(PythonException(told.format(name="StreamLostError")))
+    assert type(found) is StreamLostError
+    assert (found.what, found.hint) == ("schema registry http://here cannot be asked", "say where to go on.")
 
 
 REFUSED = """An error occurred while calling o52.collectToPython.

@@ -38,6 +38,8 @@ _SMALL = {
     "group.initial.rebalance.delay.ms": 0,
     "log.cleaner.dedupe.buffer.size": 2 << 20,
     "log.index.size.max.bytes": 1 << 20,
+    # Messages of tests are of past years; a broker would remove them when it first looks, after half a minute.
+    "log.retention.ms": -1,
     # A broker that comes back waits until the one that died is forgotten.
     "broker.session.timeout.ms": 2_000,
     "broker.heartbeat.interval.ms": 500,

@@ -51,6 +51,9 @@ class HistoryRow:
     parent_run_id: str | None = None
     step: str | None = None
     metrics: str | None = None
+    engine: str = ""
+    """Who moved the rows, which the history keeps beside what was measured; empty before there is a plan."""
+    engine_reason: str = ""
 
 
 class Ledger:

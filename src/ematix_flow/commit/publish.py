@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ematix_flow.commit.conflicts import refuse_changed, refuse_moved
 from ematix_flow.commit.interrupts import uninterrupted
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ematix_flow.clock import Clock
+    from ematix_flow.commit.ledger import HistoryRow
     from ematix_flow.commit.request import Order
     from ematix_flow.connect.base.session import Session
     from ematix_flow.connect.base.target import Target
@@ -87,7 +88,7 @@ def _apply(order: Order, database: Target, session: Session, names: dict[str, st
     def write_down(counts: Counts) -> None:
         ledger.finish_token(session, order.token, counts, *_range(order))
         done = replace(order.history, status="success", finished_at=now, counts=counts)
-        ledger.record(session, replace(done, metrics=metrics_of(passed.audited)))
+        ledger.record(session, replace(done, metrics=metrics_of(done, passed.audited)))
 
     _take_token(order, ledger, session, now)
     _mark_replayed(order, ledger, session, now)
@@ -144,9 +145,12 @@ def _remember(order: Order, ledger: Ledger, session: Session, now: datetime) -> 
         ledger.remember_files(session, order.files, order.token, now)
 
 
-def metrics_of(audited: Audited | None) -> str | None:
-    """Return what was measured as the run history keeps it."""
-    return None if audited is None else json.dumps({"quality": audited.to_dict()}, default=str, ensure_ascii=False)
+def metrics_of(row: HistoryRow, audited: Audited | None) -> str | None:
+    """Return who moved the rows, why, and what was measured, as the run history keeps it."""
+    known: dict[str, Any] = {"engine": row.engine, "engine_reason": row.engine_reason} if row.engine else {}
+    if audited is not None:
+        known["quality"] = audited.to_dict()
+    return json.dumps(known, default=str, ensure_ascii=False) if known else None
 
 
 def _mark_replayed(order: Order, ledger: Ledger, session: Session, now: datetime) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from ematix_flow.declare.connection.registry import connection_from_fields
@@ -21,6 +22,8 @@ from ematix_flow.run.warm.client import end_now, join, lease_of, stop
 from ematix_flow.run.warm.state import FOLDER_VARIABLE, Offer, engine_folder, is_alive, read_state, write_state
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from ematix_flow.run.warm.client import Lease
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -55,6 +58,20 @@ def test_commands_share_an_engine_and_see_nothing_of_each_other() -> None:
     assert second.range(4).count() == 4
     second.stop()
     two.release()
+
+
+def test_tasks_run_the_code_of_the_package_that_started_the_engine() -> None:
+    def found(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import ematix_flow
+
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"file": [str(ematix_flow.__file__)]})
+
+    session, lease = join(SETTINGS)
+    ((file,),) = session.range(0, 1, 1, 1).mapInArrow(found, "file string").collect()
+    assert file == client.__file__.replace("run/warm/client.py", "__init__.py")
+    session.stop()
+    lease.release()
 
 
 def test_a_session_reads_connections_as_frames() -> None:

@@ -43,6 +43,17 @@ def test_no_command_is_wrong_usage_with_help(flow: Flow) -> None:
     assert "Usage: flow" in said.err
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "preview", "dry-run", "plan", "run", "run-due", "backfill", "scheduler", "consume", "dlq replay",
+        "rejects replay", "transform run",
+    ],
+)  # fmt: skip
+def test_commands_that_move_rows_take_an_engine(flow: Flow, command: str) -> None:
+    assert "--engine [spark|local]" in flow(*command.split(), "--help").out
+
+
 @pytest.mark.parametrize("group", ["runs", "connections", "secrets", "transform", "rejects"])
 def test_a_group_without_a_command_is_wrong_usage_with_help(flow: Flow, group: str) -> None:
     said = flow(group)
@@ -120,6 +131,42 @@ def test_transforms_are_listed_and_run(flow: Flow, project: Path) -> None:
     said = flow("transform", "run", "tidy", "-m", "flows")
     assert (said.code, json.loads(said.out)["metrics"]) == (0, {"rows": 2})
     assert flow("transform", "run", "tydi", "-m", "flows").code == 2
+
+
+MOVING = """
+import os
+from flows import Copies
+from ematix_flow import ematix
+
+@ematix.connection
+class raw:
+    kind = "files"
+    path = "raw"
+    format = "csv"
+
+@ematix.pipeline(target=Copies, source_connection="raw", target_connection="lite", mode="append", on_bad_row="reject")
+def from_files(files):
+    return "copies.csv"
+
+@ematix.transform(target_connection="lite")
+def asked(conn):
+    return {"engine": os.environ["EMATIX_FLOW_ENGINE"]}
+"""
+
+
+def test_a_replay_of_rejects_and_a_transform_go_by_the_engine_that_was_asked_for(
+    flow: Flow, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("moving.py").write_text(MOVING, encoding="utf-8")
+    Path("raw").mkdir()
+    Path("raw/copies.csv").write_text("id,name\n1,a\nx,c\n", encoding="utf-8")
+    for command in (("run", "from_files"), ("rejects", "replay", "from_files")):
+        monkeypatch.setenv("EMATIX_FLOW_ENGINE", "spark")
+        said = flow(*command, "-m", "moving", "--engine", "local")
+        assert 'main.copies: loading in this process: the settings say engine = "local".' in said.err
+    monkeypatch.setenv("EMATIX_FLOW_ENGINE", "spark")
+    said = flow("transform", "run", "asked", "-m", "moving", "--engine", "local")
+    assert json.loads(said.out)["metrics"] == {"engine": "local"}
 
 
 def test_preview_and_dry_run_print_the_plan_once(flow: Flow, project: Path) -> None:

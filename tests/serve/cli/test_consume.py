@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +12,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 
 from tests.serve.cli.streaming import make_project, running, stopped, wait_for
+from tests.services.messages import send
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,10 +35,29 @@ def test_what_is_there_is_loaded_once_and_the_totals_are_json(flow: Flow, stream
     said = flow("consume", "orders", "-m", "streams", "--once")
     assert said.code == 0
     assert json.loads(said.out) == {"total_rows": 30, "iterations": 1, "shutdown_triggered": False}
-    assert "orders: 30 rows written" in said.err
+    first, second = said.err.splitlines()
+    assert first == 'orders: this process moves the rows: the settings say engine = "local".'
+    assert second.startswith("orders: 30 rows written")
     again = flow("consume", "orders", "-m", "streams", "--available-now")
     assert json.loads(again.out) == {"total_rows": 0, "iterations": 0, "shutdown_triggered": False}
     assert streams.ids() == list(range(30))
+
+
+def test_streams_and_their_dead_letters_go_by_the_engine_that_was_asked_for(
+    flow: Flow, streams: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = Path("streams.py").read_text("utf-8").replace("idle_pause_ms=50", 'transform_on_error="dlq"')
+    Path("streams.py").write_text(text, "utf-8")
+    send(streams.broker, streams.topic, "{torn")
+    monkeypatch.setenv("EMATIX_FLOW_ENGINE", "spark")
+    said = flow("consume", "orders", "-m", "streams", "--once", "--engine", "local")
+    assert said.err.startswith('orders: this process moves the rows: the settings say engine = "local".')
+    monkeypatch.setenv("EMATIX_FLOW_ENGINE", "spark")
+    said = flow("dlq", "replay", "orders", "-m", "streams", "--all", "--engine", "local")
+    assert json.loads(said.out)["redeadlettered"] == 1
+    with closing(sqlite3.connect("lite.db")) as connection:
+        found = connection.execute("SELECT metrics_json FROM ematix_flow_run_history").fetchall()
+    assert [json.loads(metrics)["engine"] for (metrics,) in found] == ["local", "local"]
 
 
 def test_the_run_log_has_a_record_of_each_run_with_its_numbers(flow: Flow, streams: Project) -> None:
@@ -47,6 +69,7 @@ def test_the_run_log_has_a_record_of_each_run_with_its_numbers(flow: Flow, strea
     extras = run["extras"]
     totals = ("rows_consumed_total", "rows_written_total", "batches_total", "errors_total")
     assert [extras[name] for name in totals] == [7, 7, 1, 0]
+    assert (extras["engine"], extras["engine_reason"]) == ("local", 'the settings say engine = "local"')
     assert extras["stats_1m"].keys() == extras["stats_5m"].keys() == {
         "rows_consumed_per_sec", "rows_written_per_sec", "batches_per_sec", "errors_per_sec", "avg_batch_cycle_ms",
         "span_seconds",

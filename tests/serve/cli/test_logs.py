@@ -30,7 +30,7 @@ SLOT = "orders@2026-03-02T09:00:00Z"
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 SAID = [
     "printed by the user's function",
-    "main.copies: loading inside the database.",
+    "main.copies: loading inside the database: the target reads the source query itself.",
     "main.copies: committed, 2 inserted.",
 ]
 

@@ -89,7 +89,7 @@ def test_an_error_of_ours_has_its_parts() -> None:
         (RunResumed("p", "", "req", "stopped"), "p: the last run was stopped; this one takes it up"),
         (RunFoundFinished("p", "", "req", "2 inserted"), "p: the last run had committed (2 inserted) and was killed"),
         (RunStarted("p", "s.t", "id", "cross_db"), "s.t: loading through Spark."),
-        (RunStarted("p", "s.t", "id", "cross_db", "here"), "s.t: loading in this process."),
+        (RunStarted("p", "s.t", "id", "cross_db", "here", "no Java"), "s.t: loading in this process: no Java."),
         (RunStarted("p", "s.t", "id", "same_db", "nobody"), "s.t: loading inside the database."),
         (RowsStaged("p", "s.t", 12345, 6), "s.t: 12,345 rows staged, 6 rejected; committing."),
         (RowsStaged("p", "s.t", 1, 0), "s.t: 1 row staged; committing."),

@@ -42,7 +42,9 @@ def test_runs_can_be_narrowed_down(flow: Flow, project: Path) -> None:
 def test_a_run_is_shown_by_the_beginning_of_its_id(flow: Flow, project: Path) -> None:
     run_id = json.loads(flow("run", "copy", "-m", "flows").out)["run_id"]
     assert json.loads(flow("runs", "show", run_id[:12], "--format", "json").out)["run_id"] == run_id
-    assert f"run_id         {run_id}" in flow("runs", "show", run_id).out
+    shown = flow("runs", "show", run_id).out
+    assert f"run_id         {run_id}" in shown
+    assert "'engine': 'database', 'engine_reason': 'the target reads the source query itself'" in shown
     said = flow("runs", "show", "nothing")
     assert (said.code, said.out) == (2, "")
 

@@ -1,15 +1,16 @@
-"""The newest event time that this process has read from a source; readers in other processes keep theirs to themselves."""
+"""The newest event time that was read from a source, by this process or by tasks, which hand over what they noted."""
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from datetime import datetime
 
     import pyarrow as pa
 
@@ -45,8 +46,21 @@ def newest_event(source: StreamSource) -> datetime | None:
 def note_event(source: StreamSource, newest: datetime | None) -> None:
     """Note the newest event time that others have read from a source."""
     if newest is not None:
-        with _lock:
-            _newest[source.mark] = max(newest, _newest.get(source.mark, newest))
+        _note(source.mark, newest)
+
+
+def taken_events() -> str:
+    """Return what a task has noted, to be noted by its driver, and forget it here; empty where that is nothing."""
+    with _lock:
+        taken = {mark: newest.isoformat() for mark, newest in _newest.items()}
+        _newest.clear()
+    return json.dumps(taken) if taken else ""
+
+
+def note_taken(taken: str) -> None:
+    """Note what a task has noted."""
+    for mark, newest in json.loads(taken or "{}").items():
+        _note(mark, datetime.fromisoformat(newest))
 
 
 def forget_events(source: StreamSource) -> None:
@@ -61,6 +75,10 @@ def _noting(read: Callable[[], Iterator[pa.Table]], mark: str) -> Iterator[pa.Ta
     for messages in read():
         newest = pc.max(messages.column(EVENT_TIME)).as_py()
         if newest is not None:
-            with _lock:
-                _newest[mark] = max(newest, _newest.get(mark, newest))
+            _note(mark, newest)
         yield messages
+
+
+def _note(mark: str, newest: datetime) -> None:
+    with _lock:
+        _newest[mark] = max(newest, _newest.get(mark, newest))

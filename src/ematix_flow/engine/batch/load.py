@@ -97,10 +97,18 @@ class Loaded:
 
     @property
     def engine(self) -> str:
-        """Return who moved the rows: spark, local, database where the target read its source itself, or none."""
-        if self.path == "same_db":
-            return "database"
-        return "none" if self.plan is None else MOVERS.get(self.plan.stage.by.value, "none")
+        """Return who moved the rows; nobody where an earlier attempt had done so."""
+        return "none" if self.plan is None else engine_of(self.plan)
+
+    @property
+    def engine_reason(self) -> str:
+        """Return why it was that one."""
+        return "an earlier run had committed the load" if self.plan is None else self.plan.stage.by.reason
+
+
+def engine_of(plan: TargetPlan) -> str:
+    """Return who moves the rows of a plan: spark, local, database where the target reads its source itself, or none."""
+    return "database" if plan.path.value == "same_db" else MOVERS.get(plan.stage.by.value, "none")
 
 
 @dataclass(slots=True)
@@ -137,7 +145,9 @@ def load_target(pipeline: Pipeline, target: TargetDeclaration, rows: Rows, optio
         return _recovered(load, earlier)
     with _noting_failure(load):
         plan, look = _inspect_and_plan(load)
-        load.history = replace(load.history, path=plan.path.value)
+        load.history = replace(
+            load.history, path=plan.path.value, engine=engine_of(plan), engine_reason=plan.stage.by.reason
+        )
         _emit_plan(load, plan)
         _expand(load.database, plan)
         current().check_known()
@@ -234,7 +244,7 @@ def _emit_plan(load: _Load, plan: TargetPlan) -> None:
     source = load.rows.source if isinstance(load.rows, FreshRows) else None
     facts = partial(facts_about, plan, load.database, source)
     bus.emit(RunPlanned(name, load.table, run_id, plan.history_name, facts))
-    bus.emit(RunStarted(name, load.table, run_id, plan.path.value, plan.stage.by.value))
+    bus.emit(RunStarted(name, load.table, run_id, plan.path.value, plan.stage.by.value, plan.stage.by.reason))
 
 
 def _expand(database: Target, plan: TargetPlan) -> None:
@@ -336,7 +346,7 @@ def _note_failure(load: _Load, error: BaseException) -> None:
     database = load.database
     status = "cancelled" if isinstance(error, RunCancelledError) else "failed"
     row = replace(load.history, status=status, finished_at=load.options.clock.now(), error=text[:4000])
-    row = replace(row, metrics=metrics_of(audited))
+    row = replace(row, metrics=metrics_of(row, audited))
     try:
         session = database.session()
     except database.failures:

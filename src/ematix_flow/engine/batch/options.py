@@ -41,7 +41,5 @@ class Options:
     """Leave a finished request unclosed, with its result, until whoever asked for it has delivered that."""
     halt: Halt | None = None
     """Stops the run, and is asked right before a commit; a run by hand has one of its own."""
-    of_stream: bool = False
-    """The load is a batch of a stream."""
     user_dialect: str = ""
     """What the user's expressions are written in, when the source of this run is a stand-in."""

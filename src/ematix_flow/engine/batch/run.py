@@ -330,6 +330,7 @@ def _measured(loaded: Loaded, target: TargetDeclaration) -> dict[str, Any]:
     extras: dict[str, Any] = {
         "path": loaded.path,
         "engine": loaded.engine,
+        "engine_reason": loaded.engine_reason,
         "mode": target.write.spelled,
         "recovered": committed.replayed,
     }

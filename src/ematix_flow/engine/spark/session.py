@@ -36,17 +36,19 @@ def local_reason(options: Options) -> str:
     """Return why threads of this process move the rows of a load between systems; empty where Spark does."""
     if options.spark is not None:
         return ""
-    if options.source_frame is not None:
+    if _stands_in(options):
         return "the rows were handed in instead of the source"
-    settings = spark_settings()
-    if not settings.spark_moves_rows:
-        return 'the settings say engine = "local"'
-    return "a stream on this machine reads and stages by itself" if options.of_stream and settings.is_local else ""
+    return "" if spark_settings().spark_moves_rows else 'the settings say engine = "local"'
 
 
 def tasks_away(options: Options) -> Away | None:
     """Return where tasks run when they do not see the disk of this machine."""
-    return None if options.source_frame is not None and options.spark is None else _away(options.spark)
+    return None if _stands_in(options) and options.spark is None else _away(options.spark)
+
+
+def _stands_in(options: Options) -> bool:
+    """Return whether rows of a test stand for the source; rejects that are replayed are moved as all rows are."""
+    return options.source_frame is not None and not options.replays
 
 
 def _away(session: Any) -> Away | None:

@@ -44,7 +44,7 @@ class StreamOptions:
     @property
     def load(self) -> Options:
         """Return the options of the load of one batch."""
-        return Options(bus=self.bus, clock=self.clock, spark=self.spark, of_stream=True)
+        return Options(bus=self.bus, clock=self.clock, spark=self.spark)
 
     @property
     def ranged(self) -> bool:

@@ -12,15 +12,17 @@ from ematix_flow.connect.base.stream_source import LATEST
 from ematix_flow.connect.config.lookup import resolve_connection
 from ematix_flow.connect.config.redact import safe_text
 from ematix_flow.connect.registry import LAKES
+from ematix_flow.engine.batch.load import MOVERS
 from ematix_flow.engine.errors import translate_error
-from ematix_flow.engine.spark.session import LONG, OWN, need
+from ematix_flow.engine.spark.session import LONG, OWN, local_reason, need
 from ematix_flow.engine.stream.loop import Loop, Tally, TargetState
 from ematix_flow.engine.stream.metrics import observed
+from ematix_flow.engine.stream.mover import mover_of
 from ematix_flow.engine.stream.names import filled_in
 from ematix_flow.engine.stream.open import open_context, refuse_impossible, sink_for
 from ematix_flow.engine.stream.options import StreamOptions
 from ematix_flow.engine.stream.restart_policy import RestartPolicy
-from ematix_flow.events import StreamFailed
+from ematix_flow.events import StreamFailed, StreamStarted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +47,8 @@ def follow(stream: Stream, options: StreamOptions) -> dict[str, Any]:
     """Run a stream, and again after errors where that was asked for; signals and watchers are the caller's business."""
     stream = filled_in(stream)
     refuse_impossible(stream)
+    mover = mover_of(stream, options)
+    options.bus.emit(StreamStarted(stream.name, "", MOVERS[mover.value], mover.reason))
     tally = Tally()
     policy = RestartPolicy(f"stream {stream.name!r}", options.max_backoff)
     while True:
@@ -102,7 +106,7 @@ def _target_states(context: StreamContext) -> list[TargetState]:
 def _runs_long(context: StreamContext, end_offset: Position | None) -> bool:
     """Return whether a run starts Spark, and that had better run quickly than start quickly."""
     lakes = any(resolve_connection(target.connection).kind in LAKES for target in context.stream.targets)
-    if not (lakes or context.rows.reads_rows):
+    if local_reason(context.options.load) and not (lakes or context.rows.reads_rows):
         return False
     return end_offset is None or context.source.distance(context.source.start(context.begin), end_offset) >= MANY
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.connect.config.redact import safe_text
+from ematix_flow.events import StreamStarted
 from ematix_flow.records import RunRecord
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class StreamRecord:
         run_id = f"{name}-stream-{now:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}"
         self._record = RunRecord(run_id, name, "running", now.isoformat(), kind="streaming")
         self._written = now
+        self._mover: dict[str, str] = {}
         self._write(now, "running")
 
     @property
@@ -41,9 +43,14 @@ class StreamRecord:
 
     def __call__(self, event: Event) -> None:
         """Refresh the record when it is time to; any event of the stream is a reason to look at the clock."""
+        if event.pipeline != self._record.pipeline:
+            return
         now = self._clock.now()
-        if event.pipeline == self._record.pipeline and now - self._written >= EVERY:
-            self._write(now, "running")
+        if isinstance(event, StreamStarted):
+            self._mover = {"engine": event.engine, "engine_reason": event.reason}
+        elif now - self._written < EVERY:
+            return
+        self._write(now, "running")
 
     def end(self, error: BaseException | None) -> None:
         """Write how the run ended."""
@@ -65,7 +72,7 @@ class StreamRecord:
                     status=status,
                     rows_inserted=stats.written,
                     rows_rejected=stats.rejected,
-                    extras=stats.snapshot(now),
+                    extras={**stats.snapshot(now), **self._mover},
                     **known,
                 )
             )

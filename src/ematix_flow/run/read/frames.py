@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     from ematix_flow.run.read.file_partitions import FilePiece
 
 
+TASK_BYTES = 4 << 20
+"""Bytes of rows in memory that are worth a task of their own."""
+
+
 def user_frame(spark: SparkSession, frame: Any) -> DataFrame:
     """Return a Spark frame for whatever kind of frame the user's function returned."""
     module = type(frame).__module__.split(".")[0]
@@ -51,7 +55,9 @@ def user_frame(spark: SparkSession, frame: Any) -> DataFrame:
         return as_documents(frame)
     from ematix_flow.connect.types.arrow import arrow_table
 
-    return as_documents(spark.createDataFrame(_plain(arrow_table(frame))))
+    table = _plain(arrow_table(frame))
+    # Spark would cut three rows into a task for each, and those into as many files.
+    return as_documents(spark.createDataFrame(table).coalesce(max(1, table.nbytes // TASK_BYTES)))
 
 
 def as_documents(frame: DataFrame) -> DataFrame:

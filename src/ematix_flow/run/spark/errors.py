@@ -65,16 +65,24 @@ def _unequipped(text: str) -> FlowError | None:
 def _reason(text: str) -> FlowError:
     ours = _OURS.search(text)
     if ours:
-        # What passes by itself is tried again, whoever it happened to.
-        passing = getattr(getattr(errors, ours[1], None), "transient", False)
         fact = redact(ours[2].split("\n\n")[0].strip())
         if ours[1] == MissingExtraError.__name__:
             return MissingExtraError(f"on an executor: {fact}", hint=f"install it there, or {_PACK}")
-        return (TransientError if passing else RunError)(fact)
+        what, _, hint = fact.partition("\nHint: ")
+        return _kind(ours[1])(what, hint=hint or None)
     raised = _RAISED.search(text)
     if raised:
         return RunError(redact(raised[1].strip()))
     return RunError(redact(_said(text)))
+
+
+def _kind(name: str) -> type[RunError]:
+    """Return the class of an error of ours by its name, so that whoever goes by it decides as if it had happened here."""
+    kind = getattr(errors, name, RunError)
+    if issubclass(kind, RunError):
+        return kind
+    # What passes by itself is tried again, whoever it happened to.
+    return TransientError if kind.transient else RunError
 
 
 def raised_in_python(text: str) -> tuple[str, str] | None:

@@ -163,7 +163,7 @@ def _environment(settings: SparkSettings, folder: Path) -> dict[str, str]:
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(_connection_file(folder)),
         "PYTHONSAFEPATH": "1",
     }
-    environ["PYTHONPATH"] = _package_root() or ""
+    environ["PYTHONPATH"] = package_root() or ""
     if settings.is_local:
         # With a SPARK_HOME, workers would import pyspark from a zip file without byte code: a second more each.
         environ.pop("SPARK_HOME", None)
@@ -173,7 +173,7 @@ def _environment(settings: SparkSettings, folder: Path) -> dict[str, str]:
     return environ
 
 
-def _package_root() -> str | None:
+def package_root() -> str | None:
     """Return the folder above this package, unless every Python of this installation looks there anyway."""
     root = Path(__file__).resolve().parents[3]
     installed = {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")}

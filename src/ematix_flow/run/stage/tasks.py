@@ -16,12 +16,13 @@ from secrets import randbits
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ematix_flow.connect.base.cancellation import current
+from ematix_flow.connect.base.event_time import taken_events
 from ematix_flow.errors import RunError, TransientError
 from ematix_flow.failpoints import failpoint
 from ematix_flow.records import Part
 from ematix_flow.run.spark.task_folder import in_this_folder
 from ematix_flow.run.stage.conform import conform
-from ematix_flow.run.stage.transport import MORE
+from ematix_flow.run.stage.transport import MORE, part_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,7 +40,10 @@ if TYPE_CHECKING:
 Piece: TypeAlias = "Callable[..., Part]"
 """What can be staged on its own: called with its partition and attempt, and with `heed=` that may stop it between rows."""
 
-REPORT = "partition long, attempt long, rows long, rejected long, path string, reject_path string, first_reject string"
+REPORT = (
+    "partition long, attempt long, rows long, rejected long, path string, reject_path string, first_reject string, "
+    "events string"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,7 @@ def _collect(
     with _interruptible(frame.sparkSession):
         if carrier is None:
             rows = frame.mapInArrow(in_this_folder(task), REPORT).collect()
-            parts = tuple(Part(**row.asDict()) for row in rows)
+            parts = tuple(part_of(row.asDict()) for row in rows)
         else:
             carried = frame.mapInArrow(in_this_folder(carrier.sending(task)), f"{REPORT}{MORE}")
             # Through a store only reports come back; with results the driver has one partition in memory at a time.
@@ -262,10 +266,18 @@ def describe_reject(rejects: pa.RecordBatch) -> str:
 
 
 def report_batch(part: Part) -> pa.RecordBatch:
-    """Give a part as the one-row batch that travels back to the driver."""
+    """Give a part, and the times of the messages that were read for it, as the one-row batch that travels to the driver."""
     import pyarrow as pa
 
-    names = ("partition", "attempt", "rows", "rejected", "path", "reject_path", "first_reject")
-    types = (*(pa.int64() for _ in range(4)), pa.string(), pa.string(), pa.string())
-    arrays = [pa.array([getattr(part, name)], kind) for name, kind in zip(names, types, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, names=list(names))
+    values: dict[str, int | str] = {
+        "partition": part.partition,
+        "attempt": part.attempt,
+        "rows": part.rows,
+        "rejected": part.rejected,
+        "path": part.path,
+        "reject_path": part.reject_path,
+        "first_reject": part.first_reject,
+        "events": taken_events(),
+    }
+    arrays = [pa.array([value], pa.int64() if isinstance(value, int) else pa.string()) for value in values.values()]
+    return pa.RecordBatch.from_arrays(arrays, names=list(values))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.connect.base.event_time import note_taken
 from ematix_flow.connect.staging.parquet import carried_away
 from ematix_flow.errors import RunError
 from ematix_flow.failpoints import failpoint
@@ -99,7 +100,7 @@ class Carrier:
                     with (Path(self.folder) / name).open("ab") as file:
                         file.write(chunk)
                 else:
-                    parts.append(self._arrived(Part(**values)))
+                    parts.append(self._arrived(part_of(values)))
         finally:
             if self.store is not None:
                 self.store.remove_below(self._prefix)
@@ -121,6 +122,12 @@ class Carrier:
         except FileNotFoundError:
             message = f"{store.shown} does not have {self._prefix}{name}, which a task has written"
             raise RunError(message, hint="executors and this machine must reach the same store.") from None
+
+
+def part_of(report: dict[str, Any]) -> Part:
+    """Return the part that a task reports; the times of messages that it has read are noted here."""
+    note_taken(report.pop("events"))
+    return Part(**report)
 
 
 def sweep(store: Store) -> None:

@@ -228,10 +228,13 @@ def _described(settings: SparkSettings, offer: Offer) -> dict[str, Any]:
 
 def _environment() -> dict[str, str]:
     """Return the environment of a server: commands with other variables share it, so it is given no setting of theirs."""
+    from ematix_flow.run.spark.java_process import package_root
+
     kept = {
         name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
     }
-    return kept | {"PYTHONSAFEPATH": "1"}
+    # Of the module path it is given only the place of this package: another copy may be installed, or none.
+    return kept | {"PYTHONSAFEPATH": "1", "PYTHONPATH": package_root() or ""}
 
 
 def _session(state: EngineState) -> SparkSession:

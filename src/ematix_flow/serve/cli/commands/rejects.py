@@ -13,6 +13,7 @@ from ematix_flow.serve.cli.common.errors import DONE, FAILED, asked_for
 from ematix_flow.serve.cli.common.lazy import NearGroup
 from ematix_flow.serve.cli.common.options import (
     common_options,
+    engine_option,
     find_pipeline,
     format_option,
     module_option,
@@ -81,6 +82,7 @@ def show(name: str, reject_id: str, module: str | None, form: str) -> int:
 @module_option
 @click.option("--id", "ids", multiple=True, metavar="REJECT", help="Only this one; may be repeated.")
 @run_log_options
+@engine_option
 @common_options
 def replay(name: str, module: str | None, ids: tuple[str, ...], **place: Any) -> int:
     """Load pending rejects again through the pipeline as it is declared now, and print the result as JSON."""

@@ -10,7 +10,7 @@ import click
 from ematix_flow.declare.project import PROJECT
 from ematix_flow.serve.cli.common.errors import DONE, asked_for
 from ematix_flow.serve.cli.common.lazy import NearGroup
-from ematix_flow.serve.cli.common.options import common_options, format_option, load, module_option
+from ematix_flow.serve.cli.common.options import common_options, engine_option, format_option, load, module_option
 from ematix_flow.serve.cli.common.output import emit, emit_json, table, talk
 from ematix_flow.serve.cli.common.spark import stop_spark_at_end
 
@@ -40,6 +40,7 @@ def list_(module: str | None, form: str) -> int:
 @transform.command("run")
 @click.argument("name")
 @module_option
+@engine_option
 @common_options
 def run(name: str, module: str | None) -> int:
     """Run a transform now and print its result as JSON."""

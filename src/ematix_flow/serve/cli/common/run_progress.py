@@ -90,7 +90,7 @@ def _blame(check: CheckResult) -> str:
 def _begun(event: RunStarted) -> str:
     if event.by == "nobody" and event.path == "cross_db":
         return "nothing new"
-    return f"loading {_MOVERS.get(event.by, event.path)}"
+    return f"loading {_MOVERS.get(event.by, event.path)}{f': {event.reason}' if event.reason else ''}"
 
 
 def counted(counts: Counts) -> str:

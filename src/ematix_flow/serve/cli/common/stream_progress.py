@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ematix_flow.clock import SYSTEM_CLOCK
 from ematix_flow.connect.config.redact import redact
-from ematix_flow.events import BatchLoaded, StreamFailed, StreamIdle
+from ematix_flow.events import BatchLoaded, StreamFailed, StreamIdle, StreamStarted
 from ematix_flow.observe.metrics.stream_stats import StatsKeeper
 from ematix_flow.serve.cli.common.output import has_colours, talk
 from ematix_flow.wording import quantity
@@ -78,7 +78,7 @@ def as_dict(event: Event) -> dict[str, Any] | None:
 
 
 class PlainLines:
-    """Says a line about a stream at its first batch, then now and then, and about failures at once."""
+    """Says a line about a stream at its beginning and its first batch, then now and then, and about failures at once."""
 
     def __init__(self, keeper: StatsKeeper) -> None:
         self._keeper = keeper
@@ -88,12 +88,20 @@ class PlainLines:
         """Say what is worth a line."""
         if isinstance(event, StreamFailed):
             talk(failure(event), "yellow")
+        elif isinstance(event, StreamStarted):
+            talk(beginning(event))
         elif isinstance(event, BatchLoaded | StreamIdle):
             now, last = SYSTEM_CLOCK.now(), self._said.get(event.pipeline)
             stats = self._keeper.streams[event.pipeline]
             if stats.batches and (last is None or now - last >= LINE_EVERY):
                 self._said[event.pipeline] = now
                 talk(f"{event.pipeline}: {sentence(stats, now)}")
+
+
+def beginning(event: StreamStarted) -> str:
+    """Return in one line who moves the rows of a stream and why."""
+    mover = "Spark moves" if event.engine == "spark" else "this process moves"
+    return f"{event.pipeline}: {mover} the rows: {event.reason}."
 
 
 def failure(event: StreamFailed) -> str:
@@ -133,6 +141,8 @@ def _live(bus: Bus, keeper: StatsKeeper) -> Iterator[None]:
     def stay(event: Event) -> None:
         if isinstance(event, StreamFailed):
             console.print(redact(failure(event)), markup=False, highlight=False, style="yellow")
+        elif isinstance(event, StreamStarted):
+            console.print(redact(beginning(event)), markup=False, highlight=False)
 
     bus.subscribe(stay)
     with Live(get_renderable=lambda: _table(keeper), console=console, refresh_per_second=4, redirect_stdout=False):

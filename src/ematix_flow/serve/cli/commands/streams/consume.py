@@ -15,6 +15,7 @@ from ematix_flow.serve.cli.common.errors import DONE, FAILED, failure_of, tell
 from ematix_flow.serve.cli.common.find_streams import find_streams
 from ematix_flow.serve.cli.common.options import (
     common_options,
+    engine_option,
     format_option,
     load,
     module_option,
@@ -57,6 +58,7 @@ _WHERE = "an instant, or a position as JSON"
     show_default=True,
     help="What is printed at the end; with lines, every batch is a line of JSON too.",
 )
+@engine_option
 @common_options
 def consume(names: tuple[str, ...], module: str | None, everything: bool, form: str, **options: Any) -> int:
     """Run streams until SIGTERM or Ctrl-C: the batch under way is finished, then the totals are printed as JSON."""

@@ -11,7 +11,7 @@ import click
 from ematix_flow.serve.cli.common.errors import DONE, FAILED, asked_for
 from ematix_flow.serve.cli.common.find_streams import find_stream, stream_named
 from ematix_flow.serve.cli.common.lazy import NearGroup
-from ematix_flow.serve.cli.common.options import common_options, format_option
+from ematix_flow.serve.cli.common.options import common_options, engine_option, format_option
 from ematix_flow.serve.cli.common.output import emit, emit_json, table, talk
 from ematix_flow.serve.cli.common.spark import stop_spark_at_end
 
@@ -100,6 +100,7 @@ def show(name: str, letter: str, module: str | None, config: str | None, form: s
 @dlq.command()
 @stream_named
 @_chosen
+@engine_option
 @common_options
 def replay(name: str, module: str | None, config: str | None, **which: Any) -> int:
     """Send dead letters through the stream again and print what became of them; what fails again is kept."""
