@@ -151,7 +151,7 @@ def _stream(place: Place, feed: dict[str, Any], available_now: bool) -> dict[str
     given = Feed(**feed)
     if given.sql:
         os.environ["EMATIX_FLOW_ENGINE"] = "spark"
-    return run_stream(stream_of(place, given), StreamOptions(available_now=available_now))
+    return run_stream(stream_of(place, given), StreamOptions(available_now=available_now, restart=given.restart))
 
 
 def _stoppable(place: Place, load: dict[str, Any]) -> dict[str, Any]:

@@ -34,6 +34,8 @@ class Feed:
     most: int
     sql: str = ""
     """A query over the messages, which tasks of Spark read then."""
+    restart: bool = False
+    """Whether the stream is tried again after errors that may pass."""
 
 
 def stream_of(place: Place, feed: Feed) -> Stream:

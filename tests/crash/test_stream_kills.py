@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ematix_flow
+from ematix_flow.engine.stream.loop import MOVES
 from ematix_flow.failpoints import TRANSFORM_NAMES
-from tests.crash.streams import Feed, Writer, batches_in, complaints
+from tests.crash.streams import Feed, Writer, batches_in, complaints, ids_in
 from tests.depth import deep, quick_or_deep
 from tests.services.engines import engines_in, surroundings
 from tests.services.kafka import KafkaBroker
@@ -127,10 +128,11 @@ def test_kills_of_a_stream_into_delta(lake_nursery: Nursery, place_of: Callable[
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("kind", ["delta_local", deep("iceberg"), deep("iceberg_sql")])
 def test_a_restart_after_a_kill_between_the_tables_commit_and_its_books_goes_on_with_more_messages(
-    lake_nursery: Nursery, place_of: Callable[[str], Place], feed: Feed
+    lake_nursery: Nursery, place_of: Callable[[str], Place], feed: Feed, kind: str
 ) -> None:
-    place = place_of("delta_local")
+    place = place_of(kind)
     writer = Writer(feed.address, feed.topic)
     for number in range(quick_or_deep(4, 8)):
         # Another end of the batch than the one that was killed: its token is not in the ledger.
@@ -236,3 +238,46 @@ def test_a_batch_that_is_cut_anywhere_is_loaded_once(
     assert nursery.run("stream", place, feed, True, failpoints=f"{point}=kill@2").died
     finish(nursery, place, feed)
     assert complaints(place, written) == []
+
+
+MOVED = "PositionMovedError: the position of "
+
+
+def moved_by_another(nursery: Nursery, place: Place, feed: Feed, writer: Writer, slow: Ending) -> Ending:
+    """Have another process load all that is there, write more, and let one go on that stood still meanwhile."""
+    assert slow.stopped, slow.error
+    writer.write(10)  # another end of the batch, so that it is not known by its token
+    finish(nursery, place, feed)
+    writer.write(10)
+    return nursery.resume(slow)
+
+
+def test_a_stream_that_another_process_moved_before_its_first_load_goes_on_and_is_told_of_one_that_lives(
+    nursery: Nursery, place_of: Callable[[str], Place], feed: Feed
+) -> None:
+    place, writer = place_of("postgres"), Writer(feed.address, feed.topic)
+    writer.write(10)
+    points = f"token.before_insert=stop@1-{MOVES},stream.after_batch=stop@1"
+    slow = nursery.run("stream", place, replace(feed, restart=True), False, failpoints=points)
+    for _ in range(MOVES):
+        slow = moved_by_another(nursery, place, feed, writer, slow)
+    assert len(ids_in(place)) == writer.written, "the one that stood still has loaded what came last"
+    slow = moved_by_another(nursery, place, feed, writer, slow)
+    assert slow.error.startswith(MOVED)
+    assert "another process runs this stream; nothing was changed" in slow.error
+    finish(nursery, place, feed)
+    assert complaints(place, writer.written) == []
+
+
+def test_a_stream_that_another_process_goes_on_moving_ends(
+    nursery: Nursery, place_of: Callable[[str], Place], feed: Feed
+) -> None:
+    place, writer = place_of("postgres"), Writer(feed.address, feed.topic)
+    writer.write(10)
+    points = f"token.before_insert=stop@1-{MOVES + 1}"
+    slow = nursery.run("stream", place, replace(feed, restart=True), False, failpoints=points)
+    for _ in range(MOVES + 1):
+        slow = moved_by_another(nursery, place, feed, writer, slow)
+    assert slow.error.startswith(MOVED)
+    finish(nursery, place, feed)
+    assert complaints(place, writer.written) == []

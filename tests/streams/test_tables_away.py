@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
 
 from ematix_flow import ematix, pk
+from ematix_flow.commit import publish
+from ematix_flow.connect.registry import target_of
 from ematix_flow.declare.connection.registry import connection_from_fields
 from ematix_flow.engine.stream import loop as stream_loop
 from ematix_flow.engine.stream.control import move_stream
@@ -84,6 +87,42 @@ def test_a_table_that_is_renamed_for_a_moment_is_waited_for(topic: Topic, tmp_pa
     assert run_stream(shop.stream, options)["total_rows"] == 1
     assert "main.things is not there, though earlier batches of the stream are in it" in waited[0]
     assert sorted(shop.run("SELECT id FROM things")) in ([(1,), (2,)], [("1",), ("2",)])
+
+
+def test_a_table_that_is_renamed_between_plan_and_commit_is_waited_for(
+    topic: Topic, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL refuses the load then, and what it says tells that the table is missing."""
+    target = connection_from_fields("shop", {"kind": "postgres", "url": postgres_url})
+    stream = topic.stream(target, **{**NAMED, "target_table": ("public", "things")})
+    database = target_of(target)
+
+    def run(sql: str) -> None:
+        with closing(database.session()) as session:
+            session.execute(sql)
+
+    topic.write([{"id": 1}], partition=0)
+    drain(stream)
+    topic.write([{"id": 2}], partition=0)
+    options, waited, renamed = StreamOptions(available_now=True), list[str](), list[str]()
+
+    def reach(point: str) -> None:
+        if point == "commit.connected" and not renamed:
+            renamed.append(point)
+            run("ALTER TABLE things RENAME TO things_aside")
+
+    def hear(event: object) -> None:
+        if isinstance(event, StreamFailed) and not waited:
+            waited.append(event.message)
+            run("ALTER TABLE things_aside RENAME TO things")
+
+    monkeypatch.setattr(publish, "failpoint", reach)
+    options.bus.subscribe(hear)
+    assert run_stream(stream, options)["total_rows"] == 1
+    assert "the target refused the load" in waited[0]
+    assert "does not exist" in waited[0]
+    with closing(database.session()) as session:
+        assert session.query("SELECT id FROM things ORDER BY id") == [(1,), (2,)]
 
 
 @pytest.mark.parametrize("how", ["declared", "named", "declared files", "named files"])
