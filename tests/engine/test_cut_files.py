@@ -18,6 +18,7 @@ from ematix_flow.run.read import file_partitions as file_pieces
 from ematix_flow.run.read.arrival import numbered_pieces
 from ematix_flow.run.read.file_frames import file_frame
 from ematix_flow.run.stage import file_tasks as file_task
+from ematix_flow.run.stage import tasks
 from tests.engine.files import load
 
 if TYPE_CHECKING:
@@ -50,19 +51,25 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     for module, name in ((file_pieces, "PIECE"), (file_pieces, "SMALLEST"), (file_task, "TOGETHER")):
         monkeypatch.setattr(module, name, 700)
     counts: list[int] = []
-    staged = here.stage_pieces_here
+    in_threads, in_tasks = here.stage_pieces_here, tasks.stage_pieces
 
     def counted(pieces: Any, at_once: int | None = None) -> Any:
         counts.append(len(pieces))
-        return staged(pieces, at_once)
+        return in_threads(pieces, at_once)
+
+    def counted_on_spark(spark: Any, pieces: Any, *more: Any) -> Any:
+        counts.append(len(pieces))
+        return in_tasks(spark, pieces, *more)
 
     monkeypatch.setattr(here, "stage_pieces_here", counted)
+    monkeypatch.setattr(tasks, "stage_pieces", counted_on_spark)
     return counts
 
 
+@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.spark)])
 @pytest.mark.parametrize(("form", "data"), [("csv", as_csv()), ("json_lines", as_json())], ids=["csv", "json"])
 def test_a_cut_file_is_loaded_as_a_whole_one(
-    tmp_path: Path, form: str, data: bytes, request: pytest.FixtureRequest
+    tmp_path: Path, form: str, data: bytes, engine: str, request: pytest.FixtureRequest
 ) -> None:
     (tmp_path / "raw").mkdir()
     whole = load(tmp_path / "raw", {"a": data}, COLUMNS, format=form, query="a")
@@ -70,7 +77,8 @@ def test_a_cut_file_is_loaded_as_a_whole_one(
     assert whole.rejects
     (tmp_path / "raw.duckdb").unlink()
     counts = request.getfixturevalue("small_pieces")
-    cut = load(tmp_path / "raw", {"a": data}, COLUMNS, format=form, query="a")
+    spark = request.getfixturevalue("spark") if engine == "spark" else None
+    cut = load(tmp_path / "raw", {"a": data}, COLUMNS, format=form, query="a", spark=spark)
     assert counts == [pytest.approx(len(data) / 700, rel=0.3)]
     assert (cut.rows, sorted(cut.rejects), cut.sources) == (whole.rows, sorted(whole.rejects), whole.sources)
 
@@ -118,10 +126,11 @@ def test_pieces_of_two_files_under_one_name_are_never_mixed(tmp_path: Path, name
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("small_pieces")
-def test_spark_reads_a_cut_file(spark: SparkSession, tmp_path: Path) -> None:
-    files = files_of(tmp_path, as_csv())
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_spark_reads_a_cut_file(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    files = files_of(tmp_path, {"a.csv": as_csv, "a.jsonl": as_json}[name](), name)
     frame = file_frame(spark, files)
-    tasks = frame.rdd.getNumPartitions()
+    parts = frame.rdd.getNumPartitions()
     rows = [row.id for row in frame.collect() if row.id is not None]
-    assert tasks > 5
+    assert parts > 5
     assert [int(row) for row in rows] == list(range(ROWS))

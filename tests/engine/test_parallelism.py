@@ -24,6 +24,7 @@ from ematix_flow.engine.spark.session import session_for
 from ematix_flow.run.local import threads as here
 from ematix_flow.run.read.frames import database_frame
 from ematix_flow.run.spark.slots import session_slots
+from ematix_flow.run.stage import tasks
 from ematix_flow.run.stage.conform import Rules
 from ematix_flow.run.stage.tasks import StageWork, stage_frame, stage_pieces
 
@@ -135,10 +136,19 @@ def test_a_database_says_how_many_tasks_it_can_take(postgres_url: str, monkeypat
 
 
 @pytest.mark.service
+@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.spark)])
 @pytest.mark.parametrize(("allowed", "workers"), [("", 4), ("2", 1)], ids=["free", "limited"])
 def test_a_load_is_split_by_the_slots_and_connects_as_often_as_it_may(
-    postgres_url: str, allowed: str, workers: int, monkeypatch: pytest.MonkeyPatch
+    postgres_url: str,
+    allowed: str,
+    workers: int,
+    engine: str,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
+    if engine == "spark":
+        request.getfixturevalue("spark")
+        monkeypatch.setenv("EMATIX_FLOW_ENGINE", "spark")
     monkeypatch.setenv("EMATIX_FLOW_SPARK_MAX_CONNECTIONS", allowed)
     monkeypatch.setattr(postgres_splits, "MIN_PAGES", 1)
     monkeypatch.setattr("os.cpu_count", lambda: 4)
@@ -151,13 +161,24 @@ def test_a_load_is_split_by_the_slots_and_connects_as_often_as_it_may(
         type("Items", (), {"__annotations__": {"id": Annotated[BigInt, pk()], "name": Text}})
     )
     seen: list[tuple[int, int | None]] = []
-    staged = here.stage_pieces_here
+    in_threads, in_tasks = here.stage_pieces_here, tasks.stage_pieces
+
+    def watch(pieces: Any, at_once: int | None) -> None:
+        seen.append((len(pieces), at_once))
+        # What comes now belongs to none of the parts: all of them read one snapshot.
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute("INSERT INTO items SELECT g, 'late' FROM generate_series(-400, 0) AS g")
 
     def watched(pieces: Any, at_once: int | None = None) -> Any:
-        seen.append((len(pieces), at_once))
-        return staged(pieces, at_once)
+        watch(pieces, at_once)
+        return in_threads(pieces, at_once)
+
+    def watched_on_spark(spark: Any, pieces: Any, at_once: int | None, carrier: Any) -> Any:
+        watch(pieces, at_once)
+        return in_tasks(spark, pieces, at_once, carrier)
 
     monkeypatch.setattr(here, "stage_pieces_here", watched)
+    monkeypatch.setattr(tasks, "stage_pieces", watched_on_spark)
 
     @ematix.pipeline(
         target=table, source_connection="shop", target_connection="shop", mode="append", force_path="cross_db"
@@ -165,7 +186,8 @@ def test_a_load_is_split_by_the_slots_and_connects_as_often_as_it_may(
     def copies(conn: object) -> str:
         return "SELECT id, name FROM items"
 
-    assert copies()["rows_inserted"] == ROWS
+    result = copies()
+    assert (result["engine"], result["rows_inserted"]) == (engine, ROWS)
     ((pieces, at_once),) = seen
     assert pieces == 4
     assert at_once is not None
