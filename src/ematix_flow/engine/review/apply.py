@@ -17,8 +17,9 @@ from ematix_flow.declare.project import PROJECT
 from ematix_flow.declare.table.schema import Column, Table
 from ematix_flow.engine.batch.load import PlannedRows
 from ematix_flow.engine.batch.options import Options
-from ematix_flow.engine.batch.run import load_targets
+from ematix_flow.engine.batch.run import load_targets, run_posts
 from ematix_flow.engine.batch.run_records import Recorder
+from ematix_flow.engine.batch.run_request import Progress
 from ematix_flow.engine.batch.target import target_for
 from ematix_flow.engine.errors import translating_errors
 from ematix_flow.engine.review.diff import plan_store
@@ -81,7 +82,10 @@ def apply_open(plan: OpenPlan, options: Options) -> Any:
     try:
         with emitting_attempt(pipeline.name, stored.id, 1, options.bus) as outcome:
             recorder = Recorder.of(log, Request(stored.id, stored.pipeline), options)
-            outcome.result, _ = load_targets(pipeline, recorder, targets, [])
+            progress = Progress()
+            load_targets(pipeline, recorder, targets, progress)
+            run_posts(pipeline, recorder, progress)
+            outcome.result = progress.result
     finally:
         log.reconcile()
     return outcome.result
